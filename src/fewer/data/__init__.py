@@ -1,0 +1,22 @@
+"""Rows: where they come from, how they are summed up, how they reach a network."""
+
+from fewer.data.batches import Batch, Batches
+from fewer.data.moments import Covariance, Moments, covariance, moments
+from fewer.data.open import as_array, check_values, open_source
+from fewer.data.source import DenseSource, Source, SparseSource, blocks
+
+__all__ = [
+    "Batch",
+    "Batches",
+    "Covariance",
+    "DenseSource",
+    "Moments",
+    "Source",
+    "SparseSource",
+    "as_array",
+    "blocks",
+    "check_values",
+    "covariance",
+    "moments",
+    "open_source",
+]

@@ -1,0 +1,141 @@
+"""Rows ready for training: gaps filled, centred, scaled, on the device, a batch at a time."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewer.data.source import DenseSource, Source, blocks
+
+__all__ = ["Batch", "Batches"]
+
+RESIDENT_BYTES = 2 * 2**30
+
+
+class Batch(NamedTuple):
+    """Inputs, what to predict, and which of that was observed (None: all of it)."""
+
+    x: Tensor
+    target: Tensor
+    observed: Tensor | None
+
+
+class Batches:
+    """Some rows of a source, prepared for a network.
+
+    Parameters
+    ----------
+    source : Source
+        Where the rows are.
+    index : array of int
+        Which of its rows to use.
+    center, scale : Tensor (d), float
+        Inputs become (x - center) / scale; missing ones become 0, the training mean.
+    targets : Tensor, default=None
+        What to predict; the inputs themselves if None.
+    raw_targets : bool, default=False
+        Predict the inputs in their own units (for losses that need counts or 0/1 values).
+    columns : array of int, default=None
+        Use only these columns as inputs.
+    device : torch.device, default="cpu"
+        Where batches go. Rows stay there between epochs when they fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from fewer.data import open_source
+    >>> source = open_source(np.array([[1.0, np.nan], [3.0, 4.0]]))
+    >>> rows = Batches(source, np.arange(2), center=torch.tensor([2.0, 4.0]))
+    >>> rows.take(torch.tensor([0]))
+    Batch(x=tensor([[-1., 0.]]), target=tensor([[-1., 0.]]), observed=tensor([[ True, False]]))
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        index: np.ndarray,
+        *,
+        center: Tensor,
+        scale: float = 1.0,
+        targets: Tensor | None = None,
+        raw_targets: bool = False,
+        columns: np.ndarray | None = None,
+        has_missing: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.source, self.index, self.device = source, np.asarray(index), torch.device(device)
+        self.center = center.to(self.device, torch.float32)
+        self.scale = scale
+        self.targets = None if targets is None else targets.to(self.device)
+        self.raw_targets = raw_targets
+        self.has_missing = has_missing
+        self.columns = None if columns is None else torch.as_tensor(columns, device=self.device)
+        self._resident = self._load() if self._fits() else None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """All rows in a fresh random order, ``size`` at a time."""
+        order = torch.randperm(len(self), generator=generator)
+        for start in range(0, len(self), size):
+            yield self.take(order[start : start + size])
+
+    def in_order(self, size: int = 4096) -> Iterator[Batch]:
+        """All rows as they come."""
+        for start in range(0, len(self), size):
+            yield self.take(torch.arange(start, min(start + size, len(self))))
+
+    def take(self, at: Tensor) -> Batch:
+        """The rows at these positions of ``index``."""
+        targets = None if self.targets is None else self.targets[at.to(self.device)]
+        if self._resident is None:
+            raw = self.source.rows(self.index[at.numpy()]).to(self.device, non_blocking=True)
+            return self._prepare(raw, targets)
+        at = at.to(self.device)
+        x, target, observed = (None if part is None else part[at] for part in self._resident)
+        assert x is not None
+        if targets is not None:
+            return Batch(x, targets, None)
+        return Batch(x, x if target is None else target, observed)
+
+    def _prepare(self, raw: Tensor, targets: Tensor | None) -> Batch:
+        x = (raw - self.center).div_(self.scale)
+        observed = None
+        if self.has_missing:
+            observed = ~torch.isnan(x)
+            x.nan_to_num_(nan=0.0)
+        inputs = x if self.columns is None else x[:, self.columns]
+        if targets is not None:
+            return Batch(inputs, targets, None)
+        return Batch(inputs, raw.nan_to_num(nan=0.0) if self.raw_targets else x, observed)
+
+    def _fits(self) -> bool:
+        # a sparse source would grow: its rows become dense only a batch at a time
+        if not isinstance(self.source, DenseSource):
+            return False
+        size = len(self) * self.source.shape[1] * 4
+        if self.device.type == "cuda":
+            return size < torch.cuda.mem_get_info(self.device)[0] // 3
+        return size <= RESIDENT_BYTES
+
+    def _load(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        n, d = len(self), self.source.shape[1]
+        k = d if self.columns is None else len(self.columns)
+        supervised = self.targets is not None
+        own_target = not supervised and (self.columns is not None or self.raw_targets)
+        x = torch.empty(n, k, device=self.device)
+        target = torch.empty(n, d, device=self.device) if own_target else None
+        masked = self.has_missing and not supervised
+        observed = torch.empty(n, d, dtype=torch.bool, device=self.device) if masked else None
+        for rows in blocks(n, d):
+            part = self._prepare(self.source.rows(self.index[rows]).to(self.device), None)
+            x[rows] = part.x
+            if target is not None:
+                target[rows] = part.target
+            if observed is not None and part.observed is not None:
+                observed[rows] = part.observed
+        return x, target, observed

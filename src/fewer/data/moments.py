@@ -1,0 +1,167 @@
+"""One-pass summaries of a source: mean, variance and covariance, missing values left out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewer.data.source import Source, SparseSource, blocks
+
+__all__ = ["Covariance", "Moments", "covariance", "moments"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What each feature looks like over its observed values; float64 arrays of length d."""
+
+    n: int
+    observed: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    minimum: np.ndarray
+    maximum: np.ndarray
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether any value is NaN."""
+        return bool((self.observed < self.n).any())
+
+    @property
+    def constant(self) -> np.ndarray:
+        """Which features have a single value (or none)."""
+        return ~(self.maximum > self.minimum)
+
+    @property
+    def scale(self) -> float:
+        """Root of the mean variance: one number for all features; 1 if all are constant."""
+        total = float(np.mean(self.variance[self.observed > 0])) if self.observed.any() else 0.0
+        return total**0.5 if total > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """Mean (d) and covariance matrix (d x d, divided by n) of a source, float64."""
+
+    n: int
+    mean: Tensor
+    matrix: Tensor
+
+
+def moments(source: Source) -> Moments:
+    """Mean, variance and range of every feature, in one pass over the rows.
+
+    Sums are taken about the first block's means in float64, so that a large mean does not
+    swallow a small variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import open_source
+    >>> found = moments(open_source(np.array([[1.0, 5.0], [3.0, np.nan]])))
+    >>> found.mean, found.variance, found.observed
+    (array([2., 5.]), array([1., 0.]), array([2, 1]))
+    """
+    n, d = source.shape
+    shift: Tensor | None = None
+    count = torch.zeros(d, dtype=torch.int64)
+    first = torch.zeros(d, dtype=torch.float64)
+    second = torch.zeros(d, dtype=torch.float64)
+    low = torch.full((d,), torch.inf, dtype=torch.float64)
+    high = torch.full((d,), -torch.inf, dtype=torch.float64)
+    for rows in blocks(n, d):
+        x = source.rows(rows, torch.float64)
+        gaps = torch.isnan(x)
+        if gaps.any():
+            low = torch.minimum(low, x.masked_fill(gaps, torch.inf).amin(0))
+            high = torch.maximum(high, x.masked_fill(gaps, -torch.inf).amax(0))
+            count += (~gaps).sum(0)
+        else:
+            low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
+            count += len(x)
+        if shift is None:
+            shift = x.nanmean(0).nan_to_num_(0.0)
+        x.sub_(shift).nan_to_num_(nan=0.0)
+        first += x.sum(0)
+        second += x.square_().sum(0)
+    assert shift is not None
+    seen = count.clamp_min(1)
+    variance = (second / seen - (first / seen).square()).clamp_min_(0)
+    return Moments(
+        n=n,
+        observed=count.numpy(),
+        mean=(shift + first / seen).numpy(),
+        variance=variance.numpy(),
+        minimum=low.numpy(),
+        maximum=high.numpy(),
+    )
+
+
+def covariance(source: Source) -> Covariance:
+    """Mean and covariance of all features in one pass, in float64.
+
+    With missing values the entry (i, j) averages the products over rows in which both are
+    observed, about the means of all observed values; since such a matrix need not be positive
+    semi-definite, negative eigenvalues are then set to zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import open_source
+    >>> X = np.random.default_rng(0).normal(size=(50, 3))
+    >>> found = covariance(open_source(X)).matrix.numpy()
+    >>> bool(np.allclose(found, np.cov(X.T, bias=True)))
+    True
+    """
+    n, d = source.shape
+    if isinstance(source, SparseSource) and not np.isnan(source.matrix.data).any():
+        return _sparse_covariance(source)
+    shift: Tensor | None = None
+    first = torch.zeros(d, dtype=torch.float64)
+    products = torch.zeros(d, d, dtype=torch.float64)
+    pairs: Tensor | None = None  # rows in which both features are observed
+    left_sums: Tensor | None = None  # sum of feature i over rows in which j is observed
+    for rows in blocks(n, d):
+        x = source.rows(rows, torch.float64)
+        if shift is None:
+            shift = x.nanmean(0).nan_to_num_(0.0)
+        gaps = torch.isnan(x)
+        x.sub_(shift)
+        if gaps.any() and pairs is None:
+            pairs = torch.full((d, d), float(rows.start), dtype=torch.float64)
+            left_sums = first[:, None].expand(d, d).clone()
+        if pairs is not None and left_sums is not None:
+            seen = (~gaps).to(torch.float64)
+            x.nan_to_num_(nan=0.0)
+            pairs.addmm_(seen.T, seen)
+            left_sums.addmm_(x.T, seen)
+        first += x.sum(0)
+        products.addmm_(x.T, x)
+    assert shift is not None
+    if pairs is None or left_sums is None:
+        mean = first / n
+        return Covariance(n, shift + mean, products / n - torch.outer(mean, mean))
+    mean = first / pairs.diagonal().clamp_min(1)
+    # sum over joint rows of (x_i - m_i)(x_j - m_j)
+    centred = (
+        products - mean[:, None] * left_sums.T - left_sums * mean + pairs * torch.outer(mean, mean)
+    )
+    matrix = torch.where(pairs > 0, centred / pairs.clamp_min(1), 0.0)
+    return Covariance(n, shift + mean, _nearest_positive(matrix))
+
+
+def _sparse_covariance(source: SparseSource) -> Covariance:
+    n, d = source.shape
+    products = torch.zeros(d, d, dtype=torch.float64)
+    first = np.zeros(d)
+    for rows in blocks(n, d, itemsize=1):
+        part = source.matrix[rows].astype(np.float64)
+        first += np.asarray(part.sum(axis=0)).ravel()
+        products += torch.from_numpy((part.T @ part).toarray())
+    mean = torch.from_numpy(first / n)
+    return Covariance(n, mean, products / n - torch.outer(mean, mean))
+
+
+def _nearest_positive(matrix: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    return (vectors * values.clamp_min(0)) @ vectors.T

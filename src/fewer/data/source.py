@@ -1,0 +1,93 @@
+"""Where rows come from. Everything that trains or sums reads rows through this protocol."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+__all__ = ["DenseSource", "Source", "SparseSource", "blocks"]
+
+BLOCK_BYTES = 32 * 2**20
+
+
+class Source(Protocol):
+    """n rows of d features, read a few rows at a time."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        ...
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows, NaN where a value is missing."""
+        ...
+
+
+class DenseSource:
+    """Rows of a NumPy array of any real dtype, converted only as they are read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = DenseSource(np.arange(6, dtype=np.uint8).reshape(3, 2))
+    >>> source.rows(slice(0, 2))
+    tensor([[0., 1.],
+            [2., 3.]])
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.array.shape[0], self.array.shape[1]
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        part = self.array[index]
+        if part.dtype == np.float16 or part.dtype.kind in "bui" or not part.dtype.isnative:
+            # not every integer width and byte order has a torch twin
+            part = part.astype(np.float64 if dtype == torch.float64 else np.float32)
+        return torch.as_tensor(np.ascontiguousarray(part)).to(dtype, copy=True)
+
+
+class SparseSource:
+    """Rows of a SciPy sparse matrix; only the rows that are asked for become dense.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> SparseSource(sparse.eye_array(3)).rows(slice(1, 2))
+    tensor([[0., 1., 0.]])
+    """
+
+    def __init__(self, matrix: sparse.sparray | sparse.spmatrix) -> None:
+        self.matrix = matrix.tocsr()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.matrix.shape[0], self.matrix.shape[1]
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        part = self.matrix[index]
+        kind = np.float64 if dtype == torch.float64 else np.float32
+        return torch.from_numpy(part.astype(kind).toarray()).to(dtype)
+
+
+def blocks(n: int, d: int, itemsize: int = 8) -> Iterator[slice]:
+    """Consecutive row ranges that stay small when made dense.
+
+    Examples
+    --------
+    >>> list(blocks(5, 2**21))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    size = max(1, BLOCK_BYTES // (d * itemsize))
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))

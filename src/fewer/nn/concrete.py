@@ -1,0 +1,186 @@
+"""The concrete selector: k stochastic choices among d features that training makes discrete."""
+
+import torch
+from torch import Tensor, nn
+
+from fewer.errors import InputError, TypeInputError
+
+__all__ = ["ConcreteSelector", "gumbel_noise", "relaxed_choice"]
+
+
+def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Gumbel(0, 1) noise in the shape, dtype and device of ``like``.
+
+    If E is exponential with rate 1 then -log E is Gumbel: one logarithm instead of the two
+    that a uniform number needs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> noise = gumbel_noise(torch.zeros(100_000), torch.Generator().manual_seed(0))
+    >>> round(noise.mean().item(), 2)  # Euler's constant is 0.5772
+    0.58
+    """
+    noise = torch.empty_like(like, requires_grad=False).exponential_(generator=generator)
+    return noise.clamp_min_(torch.finfo(like.dtype).tiny).log_().neg_()
+
+
+def relaxed_choice(logits: Tensor, temperature: float | Tensor, noise: Tensor) -> Tensor:
+    """One draw from Concrete(alpha, T): softmax((log alpha + g) / T) over the last axis.
+
+    Examples
+    --------
+    >>> import torch
+    >>> relaxed_choice(torch.tensor([0.0, 2.0]), 0.1, torch.zeros(2)).round()
+    tensor([0., 1.])
+    """
+    return torch.softmax((logits + noise) / temperature, dim=-1)
+
+
+class ConcreteSelector(nn.Module):
+    """A layer of k nodes, each of which learns to pass on one of d input features.
+
+    In training mode node i outputs x . m_i with m_i drawn from Concrete(alpha_i, T), which
+    gradients pass through; in eval mode it outputs x[argmax_j alpha_ij]. Lower ``temperature``
+    as training goes on (see `fewer.nn.schedule`), and put any network behind it.
+
+    Parameters
+    ----------
+    d, k : int
+        Number of input features and of nodes.
+    temperature : float, default=10.0
+        T in the equations; set the attribute to change it.
+    draw : {"batch", "row"}, default="batch"
+        One draw for all rows of a batch (the paper), or one for each row, which costs
+        rows x k x d numbers.
+    logits : {"direct", "indirect"}, default="direct"
+        Learn the logits themselves (the paper), or as a linear map of a learned embedding of
+        each node, which moves all logits of a node together and costs far more.
+    embedding : int, default=None
+        Width of that embedding; d if None.
+    allowed : bool tensor of length d, default=None
+        Features that may be chosen; the others get probability 0.
+    init_scale : float, default=0.01
+        Standard deviation of the first logits: small, so that all features start equal.
+
+    Examples
+    --------
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> network = torch.nn.Sequential(ConcreteSelector(d=64, k=10), torch.nn.Linear(10, 64))
+    >>> network(torch.rand(32, 64)).shape
+    torch.Size([32, 64])
+    >>> network[0].temperature = 0.5
+    >>> network[0].eval().indices().shape
+    torch.Size([10])
+    """
+
+    def __init__(
+        self,
+        d: int,
+        k: int,
+        *,
+        temperature: float = 10.0,
+        draw: str = "batch",
+        logits: str = "direct",
+        embedding: int | None = None,
+        allowed: Tensor | None = None,
+        init_scale: float = 0.01,
+    ) -> None:
+        super().__init__()
+        _check_size("d", d)
+        _check_size("k", k)
+        if draw not in ("batch", "row"):
+            raise InputError(f"draw={draw!r} is not known; use 'batch' or 'row'")
+        if logits not in ("direct", "indirect"):
+            raise InputError(f"logits={logits!r} is not known; use 'direct' or 'indirect'")
+        self.d, self.k, self.draw = d, k, draw
+        if logits == "direct":
+            self.weight = nn.Parameter(torch.randn(k, d) * init_scale)
+            self.embedding = None
+        else:
+            width = d if embedding is None else embedding
+            _check_size("embedding", width)
+            # unit embeddings times a map of this size give logits of size init_scale
+            self.embedding = nn.Parameter(torch.randn(k, width) / width**0.5)
+            self.weight = nn.Parameter(torch.randn(width, d) * init_scale)
+        self.register_buffer("_temperature", torch.tensor(float(temperature)))
+        self.temperature = temperature
+        if allowed is not None:
+            allowed = torch.as_tensor(allowed, dtype=torch.bool)
+            if allowed.shape != (d,) or not allowed.any():
+                raise InputError(
+                    f"allowed must hold {d} flags, at least one of them true; "
+                    f"got shape {tuple(allowed.shape)} with {int(allowed.sum())} true"
+                )
+        self.register_buffer("forbidden", None if allowed is None else ~allowed)
+
+    _temperature: Tensor
+    forbidden: Tensor | None
+
+    @property
+    def temperature(self) -> float:
+        """T: high mixes features, low picks one."""
+        return float(self._temperature)
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        if not value > 0:
+            raise InputError(f"temperature={value!r} must be above 0; the paper ends at 0.01")
+        self._temperature.fill_(value)
+
+    @property
+    def logits(self) -> Tensor:
+        """Log alpha, k x d, up to a constant for each node; -inf where not allowed."""
+        logits = self.weight if self.embedding is None else self.embedding @ self.weight
+        return logits if self.forbidden is None else logits.masked_fill(self.forbidden, -torch.inf)
+
+    def sample(self, rows: int | None = None, generator: torch.Generator | None = None) -> Tensor:
+        """Draw m_1 ... m_k: k x d, or rows x k x d when ``rows`` is given."""
+        logits = self.logits
+        if rows is not None:
+            logits = logits.expand(rows, self.k, self.d)
+        noise = gumbel_noise(logits, generator)
+        return relaxed_choice(logits, self._temperature, noise)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map n x d rows to n x k: a random mixture in training, single features in eval."""
+        if x.shape[-1] != self.d:
+            raise InputError(f"this selector takes {self.d} features; got {x.shape[-1]}")
+        if not self.training:
+            return x[..., self.indices()]
+        if self.draw == "batch":
+            return x @ self.sample().T
+        return torch.einsum("nd,nkd->nk", x, self.sample(len(x)))
+
+    def probabilities(self) -> Tensor:
+        """alpha_ij / sum_j alpha_ij, k x d: how likely node i is to pick feature j."""
+        return torch.softmax(self.logits, dim=1)
+
+    def mean_max_probability(self) -> Tensor:
+        """Mean over nodes of the largest probability: 1 when every node has decided."""
+        return self.probabilities().amax(dim=1).mean()
+
+    def entropy(self) -> Tensor:
+        """Entropy of each node's choice in nats: log d at the start, 0 when decided."""
+        return torch.special.entr(self.probabilities()).sum(dim=1)
+
+    def indices(self) -> Tensor:
+        """Feature that each node favours: k numbers, possibly with repeats."""
+        return self.logits.argmax(dim=1)
+
+    def groups(self, m: int) -> Tensor:
+        """The m likeliest features of each node, k x m, likeliest first."""
+        return self.logits.topk(m, dim=1).indices
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows."""
+        logits = "direct" if self.embedding is None else "indirect"
+        return f"d={self.d}, k={self.k}, draw={self.draw!r}, logits={logits!r}"
+
+
+def _check_size(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeInputError(f"{name}={value!r} must be a whole number of at least 1")
+    if value < 1:
+        raise InputError(f"{name}={value} must be at least 1")

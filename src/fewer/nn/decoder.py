@@ -1,0 +1,182 @@
+"""Decoders: from k measured values to all that is to be predicted."""
+
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
+
+import torch
+from torch import Tensor, nn
+
+from fewer.errors import InputError, TypeInputError
+
+__all__ = ["ACTIVATIONS", "NORMS", "DecoderSpec", "MeasuredDecoder", "build_decoder"]
+
+DecoderSpec = str | Sequence[int] | Callable[[int, int], nn.Module]
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "leaky_relu": nn.LeakyReLU,
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+NORMS: dict[str, type[nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
+
+
+def build_decoder(
+    spec: DecoderSpec,
+    k: int,
+    out: int,
+    *,
+    activation: str = "leaky_relu",
+    dropout: float = 0.0,
+    norm: str | None = None,
+) -> nn.Module:
+    """Make a decoder from k inputs to ``out`` outputs.
+
+    Parameters
+    ----------
+    spec : "linear", widths of hidden layers, or callable ``(k, out) -> nn.Module``
+        An empty sequence of widths is linear too.
+    k, out : int
+        Number of inputs and outputs.
+    activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
+        After each hidden layer.
+    dropout : float, default=0.0
+        Share of hidden values dropped in training.
+    norm : {"batch", "layer"}, default=None
+        Normalisation after each hidden layer.
+
+    Examples
+    --------
+    >>> build_decoder((32,), k=10, out=64, activation="relu")
+    Sequential(
+      (0): Linear(in_features=10, out_features=32, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=32, out_features=64, bias=True)
+    )
+    """
+    if isinstance(spec, str):
+        if spec != "linear":
+            raise InputError(
+                f"decoder={spec!r} is not known; use 'linear', hidden widths such as (75,), "
+                "or a function (k, out) -> nn.Module"
+            )
+        return nn.Linear(k, out)
+    if callable(spec):
+        return _checked(spec(k, out), k, out)
+    if activation not in ACTIVATIONS:
+        raise InputError(
+            f"activation={activation!r} is not known; use one of {', '.join(ACTIVATIONS)}"
+        )
+    if norm is not None and norm not in NORMS:
+        raise InputError(f"norm={norm!r} is not known; use 'batch', 'layer' or None")
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout={dropout!r} must be at least 0 and below 1")
+    layers: list[nn.Module] = []
+    width = k
+    for hidden in _widths(spec):
+        layers.append(nn.Linear(width, hidden))
+        if norm is not None:
+            layers.append(NORMS[norm](hidden))
+        layers.append(ACTIVATIONS[activation]())
+        if dropout:
+            layers.append(nn.Dropout(dropout))
+        width = hidden
+    last = nn.Linear(width, out)
+    return nn.Sequential(*layers, last) if layers else last
+
+
+class MeasuredDecoder(nn.Module):
+    """A trained decoder with the scaling around it: measured values in, target units out.
+
+    Inputs are k values in column order, in the units of the data, NaN where not measured;
+    those take the training mean. ``order[i]`` is the input that node i of ``net`` expects.
+
+    Examples
+    --------
+    >>> import torch
+    >>> net = torch.nn.Linear(2, 3)
+    >>> decoder = MeasuredDecoder(net, fill=torch.tensor([5.0, 7.0]))
+    >>> missing = decoder(torch.tensor([[float("nan"), 1.0]]))
+    >>> bool((missing == decoder(torch.tensor([[5.0, 1.0]]))).all())
+    True
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        fill: Tensor,
+        center: Tensor | None = None,
+        scale: Tensor | None = None,
+        order: Tensor | None = None,
+        out_center: Tensor | None = None,
+        out_scale: Tensor | None = None,
+        link: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        k, dtype = len(fill), fill.dtype
+        self.net = net
+        self.link = link
+        self.register_buffer("fill", fill)
+        self.register_buffer("center", torch.zeros(k, dtype=dtype) if center is None else center)
+        self.register_buffer("scale", torch.ones(k, dtype=dtype) if scale is None else scale)
+        self.register_buffer("order", torch.arange(k) if order is None else order)
+        zero, one = torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)
+        self.register_buffer("out_center", zero if out_center is None else out_center)
+        self.register_buffer("out_scale", one if out_scale is None else out_scale)
+
+    fill: Tensor
+    center: Tensor
+    scale: Tensor
+    order: Tensor
+    out_center: Tensor
+    out_scale: Tensor
+
+    def inputs(self, measured: Tensor) -> Tensor:
+        """What the network sees: gaps filled, centred, scaled, in node order."""
+        filled = torch.where(torch.isnan(measured), self.fill, measured)
+        return ((filled - self.center) / self.scale)[:, self.order]
+
+    def forward(self, measured: Tensor) -> Tensor:
+        """Decode n x k measured values."""
+        output = self.net(self.inputs(measured))
+        if self.link is not None:
+            output = self.link(output)
+        return output * self.out_scale + self.out_center
+
+
+def _widths(spec: Sequence[int]) -> list[int]:
+    widths: list[object] = list(spec) if isinstance(spec, Iterable) else [spec]
+    for width in widths:
+        if isinstance(width, bool) or not isinstance(width, Integral) or width < 1:
+            raise TypeInputError(
+                f"decoder={spec!r}: hidden widths must be whole numbers of at least 1, "
+                "such as (75,) or (320, 320)"
+            )
+    return [int(width) for width in spec]
+
+
+def _checked(module: object, k: int, out: int) -> nn.Module:
+    if not isinstance(module, nn.Module):
+        raise TypeInputError(
+            f"the decoder function returned {type(module).__name__}; return a torch.nn.Module"
+        )
+    # eval mode: a probe must not move batch statistics
+    was_training = module.training
+    module.eval()
+    with torch.no_grad():
+        try:
+            shape = tuple(module(torch.zeros(2, k)).shape)
+        except RuntimeError as error:
+            raise InputError(
+                f"the decoder cannot take {k} inputs ({error}); "
+                "build it from the (k, out) that it is called with"
+            ) from error
+    module.train(was_training)
+    if shape != (2, out):
+        raise InputError(
+            f"the decoder maps 2 rows of {k} values to shape {shape}; it must give (2, {out}): "
+            f"make its last layer {out} wide"
+        )
+    return module

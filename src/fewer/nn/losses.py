@@ -1,0 +1,155 @@
+"""Losses, each with the map from a network's raw output to the units of its target."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fewer.errors import InputError
+
+__all__ = ["LOSSES", "Loss", "make_loss"]
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How far a prediction is from its target.
+
+    Parameters
+    ----------
+    name : str
+        What users call it.
+    entries : callable
+        ``(output, target) -> loss of each entry``, so that missing entries can be left out.
+    mean : callable, default=None
+        ``(output, target) -> scalar`` over all entries, where a fused version exists.
+    link : callable, default=None
+        Network output to target units, such as exp for a log rate; identity if None.
+    shifts : bool, default=False
+        True if the loss only sees output - target, so that targets may be centred and divided
+        by one number without changing which network is best.
+    check : callable, default=None
+        ``target -> None`` or the reason that such targets cannot be used.
+
+    Examples
+    --------
+    >>> import torch
+    >>> loss = make_loss("mse")
+    >>> loss(torch.tensor([[1.0, 5.0]]), torch.tensor([[0.0, 0.0]])).item()
+    13.0
+    >>> seen = torch.tensor([[True, False]])
+    >>> loss(torch.tensor([[1.0, 5.0]]), torch.tensor([[0.0, 0.0]]), seen).item()
+    1.0
+    """
+
+    name: str
+    entries: LossFunction
+    mean: LossFunction | None = None
+    link: Callable[[Tensor], Tensor] | None = None
+    shifts: bool = False
+    check: Callable[[float, float], str | None] | None = None
+
+    def __call__(self, output: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
+        """Mean loss over all entries, or over the ``observed`` ones."""
+        if observed is None:
+            if self.mean is not None:
+                return self.mean(output, target)
+            return self.entries(output, target).mean()
+        each = self.entries(output, target)
+        if each.shape != observed.shape:
+            raise InputError(
+                f"loss {self.name!r} returned shape {tuple(each.shape)}, but with missing values "
+                f"it must return one number for each of the {tuple(observed.shape)} entries; "
+                "do not average inside it"
+            )
+        return torch.where(observed, each, 0).sum() / observed.sum().clamp_min(1)
+
+    def in_units_of(self, scale: float) -> "Loss":
+        """The same loss when targets have been divided by ``scale``."""
+        return make_loss("huber", delta=1 / scale) if self.name == "huber" else self
+
+    def predict(self, output: Tensor) -> Tensor:
+        """Network output in the units of the target."""
+        return output if self.link is None else self.link(output)
+
+
+def _unit_interval(low: float, high: float) -> str | None:
+    if low >= 0 and high <= 1:
+        return None
+    return (
+        f"loss='bce' needs values from 0 to 1; X goes from {low:g} to {high:g}. "
+        "Scale X, or use loss='mse'"
+    )
+
+
+def _counts(low: float, high: float) -> str | None:
+    if low >= 0:
+        return None
+    return (
+        f"loss='poisson' needs counts of 0 or more; X goes down to {low:g}. "
+        "Give raw counts, or use loss='mse'"
+    )
+
+
+def _huber(delta: float) -> Loss:
+    # divided by delta, so that it tends to the absolute error as delta goes to 0
+    def entries(output: Tensor, target: Tensor) -> Tensor:
+        return F.huber_loss(output, target, reduction="none", delta=delta) / delta
+
+    return Loss("huber", entries, shifts=True)
+
+
+LOSSES: dict[str, Loss] = {
+    "mse": Loss("mse", lambda o, t: (o - t).square(), mean=F.mse_loss, shifts=True),
+    "mae": Loss("mae", lambda o, t: (o - t).abs(), mean=F.l1_loss, shifts=True),
+    "huber": _huber(1.0),
+    "bce": Loss(
+        "bce",
+        lambda o, t: F.binary_cross_entropy_with_logits(o, t, reduction="none"),
+        mean=F.binary_cross_entropy_with_logits,
+        link=torch.sigmoid,
+        check=_unit_interval,
+    ),
+    "poisson": Loss(
+        "poisson",
+        lambda o, t: F.poisson_nll_loss(o, t, log_input=True, full=False, reduction="none"),
+        link=torch.exp,
+        check=_counts,
+    ),
+    "cross_entropy": Loss(
+        "cross_entropy",
+        lambda o, t: F.cross_entropy(o, t, reduction="none"),
+        mean=F.cross_entropy,
+        link=lambda o: torch.softmax(o, dim=-1),
+    ),
+}
+
+
+def make_loss(loss: str | LossFunction | Loss, *, delta: float = 1.0) -> Loss:
+    """Look a loss up by name, or wrap your own ``(output, target) -> tensor``.
+
+    Your function may return a scalar or one number for each entry; with missing values it must
+    be the latter.
+
+    Examples
+    --------
+    >>> make_loss("poisson").name
+    'poisson'
+    >>> make_loss(lambda output, target: (output - target).abs() ** 3).name
+    '<lambda>'
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if loss == "huber":
+        return _huber(delta)
+    if callable(loss):
+        return Loss(getattr(loss, "__name__", type(loss).__name__), loss)
+    if loss not in LOSSES:
+        raise InputError(
+            f"loss={loss!r} is not known; use one of {', '.join(map(repr, LOSSES))}, "
+            "or a function of (output, target)"
+        )
+    return LOSSES[loss]

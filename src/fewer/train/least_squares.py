@@ -1,0 +1,110 @@
+"""The best linear decoder for given features, exactly."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fewer.data import Moments, Source, blocks
+
+__all__ = ["fit_linear", "solve_normal"]
+
+GRAM_BYTES = 256 * 2**20
+
+
+def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
+    """Solve (gram + ridge I) B = cross for symmetric gram, the shortest B if it is singular.
+
+    Examples
+    --------
+    >>> import torch
+    >>> solve_normal(torch.ones(2, 2).double(), torch.ones(2, 1).double()).T
+    tensor([[0.5000, 0.5000]], dtype=torch.float64)
+    """
+    values, vectors = torch.linalg.eigh(gram)
+    values = values.clamp_min(0) + ridge
+    cut = values.amax() * len(gram) * torch.finfo(gram.dtype).eps * 10
+    inverse = torch.where(values > cut, 1 / values, 0.0)
+    return (vectors * inverse) @ (vectors.T @ cross)
+
+
+def fit_linear(
+    source: Source,
+    columns: np.ndarray,
+    stats: Moments,
+    *,
+    targets: Tensor | None = None,
+    ridge: float = 0.0,
+) -> nn.Linear:
+    """Least squares from some columns to all columns (or to ``targets``), in float64.
+
+    Minimises, for each target, the mean squared residual over its observed rows plus
+    ``ridge`` times the squared weights; the intercept is free. Missing inputs take their
+    column's mean. Where rows are missing from some targets each of those is solved by itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import moments, open_source
+    >>> rows = np.random.default_rng(0).normal(size=(30, 2)) @ np.ones((2, 3))
+    >>> source = open_source(rows)
+    >>> decoder = fit_linear(source, np.array([0]), moments(source))
+    >>> bool(np.allclose(decoder(torch.tensor(rows[:, [0]])).detach().numpy(), rows))
+    True
+    """
+    chosen = torch.as_tensor(columns)
+    center = torch.from_numpy(stats.mean)
+    middle = center if targets is None else targets.double().mean(0)
+    k, m = len(chosen), len(middle)
+    gram = torch.zeros(k, k, dtype=torch.float64)
+    cross = torch.zeros(k, m, dtype=torch.float64)
+    n, d = source.shape
+    for rows in blocks(n, d):
+        x = source.rows(rows, torch.float64).sub_(center).nan_to_num_(nan=0.0)
+        z = x[:, chosen]
+        gram.addmm_(z.T, z)
+        cross.addmm_(z.T, x if targets is None else targets[rows].double() - middle)
+    weight = solve_normal(gram / n, cross / n, ridge).T
+    bias = middle - weight @ center[chosen]
+    if targets is None and stats.has_missing:
+        partial = np.flatnonzero(stats.observed < n)
+        step = max(1, GRAM_BYTES // (8 * (k + 1) ** 2))
+        for start in range(0, len(partial), step):
+            part = torch.from_numpy(partial[start : start + step])
+            weight[part], bias[part] = _solve_partial(source, chosen, part, center, ridge)
+    linear = nn.Linear(k, m, dtype=torch.float64)
+    with torch.no_grad():
+        linear.weight.copy_(weight)
+        linear.bias.copy_(bias)
+    return linear
+
+
+def _solve_partial(
+    source: Source, chosen: Tensor, part: Tensor, center: Tensor, ridge: float
+) -> tuple[Tensor, Tensor]:
+    # each target has its own rows, so its own Gram matrix and its own intercept
+    k, n = len(chosen), source.shape[0]
+    grams = torch.zeros(len(part), k, k, dtype=torch.float64)
+    crosses = torch.zeros(len(part), k, dtype=torch.float64)
+    z_sums = torch.zeros(len(part), k, dtype=torch.float64)
+    t_sums = torch.zeros(len(part), dtype=torch.float64)
+    counts = torch.zeros(len(part), dtype=torch.float64)
+    for rows in blocks(n, source.shape[1]):
+        x = source.rows(rows, torch.float64).sub_(center)
+        seen = (~torch.isnan(x[:, part])).double()
+        x.nan_to_num_(nan=0.0)
+        z, t = x[:, chosen], x[:, part]
+        crosses += t.T @ z
+        z_sums += seen.T @ z
+        t_sums += t.sum(0)
+        counts += seen.sum(0)
+        for at in range(len(part)):
+            grams[at].addmm_((z * seen[:, at, None]).T, z)
+    weights = torch.zeros(len(part), k, dtype=torch.float64)
+    for at in range(len(part)):
+        mean_z, mean_t = z_sums[at] / counts[at], t_sums[at] / counts[at]
+        gram = grams[at] / counts[at] - torch.outer(mean_z, mean_z)
+        cross = crosses[at] / counts[at] - mean_z * mean_t
+        weights[at] = solve_normal(gram, cross[:, None], ridge)[:, 0]
+    mean_z = z_sums / counts[:, None]
+    intercept = center[part] + t_sums / counts - (weights * (center[chosen] + mean_z)).sum(1)
+    return weights, intercept

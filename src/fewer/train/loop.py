@@ -1,0 +1,57 @@
+"""One epoch of training and one of evaluation; everything else is built on these two."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fewer.data import Batches
+from fewer.nn import Loss
+
+__all__ = ["evaluate", "make_adam", "train_epoch"]
+
+
+def make_adam(groups: list[dict], device: torch.device) -> torch.optim.Adam:
+    """Adam with the fused step where torch has one: a single pass over the parameters."""
+    return torch.optim.Adam(groups, fused=device.type in ("cpu", "cuda"))
+
+
+def train_epoch(
+    network: nn.Module,
+    batches: Batches,
+    optimizer: torch.optim.Optimizer,
+    loss: Loss,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+    before_step: Callable[[], None] | None = None,
+) -> float:
+    """Pass over all rows once in a fresh order; the mean loss over the batches."""
+    network.train()
+    total = torch.zeros((), device=batches.device)
+    steps = 0
+    for x, target, observed in batches.shuffled(batch_size, generator):
+        if len(x) == 1 and steps:
+            continue  # batch norm cannot take a single row, and one row more hardly matters
+        if before_step is not None:
+            before_step()
+        optimizer.zero_grad(set_to_none=True)
+        value = loss(network(x), target, observed)
+        value.backward()
+        optimizer.step()
+        total += value.detach()  # no .item(): it would wait for the GPU at every step
+        steps += 1
+    return total.item() / steps
+
+
+@torch.no_grad()
+def evaluate(network: nn.Module, batches: Batches, loss: Loss) -> float:
+    """Mean loss over all rows, the network in eval mode."""
+    network.eval()
+    total: Tensor = torch.zeros((), device=batches.device, dtype=torch.float64)
+    weight: Tensor = torch.zeros((), device=batches.device, dtype=torch.float64)
+    for x, target, observed in batches.in_order():
+        entries = len(x) if observed is None else observed.sum()
+        total += loss(network(x), target, observed) * entries
+        weight += entries
+    return (total / weight.clamp_min(1)).item()

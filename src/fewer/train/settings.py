@@ -1,0 +1,136 @@
+"""Every option of gradient training in one checked object."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from fewer.errors import InputError, TypeInputError
+from fewer.nn.decoder import DecoderSpec
+from fewer.nn.schedule import Schedule, make_schedule
+
+__all__ = ["GradientSettings"]
+
+AUTO_STEPS = 2400  # gradient steps that a selector needs to settle (MNIST, k = 50)
+AUTO_EPOCHS = (20, 600)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientSettings:
+    """Options of the gradient trainer; the estimators' docstrings say what each does.
+
+    Examples
+    --------
+    >>> GradientSettings(k=10, epochs="auto").epochs_for(rows=5400)
+    110
+    >>> GradientSettings(k=10, tries=0)
+    Traceback (most recent call last):
+    fewer.errors.InputError: tries=0 must be a whole number of at least 1
+    """
+
+    k: int
+    decoder: DecoderSpec = "linear"
+    activation: str = "leaky_relu"
+    dropout: float = 0.0
+    norm: str | None = None
+    epochs: int | str = "auto"
+    batch_size: int = 256
+    learning_rate: float | str = "auto"
+    learning_rate_decay: float = 1.0
+    selector_learning_rate: float = 0.1
+    schedule: str | Callable[[float, float, float], Schedule] = "exponential"
+    start_temperature: float = 10.0
+    end_temperature: float = 0.01
+    anneal: str = "step"
+    draw: str = "batch"
+    logits: str = "direct"
+    embedding: int | None = None
+    stop_probability: float = 0.99
+    tries: int = 3
+    patience: int | None = None
+    validation_fraction: float = 0.1
+    n_init: int = 1
+    refit: str = "scratch"
+    refit_epochs: int | str = "auto"
+    ridge: float = 0.0
+    normalize: bool = True
+    device: str = "auto"
+    precision: str = "auto"
+    progress: bool = False
+    on_epoch: Callable[[dict[str, Any]], None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("k", "batch_size", "tries", "n_init"):
+            _whole(name, getattr(self, name))
+        for name in ("epochs", "refit_epochs"):
+            if getattr(self, name) != "auto":
+                _whole(name, getattr(self, name))
+        for name in ("embedding", "patience"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name))
+        if self.learning_rate != "auto":
+            _number("learning_rate", self.learning_rate, above=0)
+        _number("selector_learning_rate", self.selector_learning_rate, above=0)
+        _number("learning_rate_decay", self.learning_rate_decay, above=0, most=1)
+        _number("stop_probability", self.stop_probability, above=0, most=1)
+        _number("ridge", self.ridge, least=0)
+        _number("validation_fraction", self.validation_fraction, least=0, most=0.9)
+        _choice("anneal", self.anneal, "step", "epoch")
+        _choice("draw", self.draw, "batch", "row")
+        _choice("logits", self.logits, "direct", "indirect")
+        _choice("refit", self.refit, "scratch", "finetune", "none")
+        _choice("precision", self.precision, "auto", "float32", "bfloat16")
+        make_schedule(self.schedule, self.start_temperature, self.end_temperature, 1)
+
+    @property
+    def linear(self) -> bool:
+        """Whether the decoder is a single linear map."""
+        return isinstance(self.decoder, str) or (
+            not callable(self.decoder) and len(tuple(self.decoder)) == 0
+        )
+
+    @property
+    def decoder_rate(self) -> float:
+        """Learning rate of the decoder: a linear map bears ten times that of a network."""
+        if isinstance(self.learning_rate, str):
+            return 1e-2 if self.linear else 1e-3
+        return self.learning_rate
+
+    def epochs_for(self, rows: int, wanted: int | str | None = None) -> int:
+        """Epochs for so many rows: as asked, or enough for the steps that a selector needs."""
+        wanted = self.epochs if wanted is None else wanted
+        if not isinstance(wanted, str):
+            return int(wanted)
+        steps = -(-rows // self.batch_size)
+        low, high = AUTO_EPOCHS
+        return min(max(-(-AUTO_STEPS // steps), low), high)
+
+
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        auto = " or 'auto'" if "epochs" in name else ""
+        raise TypeInputError(f"{name}={value!r} must be a whole number of at least 1{auto}")
+    if value < 1:
+        raise InputError(f"{name}={value} must be a whole number of at least 1")
+
+
+def _number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float = 0,
+    most: float = float("inf"),
+) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeInputError(f"{name}={value!r} must be a number")
+    low = f"above {above:g}" if above is not None else f"at least {least:g}"
+    fine = (value > above if above is not None else value >= least) and value <= most
+    if not fine or value == float("inf"):
+        high = "" if most == float("inf") else f" and at most {most:g}"
+        raise InputError(f"{name}={value!r} must be {low}{high}")
+
+
+def _choice(name: str, value: Any, *known: str) -> None:
+    if value not in known:
+        raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}")
