@@ -1,3 +1,50 @@
-"""Measure fewer features, reconstruct the rest."""
+"""Measure fewer features, reconstruct the rest.
+
+Names are loaded when they are first used, so that ``fewer --help`` does not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "PAPER": "fewer.estimators",
+    "ConcreteAutoencoder": "fewer.estimators",
+    "ConcreteClassifier": "fewer.estimators",
+    "ConcreteRegressor": "fewer.estimators",
+    "data": "fewer.data",
+    "errors": "fewer.errors",
+    "nn": "fewer.nn",
+}
+
+__all__ = [
+    "PAPER",
+    "ConcreteAutoencoder",
+    "ConcreteClassifier",
+    "ConcreteRegressor",
+    "__version__",
+    "data",
+    "errors",
+    "nn",
+]
+
+if TYPE_CHECKING:
+    from fewer import data, errors, nn
+    from fewer.estimators import (
+        PAPER,
+        ConcreteAutoencoder,
+        ConcreteClassifier,
+        ConcreteRegressor,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fewer' has no attribute {name!r}")
+    home = import_module(_HOMES[name])
+    return home if _HOMES[name] == f"fewer.{name}" else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

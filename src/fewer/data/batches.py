@@ -1,5 +1,6 @@
 """Rows ready for training: gaps filled, centred, scaled, on the device, a batch at a time."""
 
+import copy
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -31,14 +32,14 @@ class Batches:
         Where the rows are.
     index : array of int
         Which of its rows to use.
+    mean : Tensor (d)
+        Takes the place of missing inputs.
     center, scale : Tensor (d), float
-        Inputs become (x - center) / scale; missing ones become 0, the training mean.
+        Inputs become (x - center) / scale.
     targets : Tensor, default=None
         What to predict; the inputs themselves if None.
     raw_targets : bool, default=False
         Predict the inputs in their own units (for losses that need counts or 0/1 values).
-    columns : array of int, default=None
-        Use only these columns as inputs.
     device : torch.device, default="cpu"
         Where batches go. Rows stay there between epochs when they fit.
 
@@ -48,9 +49,9 @@ class Batches:
     >>> import torch
     >>> from fewer.data import open_source
     >>> source = open_source(np.array([[1.0, np.nan], [3.0, 4.0]]))
-    >>> rows = Batches(source, np.arange(2), center=torch.tensor([2.0, 4.0]))
+    >>> rows = Batches(source, np.arange(2), mean=torch.tensor([2.0, 4.0]))
     >>> rows.take(torch.tensor([0]))
-    Batch(x=tensor([[-1., 0.]]), target=tensor([[-1., 0.]]), observed=tensor([[ True, False]]))
+    Batch(x=tensor([[1., 4.]]), target=tensor([[1., 4.]]), observed=tensor([[ True, False]]))
     """
 
     def __init__(
@@ -58,25 +59,38 @@ class Batches:
         source: Source,
         index: np.ndarray,
         *,
-        center: Tensor,
+        mean: Tensor,
+        center: Tensor | None = None,
         scale: float = 1.0,
         targets: Tensor | None = None,
         raw_targets: bool = False,
-        columns: np.ndarray | None = None,
         has_missing: bool = True,
         device: torch.device | str = "cpu",
     ) -> None:
         self.source, self.index, self.device = source, np.asarray(index), torch.device(device)
+        center = torch.zeros_like(mean) if center is None else center
         self.center = center.to(self.device, torch.float32)
+        self.fill = ((mean - center) / scale).to(self.device, torch.float32)
         self.scale = scale
         self.targets = None if targets is None else targets.to(self.device)
         self.raw_targets = raw_targets
         self.has_missing = has_missing
-        self.columns = None if columns is None else torch.as_tensor(columns, device=self.device)
+        self.columns: Tensor | None = None
         self._resident = self._load() if self._fits() else None
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def with_inputs(self, columns: np.ndarray) -> "Batches":
+        """The same rows and targets, with only these columns as inputs."""
+        other = copy.copy(self)
+        other.columns = torch.as_tensor(columns, device=self.device)
+        if self._resident is not None:
+            x, target, observed = self._resident
+            if target is None and self.targets is None:
+                target = x
+            other._resident = x[:, other.columns], target, observed
+        return other
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """All rows in a fresh random order, ``size`` at a time."""
@@ -107,7 +121,7 @@ class Batches:
         observed = None
         if self.has_missing:
             observed = ~torch.isnan(x)
-            x.nan_to_num_(nan=0.0)
+            x = torch.where(observed, x, self.fill)
         inputs = x if self.columns is None else x[:, self.columns]
         if targets is not None:
             return Batch(inputs, targets, None)
@@ -124,10 +138,9 @@ class Batches:
 
     def _load(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
         n, d = len(self), self.source.shape[1]
-        k = d if self.columns is None else len(self.columns)
         supervised = self.targets is not None
-        own_target = not supervised and (self.columns is not None or self.raw_targets)
-        x = torch.empty(n, k, device=self.device)
+        own_target = not supervised and self.raw_targets
+        x = torch.empty(n, d, device=self.device)
         target = torch.empty(n, d, device=self.device) if own_target else None
         masked = self.has_missing and not supervised
         observed = torch.empty(n, d, dtype=torch.bool, device=self.device) if masked else None

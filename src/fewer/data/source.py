@@ -48,11 +48,10 @@ class DenseSource:
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""
-        part = self.array[index]
-        if part.dtype == np.float16 or part.dtype.kind in "bui" or not part.dtype.isnative:
-            # not every integer width and byte order has a torch twin
-            part = part.astype(np.float64 if dtype == torch.float64 else np.float32)
-        return torch.as_tensor(np.ascontiguousarray(part)).to(dtype, copy=True)
+        # a copy, since the caller may write to it; np.array also mends odd byte orders and
+        # integer widths that have no torch twin
+        kind = np.float64 if dtype == torch.float64 else np.float32
+        return torch.from_numpy(np.array(self.array[index], dtype=kind, order="C")).to(dtype)
 
 
 class SparseSource:

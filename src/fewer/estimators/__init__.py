@@ -1,0 +1,8 @@
+"""The scikit-learn faces of fewer; no mathematics lives here."""
+
+from fewer.estimators._autoencoder import ConcreteAutoencoder
+from fewer.estimators._classifier import ConcreteClassifier
+from fewer.estimators._presets import PAPER
+from fewer.estimators._regressor import ConcreteRegressor
+
+__all__ = ["PAPER", "ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]

@@ -1,6 +1,7 @@
 """Decoders: from k measured values to all that is to be predicted."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from numbers import Integral
 
 import torch
@@ -18,6 +19,12 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
     "tanh": nn.Tanh,
+}
+# by name rather than by function, so that a decoder can be saved
+LINKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "exp": torch.exp,
+    "softmax": partial(torch.softmax, dim=-1),
 }
 NORMS: dict[str, type[nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
@@ -112,7 +119,7 @@ class MeasuredDecoder(nn.Module):
         order: Tensor | None = None,
         out_center: Tensor | None = None,
         out_scale: Tensor | None = None,
-        link: Callable[[Tensor], Tensor] | None = None,
+        link: str | None = None,
     ) -> None:
         super().__init__()
         k, dtype = len(fill), fill.dtype
@@ -142,7 +149,7 @@ class MeasuredDecoder(nn.Module):
         """Decode n x k measured values."""
         output = self.net(self.inputs(measured))
         if self.link is not None:
-            output = self.link(output)
+            output = LINKS[self.link](output)
         return output * self.out_scale + self.out_center
 
 

@@ -26,11 +26,11 @@ class Loss:
         ``(output, target) -> loss of each entry``, so that missing entries can be left out.
     mean : callable, default=None
         ``(output, target) -> scalar`` over all entries, where a fused version exists.
-    link : callable, default=None
-        Network output to target units, such as exp for a log rate; identity if None.
-    shifts : bool, default=False
-        True if the loss only sees output - target, so that targets may be centred and divided
-        by one number without changing which network is best.
+    link : {"sigmoid", "exp", "softmax"}, default=None
+        Takes the network's output to the units of the target, such as exp for a log rate.
+    degree : int, default=None
+        Set where the loss only sees output - target, so that targets may be centred and divided
+        by a number s without changing which network is best: the loss then falls by s**degree.
     check : callable, default=None
         ``target -> None`` or the reason that such targets cannot be used.
 
@@ -48,8 +48,8 @@ class Loss:
     name: str
     entries: LossFunction
     mean: LossFunction | None = None
-    link: Callable[[Tensor], Tensor] | None = None
-    shifts: bool = False
+    link: str | None = None
+    degree: int | None = None
     check: Callable[[float, float], str | None] | None = None
 
     def __call__(self, output: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
@@ -70,10 +70,6 @@ class Loss:
     def in_units_of(self, scale: float) -> "Loss":
         """The same loss when targets have been divided by ``scale``."""
         return make_loss("huber", delta=1 / scale) if self.name == "huber" else self
-
-    def predict(self, output: Tensor) -> Tensor:
-        """Network output in the units of the target."""
-        return output if self.link is None else self.link(output)
 
 
 def _unit_interval(low: float, high: float) -> str | None:
@@ -99,31 +95,31 @@ def _huber(delta: float) -> Loss:
     def entries(output: Tensor, target: Tensor) -> Tensor:
         return F.huber_loss(output, target, reduction="none", delta=delta) / delta
 
-    return Loss("huber", entries, shifts=True)
+    return Loss("huber", entries, degree=1)
 
 
 LOSSES: dict[str, Loss] = {
-    "mse": Loss("mse", lambda o, t: (o - t).square(), mean=F.mse_loss, shifts=True),
-    "mae": Loss("mae", lambda o, t: (o - t).abs(), mean=F.l1_loss, shifts=True),
+    "mse": Loss("mse", lambda o, t: (o - t).square(), mean=F.mse_loss, degree=2),
+    "mae": Loss("mae", lambda o, t: (o - t).abs(), mean=F.l1_loss, degree=1),
     "huber": _huber(1.0),
     "bce": Loss(
         "bce",
         lambda o, t: F.binary_cross_entropy_with_logits(o, t, reduction="none"),
         mean=F.binary_cross_entropy_with_logits,
-        link=torch.sigmoid,
+        link="sigmoid",
         check=_unit_interval,
     ),
     "poisson": Loss(
         "poisson",
         lambda o, t: F.poisson_nll_loss(o, t, log_input=True, full=False, reduction="none"),
-        link=torch.exp,
+        link="exp",
         check=_counts,
     ),
     "cross_entropy": Loss(
         "cross_entropy",
         lambda o, t: F.cross_entropy(o, t, reduction="none"),
         mean=F.cross_entropy,
-        link=lambda o: torch.softmax(o, dim=-1),
+        link="softmax",
     ),
 }
 

@@ -7,7 +7,7 @@ import torch
 
 from fewer.errors import InputError
 
-__all__ = ["pick_device", "seeded", "use_bfloat16"]
+__all__ = ["pick_device", "seeded", "use_mixed"]
 
 
 def pick_device(device: str | torch.device) -> torch.device:
@@ -33,12 +33,12 @@ def pick_device(device: str | torch.device) -> torch.device:
     return found
 
 
-def use_bfloat16(precision: str, device: torch.device) -> bool:
+def use_mixed(precision: str, device: torch.device) -> bool:
     """Whether decoders run in mixed precision: on CUDA by default, anywhere when asked.
 
     Examples
     --------
-    >>> use_bfloat16("auto", torch.device("cpu"))
+    >>> use_mixed("auto", torch.device("cpu"))
     False
     """
     if precision == "auto":

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from fewer.errors import InputError, TypeInputError
 from fewer.nn.decoder import DecoderSpec
@@ -11,7 +13,8 @@ from fewer.nn.schedule import Schedule, make_schedule
 
 __all__ = ["GradientSettings"]
 
-AUTO_STEPS = 2400  # gradient steps that a selector needs to settle (MNIST, k = 50)
+SELECTOR_STEPS = 2400  # gradient steps that a selector needs to settle (MNIST, k = 50)
+REFIT_STEPS = 4000
 AUTO_EPOCHS = (20, 600)
 
 
@@ -96,14 +99,21 @@ class GradientSettings:
             return 1e-2 if self.linear else 1e-3
         return self.learning_rate
 
-    def epochs_for(self, rows: int, wanted: int | str | None = None) -> int:
+    def epochs_for(self, rows: int) -> int:
         """Epochs for so many rows: as asked, or enough for the steps that a selector needs."""
-        wanted = self.epochs if wanted is None else wanted
-        if not isinstance(wanted, str):
-            return int(wanted)
-        steps = -(-rows // self.batch_size)
-        low, high = AUTO_EPOCHS
-        return min(max(-(-AUTO_STEPS // steps), low), high)
+        return _epochs(self.epochs, SELECTOR_STEPS, rows, self.batch_size)
+
+    def refit_epochs_for(self, rows: int) -> int:
+        """Epochs to train the final decoder: as asked, or enough for a small network."""
+        return _epochs(self.refit_epochs, REFIT_STEPS, rows, self.batch_size)
+
+
+def _epochs(wanted: int | str, steps: int, rows: int, batch_size: int) -> int:
+    if not isinstance(wanted, str):
+        return int(wanted)
+    steps_an_epoch = -(-rows // batch_size)
+    low, high = AUTO_EPOCHS
+    return min(max(-(-steps // steps_an_epoch), low), high)
 
 
 def _whole(name: str, value: Any) -> None:
@@ -122,7 +132,7 @@ def _number(
     least: float = 0,
     most: float = float("inf"),
 ) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeInputError(f"{name}={value!r} must be a number")
     low = f"above {above:g}" if above is not None else f"at least {least:g}"
     fine = (value > above if above is not None else value >= least) and value <= most

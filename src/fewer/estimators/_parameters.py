@@ -1,0 +1,108 @@
+"""The options that the three estimators share, described once."""
+
+from typing import TypeVar
+
+__all__ = ["documented"]
+
+PARAMETERS = """k : int, default=10
+        How many features to choose.
+    decoder : "auto", "linear", tuple of int or callable, default="auto"
+        What predicts from the k chosen values: a linear map, a network with hidden layers of
+        these widths, or your own ``(k, out) -> torch.nn.Module``. "auto" is linear for
+        ConcreteAutoencoder and one hidden layer of 100 for the other two. Your own network
+        sees centred inputs divided by one number (see ``normalize``).
+    loss : str or callable, default="auto"
+        "mse", "mae", "huber", "bce" (X from 0 to 1), "poisson" (counts), "cross_entropy"
+        (classes), or ``(output, target) -> tensor``. "auto" is "cross_entropy" for the
+        classifier and "mse" otherwise.
+    activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
+        After each hidden layer of the decoder.
+    dropout : float, default=0.0
+        Share of hidden values dropped in training.
+    norm : {None, "batch", "layer"}, default=None
+        Normalisation after each hidden layer.
+    epochs : int or "auto", default="auto"
+        Passes over the training rows in the first try; "auto" takes as many as give about
+        2400 gradient steps, at least 20 and at most 600.
+    batch_size : int, default=256
+        Rows in a gradient step.
+    learning_rate : float or "auto", default="auto"
+        Adam's rate for the decoder; "auto" is 0.01 for a linear one, 0.001 for others.
+    learning_rate_decay : float, default=1.0
+        Factor on that rate after each epoch.
+    selector_learning_rate : float, default=0.1
+        Adam's rate for the selector. It decides whether the selector settles at all: at the
+        paper's 0.001 it needs many times the epochs.
+    schedule : str or callable, default="exponential"
+        How the temperature falls: "exponential", "linear", "constant", "abrupt", or a function
+        of (start, end, total) that returns ``step -> temperature``.
+    start_temperature, end_temperature : float, default=10.0, 0.01
+        Where it starts and ends.
+    anneal : {"step", "epoch"}, default="step"
+        When the temperature changes.
+    draw : {"batch", "row"}, default="batch"
+        One random choice for all rows of a batch, or one for each row (slow).
+    logits : {"direct", "indirect"}, default="direct"
+        Learn the selector's logits themselves, or as a linear map of a learned embedding.
+    embedding : int, default=None
+        Width of that embedding; the number of features if None.
+    stop_probability : float, default=0.99
+        Training ends when the mean over nodes of the largest probability gets here.
+    tries : int, default=3
+        If it does not get there, start again with twice the epochs, so many times in all.
+    patience : int, default=None
+        Stop early after so many epochs without a better held-out loss, counted in the second
+        half of the schedule. For the refit of a network, None means 30.
+    validation_fraction : float, default=0.1
+        Share of rows held out to compare epochs and starts; none are with fewer than 20 rows.
+    n_init : int, default=1
+        Independent starts; the one with the lowest held-out loss is kept.
+    refit : {"scratch", "finetune", "none"}, default="scratch"
+        The decoder for the final choice: a new one (exact least squares where it is linear and
+        the loss is "mse"), the trained one tuned further, or the trained one as it is. Nodes
+        that wanted the same feature always lead to at least "finetune".
+    refit_epochs : int or "auto", default="auto"
+        Most epochs of that refit.
+    ridge : float, default=0.0
+        Penalty on squared weights in exact least squares, in units of variance.
+    normalize : bool, default=True
+        Centre all features and divide them all by one number inside the network, so that
+        learning rates do not depend on units. Which features and decoder are best under
+        squared or absolute error does not change.
+    device : str, default="auto"
+        "auto" (CUDA, MPS or CPU), or any torch device.
+    precision : {"auto", "float32", "bfloat16"}, default="auto"
+        Of the decoder in training; "auto" is mixed precision on CUDA, float32 elsewhere.
+    random_state : int, RandomState or None, default=None
+        Fixes the result; bit for bit on a CPU.
+    progress : bool, default=False
+        Show a progress bar.
+    on_epoch : callable, default=None
+        Called with each row of ``history_`` as it is made."""
+
+ATTRIBUTES = """nodes_ : ndarray of shape (k,)
+        Column that each selector node chose, in node order; all different.
+    logits_ : ndarray of shape (k, n_features)
+        Learned log alpha of each node.
+    decoder_ : fewer.nn.MeasuredDecoder
+        From k measured values, in column order and in the units of X, to predictions.
+    history_ : list of dict
+        One row an epoch: try, epoch, temperature, loss, val_loss, mean_max_probability,
+        distinct, seconds.
+    refit_history_ : list of dict
+        The same for the refit of the decoder; empty where that was exact.
+    converged_ : bool
+        Whether ``stop_probability`` was reached.
+    n_conflicts_ : int
+        Nodes that had to take another feature than their favourite.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn."""
+
+T = TypeVar("T", bound=type)
+
+
+def documented(cls: T) -> T:
+    """Put the shared descriptions into a class's docstring."""
+    text = cls.__doc__ or ""
+    cls.__doc__ = text.replace("{parameters}", PARAMETERS).replace("{attributes}", ATTRIBUTES)
+    return cls

@@ -1,0 +1,208 @@
+"""The paper's method: selector and decoder trained together by gradient descent."""
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewer.data import Moments, Source
+from fewer.errors import InputError, NotConvergedWarning
+from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
+from fewer.nn.schedule import make_schedule
+from fewer.train.assignment import distinct_features
+from fewer.train.device import seeded
+from fewer.train.loop import evaluate, make_adam, train_epoch
+from fewer.train.problem import Problem, new_decoder, prepare
+from fewer.train.progress import epoch_bar
+from fewer.train.refit import refit_decoder
+from fewer.train.settings import GradientSettings
+from fewer.train.stopping import KeepBest
+
+__all__ = ["GradientFit", "fit_gradient"]
+
+
+@dataclass(frozen=True)
+class GradientFit:
+    """What training leaves: the choice, the decoder for it, and how it got there."""
+
+    features: np.ndarray  # of each node, all distinct
+    logits: Tensor  # k x d
+    decoder: MeasuredDecoder  # takes measured values in ascending column order
+    history: list[dict[str, Any]]
+    refit_history: list[dict[str, Any]]
+    converged: bool
+    conflicts: int  # nodes that wanted a feature which another node got
+
+
+def fit_gradient(
+    source: Source,
+    stats: Moments,
+    settings: GradientSettings,
+    *,
+    loss: Loss,
+    seed: int,
+    targets: Tensor | None = None,
+    out: int | None = None,
+) -> GradientFit:
+    """Choose ``settings.k`` features of a source and fit the decoder.
+
+    Parameters
+    ----------
+    source, stats : Source, Moments
+        The rows and their summary.
+    settings : GradientSettings
+        All options.
+    loss : Loss
+        What to minimise.
+    seed : int
+        Fixes everything on a CPU, bit for bit.
+    targets : Tensor, default=None
+        What to predict (class numbers, or n x m values); the rows themselves if None.
+    out : int, default=None
+        Outputs of the decoder; d if None.
+    """
+    problem = prepare(source, stats, settings, loss, seed, targets, out)
+    runs = [_train_start(problem, seed + start) for start in range(settings.n_init)]
+    network, history, converged, _ = min(runs, key=lambda run: run[3])
+    if not converged:
+        _warn(history[-1], settings)
+    selector = network.selector
+    assert isinstance(selector, ConcreteSelector)
+    logits = selector.logits.detach().cpu()
+    wanted = logits.argmax(dim=1).numpy()
+    features = distinct_features(logits)
+    conflicts = int((wanted != features).sum())
+    # another seed than training's: a refit must not depend on how long training took
+    with seeded(seed + 7919, problem.device) as generator:
+        decoder, refit_history = refit_decoder(
+            problem, network.decoder, features, conflicts, targets, generator
+        )
+    # float64 from here on, so that a prediction does not depend on how rows are batched
+    decoder = decoder.cpu().double().eval()
+    return GradientFit(features, logits, decoder, history, refit_history, converged, conflicts)
+
+
+def _train_start(
+    problem: Problem, seed: int
+) -> tuple[ConcreteNetwork, list[dict[str, Any]], bool, float]:
+    """One start: train; if the selector has not settled, again with twice the epochs."""
+    settings = problem.settings
+    epochs = settings.epochs_for(len(problem.train))
+    history: list[dict[str, Any]] = []
+    for attempt in range(1, settings.tries + 1):
+        with seeded(seed, problem.device) as generator:
+            network, rows, best = _train_once(problem, epochs, attempt, generator)
+        history += rows
+        last = rows[-1]
+        if not np.isfinite(last["loss"]):
+            raise InputError(
+                f"the loss became {last['loss']} in epoch {last['epoch']}: lower learning_rate "
+                f"(now {settings.decoder_rate:g}), or scale X, whose values are too spread out"
+            )
+        if last["mean_max_probability"] >= settings.stop_probability:
+            return network, history, True, best
+        epochs *= 2
+    return network, history, False, best
+
+
+def _train_once(
+    problem: Problem, epochs: int, attempt: int, generator: torch.Generator
+) -> tuple[ConcreteNetwork, list[dict[str, Any]], float]:
+    settings, train = problem.settings, problem.train
+    selector = ConcreteSelector(
+        problem.source.shape[1],
+        settings.k,
+        temperature=settings.start_temperature,
+        draw=settings.draw,
+        logits=settings.logits,
+        embedding=settings.embedding,
+        allowed=problem.allowed,
+    )
+    network = ConcreteNetwork(selector, new_decoder(problem), mixed=problem.mixed)
+    network.to(problem.device)
+    optimizer = make_adam(
+        [
+            {"params": list(selector.parameters()), "lr": settings.selector_learning_rate},
+            {"params": list(network.decoder.parameters()), "lr": settings.decoder_rate},
+        ],
+        problem.device,
+    )
+    steps_an_epoch = -(-len(train) // settings.batch_size)
+    temperature = make_schedule(
+        settings.schedule,
+        settings.start_temperature,
+        settings.end_temperature,
+        epochs * steps_an_epoch if settings.anneal == "step" else epochs,
+    )
+    step = 0
+
+    def cool() -> None:
+        nonlocal step
+        clock = step if settings.anneal == "step" else step // steps_an_epoch
+        selector.temperature = temperature(clock)
+        step += 1
+
+    best = KeepBest(settings.patience)
+    history: list[dict[str, Any]] = []
+    unit = problem.out_scale ** (problem.loss.degree or 0)  # losses in the data's own units
+    began = time.perf_counter()
+    with epoch_bar(f"training (try {attempt})", epochs, settings.progress) as bar:
+        for epoch in range(1, epochs + 1):
+            loss = train_epoch(
+                network,
+                train,
+                optimizer,
+                problem.loss,
+                batch_size=settings.batch_size,
+                generator=generator,
+                before_step=cool,
+            )
+            optimizer.param_groups[1]["lr"] *= settings.learning_rate_decay
+            held_out = None
+            if problem.valid is not None:
+                held_out = evaluate(network, problem.valid, problem.loss)
+            with torch.no_grad():
+                logits = selector.logits
+                settled = torch.softmax(logits, dim=1).amax(dim=1).mean().item()
+                distinct = len(logits.argmax(dim=1).unique())
+            row = {
+                "try": attempt,
+                "epoch": epoch,
+                "temperature": selector.temperature,
+                "loss": loss * unit,
+                "val_loss": None if held_out is None else held_out * unit,
+                "mean_max_probability": settled,
+                "distinct": distinct,
+                "seconds": time.perf_counter() - began,
+            }
+            history.append(row)
+            bar(row)
+            if settings.on_epoch is not None:
+                settings.on_epoch(row)
+            # early on the temperature is high and the held-out loss says little about the end
+            score = loss if held_out is None else held_out
+            exhausted = held_out is not None and best.seen(
+                score, network, counts=epoch > epochs // 2
+            )
+            if settled >= settings.stop_probability or exhausted or not np.isfinite(loss):
+                break
+    best.restore(network)
+    return network, history, min(best.loss, score)
+
+
+def _warn(last: dict[str, Any], settings: GradientSettings) -> None:
+    warnings.warn(
+        f"the selector has not settled: mean max probability {last['mean_max_probability']:.3f} "
+        f"after {settings.tries} tries, the last of {last['epoch']} epochs, below "
+        f"stop_probability={settings.stop_probability}. The features are still {settings.k} "
+        "distinct ones, but may be poor: raise epochs or selector_learning_rate (now "
+        f"{settings.selector_learning_rate:g}), or lower end_temperature (now "
+        f"{settings.end_temperature:g}). Features that are copies of one another stay undecided "
+        "without harm.",
+        NotConvergedWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,110 @@
+"""A training problem made ready: rows split, scaling fixed, device chosen."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fewer.data import Batches, Moments, Source
+from fewer.nn import Loss, build_decoder
+from fewer.train.device import pick_device, use_mixed
+from fewer.train.settings import GradientSettings
+
+__all__ = ["Problem", "new_decoder", "prepare"]
+
+FEWEST_FOR_VALIDATION = 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that stays the same over starts and tries."""
+
+    settings: GradientSettings
+    source: Source
+    stats: Moments
+    loss: Loss
+    out: int
+    train: Batches
+    valid: Batches | None
+    allowed: Tensor | None
+    device: torch.device
+    mixed: bool
+    center: Tensor
+    scale: float
+    out_center: Tensor
+    out_scale: float
+
+
+def prepare(
+    source: Source,
+    stats: Moments,
+    settings: GradientSettings,
+    loss: Loss,
+    seed: int,
+    targets: Tensor | None,
+    out: int | None,
+) -> Problem:
+    """Split the rows, fix the scaling, and find which features may be chosen."""
+    n, d = source.shape
+    device = pick_device(settings.device)
+    mean = torch.from_numpy(stats.mean)
+    center = mean if settings.normalize else torch.zeros_like(mean)
+    scale = stats.scale if settings.normalize else 1.0
+    rescale = settings.normalize and loss.degree is not None
+    if targets is None:
+        out_center, out_scale = (center, scale) if rescale else (torch.zeros(d), 1.0)
+    elif rescale:
+        out_center = targets.double().mean(0)
+        out_scale = float((targets.double() - out_center).square().mean().sqrt()) or 1.0
+        targets = ((targets.double() - out_center) / out_scale).float()
+    else:
+        out_center, out_scale = torch.zeros(()), 1.0
+    order = np.random.default_rng(seed).permutation(n)
+    held = round(n * settings.validation_fraction) if n >= FEWEST_FOR_VALIDATION else 0
+
+    def batches(index: np.ndarray) -> Batches:
+        index = np.sort(index)
+        return Batches(
+            source,
+            index,
+            mean=mean,
+            center=center,
+            scale=scale,
+            targets=None if targets is None else targets[index],
+            raw_targets=targets is None and not rescale,
+            has_missing=stats.has_missing,
+            device=device,
+        )
+
+    informative = ~stats.constant
+    enough = settings.k <= informative.sum() < d
+    return Problem(
+        settings=settings,
+        source=source,
+        stats=stats,
+        loss=loss.in_units_of(out_scale),
+        out=d if out is None else out,
+        train=batches(order[held:]),
+        valid=batches(order[:held]) if held else None,
+        allowed=torch.from_numpy(informative) if enough else None,
+        device=device,
+        mixed=use_mixed(settings.precision, device),
+        center=center,
+        scale=scale,
+        out_center=out_center,
+        out_scale=out_scale,
+    )
+
+
+def new_decoder(problem: Problem) -> nn.Module:
+    """Make a fresh decoder as the settings ask."""
+    options = problem.settings
+    return build_decoder(
+        options.decoder,
+        options.k,
+        problem.out,
+        activation=options.activation,
+        dropout=options.dropout,
+        norm=options.norm,
+    )

@@ -1,0 +1,146 @@
+"""The decoder that a user gets: fitted on the final, discrete choice of features."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fewer.data import Batches
+from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
+from fewer.train.least_squares import fit_linear
+from fewer.train.loop import evaluate, make_adam, train_epoch
+from fewer.train.problem import Problem, new_decoder
+from fewer.train.progress import epoch_bar
+from fewer.train.settings import GradientSettings
+from fewer.train.stopping import KeepBest
+
+__all__ = ["refit_decoder", "train_decoder"]
+
+FINETUNE_RATE = 0.1  # of the first learning rate: the decoder is nearly there
+PATIENCE = 30
+
+
+def refit_decoder(
+    problem: Problem,
+    trained: nn.Module,
+    features: np.ndarray,
+    conflicts: int,
+    targets: Tensor | None,
+    generator: torch.Generator,
+) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
+    """Fit the decoder for these features as ``settings.refit`` asks.
+
+    A linear decoder under squared error is solved exactly, over all rows; any other is trained
+    on the training rows and kept at its best held-out loss.
+    """
+    settings, stats = problem.settings, problem.stats
+    mode = settings.refit
+    if mode == "none" and conflicts:
+        mode = "finetune"  # a node that changed its feature needs a decoder that knows
+    columns = np.sort(features)
+    fill = torch.from_numpy(stats.mean[columns])
+    if mode == "scratch" and settings.linear and problem.loss.name == "mse":
+        exact = fit_linear(problem.source, columns, stats, targets=targets, ridge=settings.ridge)
+        return MeasuredDecoder(exact, fill=fill), []
+    single = torch.float32
+    center, scale = problem.center[columns], torch.full((len(columns),), problem.scale)
+    spread = torch.from_numpy(np.sqrt(stats.variance[columns]))
+    order = torch.from_numpy(np.argsort(np.argsort(features)))  # node i's place among columns
+    history: list[dict[str, Any]] = []
+    if mode == "scratch":
+        net: nn.Module = new_decoder(problem)
+        order = torch.arange(len(columns))
+        scale = torch.where(spread > 0, spread, 1.0).to(scale.dtype)
+    else:
+        net = trained
+    if mode != "none":
+        rescale = _InputScale((problem.scale / scale)[order].to(single))
+        node_columns = columns[order.numpy()]
+        valid = problem.valid
+        history = train_decoder(
+            net,
+            rescale,
+            problem.train.with_inputs(node_columns),
+            None if valid is None else valid.with_inputs(node_columns),
+            problem.loss,
+            settings,
+            mixed=problem.mixed,
+            generator=generator,
+            finetune=mode == "finetune",
+        )
+        unit = problem.out_scale ** (problem.loss.degree or 0)
+        for row in history:
+            row["loss"] *= unit
+            row["val_loss"] = None if row["val_loss"] is None else row["val_loss"] * unit
+    decoder = MeasuredDecoder(
+        net,
+        fill=fill.to(single),
+        center=center.to(single),
+        scale=scale.to(single),
+        order=order,
+        out_center=problem.out_center.to(single),
+        out_scale=torch.tensor(problem.out_scale, dtype=single),
+        link=problem.loss.link,
+    )
+    return decoder, history
+
+
+class _InputScale(nn.Module):
+    """Multiply each input by its own constant, so that a fresh network sees unit variances."""
+
+    def __init__(self, factor: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("factor", factor)
+
+    factor: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale n x k inputs."""
+        return x * self.factor
+
+
+def train_decoder(
+    net: nn.Module,
+    inputs: nn.Module,
+    train: Batches,
+    valid: Batches | None,
+    loss: Loss,
+    settings: GradientSettings,
+    *,
+    mixed: bool,
+    generator: torch.Generator,
+    finetune: bool = False,
+) -> list[dict[str, Any]]:
+    """Train ``net`` in place on measured values; keep its state at the best held-out loss.
+
+    The learning rate follows half a cosine to zero, so that the last epochs settle.
+    """
+    network = ConcreteNetwork(inputs, net, mixed=mixed).to(train.device)
+    epochs = settings.refit_epochs_for(len(train))
+    rate = settings.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
+    optimizer = make_adam([{"params": list(net.parameters()), "lr": rate}], train.device)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
+    best = KeepBest(PATIENCE if settings.patience is None else settings.patience)
+    history = []
+    with epoch_bar("fitting the decoder", epochs, settings.progress) as bar:
+        for epoch in range(1, epochs + 1):
+            value = train_epoch(
+                network,
+                train,
+                optimizer,
+                loss,
+                batch_size=settings.batch_size,
+                generator=generator,
+            )
+            cosine.step()
+            held_out = None if valid is None else evaluate(network, valid, loss)
+            row = {"epoch": epoch, "loss": value, "val_loss": held_out}
+            history.append(row)
+            bar(row)
+            if held_out is not None and best.seen(held_out, network):
+                break
+            if not np.isfinite(value):
+                break
+    best.restore(network)
+    return history
