@@ -8,7 +8,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-__all__ = ["DenseSource", "Source", "SparseSource", "blocks"]
+__all__ = ["DenseSource", "RowSubset", "Source", "SparseSource", "blocks"]
 
 BLOCK_BYTES = 32 * 2**20
 
@@ -77,6 +77,30 @@ class SparseSource:
         part = self.matrix[index]
         kind = np.float64 if dtype == torch.float64 else np.float32
         return torch.from_numpy(part.astype(kind).toarray()).to(dtype)
+
+
+class RowSubset:
+    """Some rows of another source, as a source.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = DenseSource(np.arange(6).reshape(3, 2))
+    >>> RowSubset(whole, np.array([2, 0])).rows(slice(0, 1))
+    tensor([[4., 5.]])
+    """
+
+    def __init__(self, source: Source, index: np.ndarray) -> None:
+        self.source, self.index = source, index
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return len(self.index), self.source.shape[1]
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        return self.source.rows(self.index[index], dtype)
 
 
 def blocks(n: int, d: int, itemsize: int = 8) -> Iterator[slice]:

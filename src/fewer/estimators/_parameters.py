@@ -30,13 +30,13 @@ PARAMETERS = """k : int, default=10
         Adam's rate for the decoder; "auto" is 0.01 for a linear one, 0.001 for others.
     learning_rate_decay : float, default=1.0
         Factor on that rate after each epoch.
-    selector_learning_rate : float, default=0.1
-        Adam's rate for the selector. It decides whether the selector settles at all: at the
-        paper's 0.001 it needs many times the epochs.
+    selector_learning_rate : float or "auto", default="auto"
+        Adam's rate for the selector; "auto" is 0.1, or 0.03 with indirect logits. It decides
+        whether the selector settles at all: at the paper's 0.001 it needs many times the epochs.
     schedule : str or callable, default="exponential"
         How the temperature falls: "exponential", "linear", "constant", "abrupt", or a function
         of (start, end, total) that returns ``step -> temperature``.
-    start_temperature, end_temperature : float, default=10.0, 0.01
+    start_temperature, end_temperature : float, default=3.0, 0.1
         Where it starts and ends.
     anneal : {"step", "epoch"}, default="step"
         When the temperature changes.

@@ -50,7 +50,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
         """
         X, y = self._validated_pair(X, y, multi_output=True, y_numeric=True)
         self._one_target = y.ndim == 1
-        targets = torch.from_numpy(np.ascontiguousarray(y.reshape(len(y), -1), dtype=np.float64))
+        targets = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
         return self._fit(X, targets, targets.shape[1])
 
     def predict(self, X: Any) -> np.ndarray:

@@ -9,9 +9,16 @@ from torch import Tensor, nn
 
 from fewer.errors import InputError, TypeInputError
 
-__all__ = ["ACTIVATIONS", "NORMS", "DecoderSpec", "MeasuredDecoder", "build_decoder"]
+__all__ = [
+    "ACTIVATIONS",
+    "NORMS",
+    "DecoderSpec",
+    "MeasuredDecoder",
+    "build_decoder",
+    "hidden_widths",
+]
 
-DecoderSpec = str | Sequence[int] | Callable[[int, int], nn.Module]
+DecoderSpec = str | int | Sequence[int] | Callable[[int, int], nn.Module]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
@@ -42,7 +49,7 @@ def build_decoder(
 
     Parameters
     ----------
-    spec : "linear", widths of hidden layers, or callable ``(k, out) -> nn.Module``
+    spec : "linear", width(s) of hidden layers, or callable ``(k, out) -> nn.Module``
         An empty sequence of widths is linear too.
     k, out : int
         Number of inputs and outputs.
@@ -81,7 +88,7 @@ def build_decoder(
         raise InputError(f"dropout={dropout!r} must be at least 0 and below 1")
     layers: list[nn.Module] = []
     width = k
-    for hidden in _widths(spec):
+    for hidden in hidden_widths(spec):
         layers.append(nn.Linear(width, hidden))
         if norm is not None:
             layers.append(NORMS[norm](hidden))
@@ -153,15 +160,22 @@ class MeasuredDecoder(nn.Module):
         return output * self.out_scale + self.out_center
 
 
-def _widths(spec: Sequence[int]) -> list[int]:
-    widths: list[object] = list(spec) if isinstance(spec, Iterable) else [spec]
+def hidden_widths(spec: int | Sequence[int]) -> tuple[int, ...]:
+    """Checked widths of hidden layers; a single number is one layer.
+
+    Examples
+    --------
+    >>> hidden_widths(75), hidden_widths([320, 320]), hidden_widths(())
+    ((75,), (320, 320), ())
+    """
+    widths = tuple(spec) if isinstance(spec, Iterable) else (spec,)
     for width in widths:
         if isinstance(width, bool) or not isinstance(width, Integral) or width < 1:
             raise TypeInputError(
                 f"decoder={spec!r}: hidden widths must be whole numbers of at least 1, "
                 "such as (75,) or (320, 320)"
             )
-    return [int(width) for width in spec]
+    return tuple(int(width) for width in widths)
 
 
 def _checked(module: object, k: int, out: int) -> nn.Module:

@@ -1,5 +1,6 @@
 """The paper's method: selector and decoder trained together by gradient descent."""
 
+import copy
 import time
 import warnings
 from dataclasses import dataclass
@@ -66,29 +67,81 @@ def fit_gradient(
         Outputs of the decoder; d if None.
     """
     problem = prepare(source, stats, settings, loss, seed, targets, out)
-    runs = [_train_start(problem, seed + start) for start in range(settings.n_init)]
-    network, history, converged, _ = min(runs, key=lambda run: run[3])
-    if not converged:
-        _warn(history[-1], settings)
-    selector = network.selector
-    assert isinstance(selector, ConcreteSelector)
-    logits = selector.logits.detach().cpu()
-    wanted = logits.argmax(dim=1).numpy()
-    features = distinct_features(logits)
-    conflicts = int((wanted != features).sum())
-    # another seed than training's: a refit must not depend on how long training took
-    with seeded(seed + 7919, problem.device) as generator:
-        decoder, refit_history = refit_decoder(
-            problem, network.decoder, features, conflicts, targets, generator
-        )
+    starts = [_train_start(problem, seed + start) for start in range(settings.n_init)]
+    best = starts[0] if len(starts) == 1 else min(starts, key=lambda start: _held_out(start, seed))
+    if not best.converged:
+        _warn(best.history[-1], settings)
+    decoder, refit_history = best.refit(seed)
     # float64 from here on, so that a prediction does not depend on how rows are batched
     decoder = decoder.cpu().double().eval()
-    return GradientFit(features, logits, decoder, history, refit_history, converged, conflicts)
+    return GradientFit(
+        best.features,
+        best.logits,
+        decoder,
+        best.history,
+        refit_history,
+        best.converged,
+        best.conflicts,
+    )
 
 
-def _train_start(
-    problem: Problem, seed: int
-) -> tuple[ConcreteNetwork, list[dict[str, Any]], bool, float]:
+@dataclass(frozen=True)
+class _Start:
+    """One trained start, before the decoder is fitted to its choice."""
+
+    problem: Problem
+    network: ConcreteNetwork
+    history: list[dict[str, Any]]
+    converged: bool
+    loss: float  # lowest seen on held-out rows
+
+    @property
+    def logits(self) -> Tensor:
+        selector = self.network.selector
+        assert isinstance(selector, ConcreteSelector)
+        return selector.logits.detach().cpu()
+
+    @property
+    def features(self) -> np.ndarray:
+        return distinct_features(self.logits)
+
+    @property
+    def conflicts(self) -> int:
+        return int((self.logits.argmax(dim=1).numpy() != self.features).sum())
+
+    def refit(
+        self, seed: int, *, hold_out: bool = False
+    ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
+        # another seed than training's: a refit must not depend on how long training took
+        with seeded(seed + 7919, self.problem.device) as generator:
+            return refit_decoder(
+                self.problem,
+                copy.deepcopy(self.network.decoder),
+                self.features,
+                conflicts=self.conflicts,
+                generator=generator,
+                hold_out=hold_out,
+            )
+
+
+def _held_out(start: _Start, seed: int) -> float:
+    """Held-out loss of a start with its decoder fitted, which is what a user would get."""
+    problem = start.problem
+    if problem.valid is None:
+        return start.history[-1]["loss"]
+    decoder, history = start.refit(seed, hold_out=True)
+    if history:
+        return min(row["val_loss"] for row in history)
+    if problem.settings.refit == "none":
+        return start.loss
+    index, columns = problem.valid.index, np.sort(start.features)
+    x = problem.source.rows(index, torch.float64)
+    target = x if problem.targets is None else problem.targets[index].double()
+    with torch.no_grad():
+        return float((decoder(x[:, columns]) - target).square().nanmean())
+
+
+def _train_start(problem: Problem, seed: int) -> _Start:
     """One start: train; if the selector has not settled, again with twice the epochs."""
     settings = problem.settings
     epochs = settings.epochs_for(len(problem.train))
@@ -104,9 +157,9 @@ def _train_start(
                 f"(now {settings.decoder_rate:g}), or scale X, whose values are too spread out"
             )
         if last["mean_max_probability"] >= settings.stop_probability:
-            return network, history, True, best
+            return _Start(problem, network, history, True, best)
         epochs *= 2
-    return network, history, False, best
+    return _Start(problem, network, history, False, best)
 
 
 def _train_once(
@@ -126,7 +179,7 @@ def _train_once(
     network.to(problem.device)
     optimizer = make_adam(
         [
-            {"params": list(selector.parameters()), "lr": settings.selector_learning_rate},
+            {"params": list(selector.parameters()), "lr": settings.selector_rate},
             {"params": list(network.decoder.parameters()), "lr": settings.decoder_rate},
         ],
         problem.device,
@@ -184,14 +237,13 @@ def _train_once(
             if settings.on_epoch is not None:
                 settings.on_epoch(row)
             # early on the temperature is high and the held-out loss says little about the end
-            score = loss if held_out is None else held_out
             exhausted = held_out is not None and best.seen(
-                score, network, counts=epoch > epochs // 2
+                held_out, network, counts=epoch > epochs // 2
             )
             if settled >= settings.stop_probability or exhausted or not np.isfinite(loss):
                 break
     best.restore(network)
-    return network, history, min(best.loss, score)
+    return network, history, best.loss * unit
 
 
 def _warn(last: dict[str, Any], settings: GradientSettings) -> None:
@@ -200,7 +252,7 @@ def _warn(last: dict[str, Any], settings: GradientSettings) -> None:
         f"after {settings.tries} tries, the last of {last['epoch']} epochs, below "
         f"stop_probability={settings.stop_probability}. The features are still {settings.k} "
         "distinct ones, but may be poor: raise epochs or selector_learning_rate (now "
-        f"{settings.selector_learning_rate:g}), or lower end_temperature (now "
+        f"{settings.selector_rate:g}), or lower end_temperature (now "
         f"{settings.end_temperature:g}). Features that are copies of one another stay undecided "
         "without harm.",
         NotConvergedWarning,

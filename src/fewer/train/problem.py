@@ -34,6 +34,7 @@ class Problem:
     scale: float
     out_center: Tensor
     out_scale: float
+    targets: Tensor | None  # in their own units, all rows
 
 
 def prepare(
@@ -46,6 +47,7 @@ def prepare(
     out: int | None,
 ) -> Problem:
     """Split the rows, fix the scaling, and find which features may be chosen."""
+    given = targets
     n, d = source.shape
     device = pick_device(settings.device)
     mean = torch.from_numpy(stats.mean)
@@ -94,6 +96,7 @@ def prepare(
         scale=scale,
         out_center=out_center,
         out_scale=out_scale,
+        targets=given,
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Batches
+from fewer.data import Batches, RowSubset, moments
 from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
 from fewer.train.least_squares import fit_linear
 from fewer.train.loop import evaluate, make_adam, train_epoch
@@ -25,14 +25,16 @@ def refit_decoder(
     problem: Problem,
     trained: nn.Module,
     features: np.ndarray,
+    *,
     conflicts: int,
-    targets: Tensor | None,
     generator: torch.Generator,
+    hold_out: bool = False,
 ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
     """Fit the decoder for these features as ``settings.refit`` asks.
 
-    A linear decoder under squared error is solved exactly, over all rows; any other is trained
-    on the training rows and kept at its best held-out loss.
+    A linear decoder under squared error is solved exactly, over all rows (without the held-out
+    ones if ``hold_out``); any other is trained on the training rows and kept at its best
+    held-out loss.
     """
     settings, stats = problem.settings, problem.stats
     mode = settings.refit
@@ -41,7 +43,12 @@ def refit_decoder(
     columns = np.sort(features)
     fill = torch.from_numpy(stats.mean[columns])
     if mode == "scratch" and settings.linear and problem.loss.name == "mse":
-        exact = fit_linear(problem.source, columns, stats, targets=targets, ridge=settings.ridge)
+        source, targets = problem.source, problem.targets
+        if hold_out:
+            source = RowSubset(source, problem.train.index)
+            targets = None if targets is None else targets[problem.train.index]
+            stats = moments(source)
+        exact = fit_linear(source, columns, stats, targets=targets, ridge=settings.ridge)
         return MeasuredDecoder(exact, fill=fill), []
     single = torch.float32
     center, scale = problem.center[columns], torch.full((len(columns),), problem.scale)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fewer.errors import InputError, TypeInputError
-from fewer.nn.decoder import DecoderSpec
+from fewer.nn.decoder import DecoderSpec, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
 
 __all__ = ["GradientSettings"]
@@ -40,10 +40,10 @@ class GradientSettings:
     batch_size: int = 256
     learning_rate: float | str = "auto"
     learning_rate_decay: float = 1.0
-    selector_learning_rate: float = 0.1
+    selector_learning_rate: float | str = "auto"
     schedule: str | Callable[[float, float, float], Schedule] = "exponential"
-    start_temperature: float = 10.0
-    end_temperature: float = 0.01
+    start_temperature: float = 3.0
+    end_temperature: float = 0.1
     anneal: str = "step"
     draw: str = "batch"
     logits: str = "direct"
@@ -71,9 +71,9 @@ class GradientSettings:
         for name in ("embedding", "patience"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name))
-        if self.learning_rate != "auto":
-            _number("learning_rate", self.learning_rate, above=0)
-        _number("selector_learning_rate", self.selector_learning_rate, above=0)
+        for name in ("learning_rate", "selector_learning_rate"):
+            if getattr(self, name) != "auto":
+                _number(name, getattr(self, name), above=0)
         _number("learning_rate_decay", self.learning_rate_decay, above=0, most=1)
         _number("stop_probability", self.stop_probability, above=0, most=1)
         _number("ridge", self.ridge, least=0)
@@ -89,7 +89,7 @@ class GradientSettings:
     def linear(self) -> bool:
         """Whether the decoder is a single linear map."""
         return isinstance(self.decoder, str) or (
-            not callable(self.decoder) and len(tuple(self.decoder)) == 0
+            not callable(self.decoder) and hidden_widths(self.decoder) == ()
         )
 
     @property
@@ -98,6 +98,13 @@ class GradientSettings:
         if isinstance(self.learning_rate, str):
             return 1e-2 if self.linear else 1e-3
         return self.learning_rate
+
+    @property
+    def selector_rate(self) -> float:
+        """Learning rate of the selector: an embedding and its map move the logits twice."""
+        if isinstance(self.selector_learning_rate, str):
+            return 0.1 if self.logits == "direct" else 0.03
+        return self.selector_learning_rate
 
     def epochs_for(self, rows: int) -> int:
         """Epochs for so many rows: as asked, or enough for the steps that a selector needs."""

@@ -1,0 +1,37 @@
+"""Shared by all tests: one thread a process, small real data, where the big sets are."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+torch.set_num_threads(1)  # make test runs one process a core
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """Digits in [0, 1], training and test rows."""
+    X = load_digits().data / 16.0
+    order = np.random.default_rng(0).permutation(len(X))
+    return X[order[:1437]], X[order[1437:]]
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """Folder of the benchmark sets; tests that need them are skipped without it."""
+    folder = os.environ.get("FEWER_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("FEWER_DATA does not name a folder with the benchmark data sets")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def mnist(data_folder):
+    """The 10,000 official test images in [0, 1]: 6000 rows to train, 4000 to test."""
+    with np.load(data_folder / "mnist.npz", allow_pickle=False) as stored:
+        X = stored["X"][stored["is_test"]].astype(np.float32) / 255
+    order = np.random.default_rng(0).permutation(len(X))
+    return X[order[:6000]], X[order[6000:]]

@@ -1,0 +1,86 @@
+"""One-pass moments against two-pass NumPy."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from fewer.data import covariance, moments, open_source
+from fewer.data import source as source_module
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks even for small data."""
+    monkeypatch.setattr(source_module, "BLOCK_BYTES", 8 * 6 * 7)
+
+
+def rows(n=50, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + 1e4
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.uint8, np.int64, ">f8"])
+def test_every_dtype(dtype):
+    X = (np.random.default_rng(0).random((40, 5)) * 200).astype(dtype)
+    found, exact = moments(open_source(X)), X.astype(np.float64)
+    np.testing.assert_allclose(found.mean, exact.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.variance, exact.var(axis=0), rtol=1e-10)
+    assert not found.has_missing
+    np.testing.assert_array_equal(found.minimum, exact.min(axis=0))
+
+
+def test_a_large_mean_does_not_swallow_a_small_variance():
+    X = 1e8 + np.random.default_rng(0).normal(size=(60, 3))
+    np.testing.assert_allclose(moments(open_source(X)).variance, X.var(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(
+        covariance(open_source(X)).matrix.numpy(), np.cov(X.T, bias=True), atol=1e-6
+    )
+
+
+def test_missing_values_are_left_out():
+    X = rows()
+    X[np.random.default_rng(1).random(X.shape) < 0.3] = np.nan
+    found = moments(open_source(X))
+    np.testing.assert_allclose(found.mean, np.nanmean(X, axis=0))
+    np.testing.assert_allclose(found.variance, np.nanvar(X, axis=0), rtol=1e-8)
+    np.testing.assert_array_equal(found.observed, (~np.isnan(X)).sum(axis=0))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_pairwise_covariance(late):
+    """Entry (i, j) averages over the rows that have both; ``late``: gaps not in block one."""
+    X = rows(n=400)
+    gaps = np.random.default_rng(1).random(X.shape) < 0.1
+    if late:
+        gaps[:100] = False
+    X[gaps] = np.nan
+    found = covariance(open_source(X))
+    centred = X - np.nanmean(X, axis=0)
+    expected = np.nanmean(centred[:, :, None] * centred[:, None, :], axis=0)
+    assert np.linalg.eigvalsh(expected).min() > 0  # nothing to repair here
+    np.testing.assert_allclose(found.matrix.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(found.mean.numpy(), np.nanmean(X, axis=0))
+
+
+def test_a_pairwise_covariance_is_made_positive():
+    X = np.array([[1.0, 1, np.nan], [-1, -1, np.nan], [np.nan, 1, 1], [np.nan, -1, -1]])
+    X = np.vstack([X, [[1, np.nan, -1], [-1, np.nan, 1]]])
+    values = np.linalg.eigvalsh(covariance(open_source(X)).matrix.numpy())
+    assert values.min() > -1e-12
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array, sparse.csr_matrix])
+def test_sparse_equals_dense(kind):
+    X = sparse.random_array((60, 6), density=0.3, rng=np.random.default_rng(0)).toarray()
+    for summary in (moments, covariance):
+        ours, dense = summary(open_source(kind(X))), summary(open_source(X))
+        np.testing.assert_allclose(ours.mean, dense.mean)
+    np.testing.assert_allclose(
+        covariance(open_source(kind(X))).matrix, covariance(open_source(X)).matrix, atol=1e-15
+    )
+
+
+def test_constant_columns_are_found():
+    X = np.array([[1.0, 2.0, np.nan], [1.0, 3.0, 4.0]])
+    assert moments(open_source(X)).constant.tolist() == [True, False, True]
+    assert moments(open_source(np.ones((3, 2)))).scale == 1.0

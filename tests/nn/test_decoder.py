@@ -1,0 +1,73 @@
+"""Decoders and the scaling around them."""
+
+import pytest
+import torch
+from torch import nn
+
+from fewer.errors import InputError, TypeInputError
+from fewer.nn import MeasuredDecoder, build_decoder
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "kinds"),
+    [
+        ("linear", {}, [nn.Linear]),
+        ((), {}, [nn.Linear]),
+        (8, {}, [nn.Linear, nn.LeakyReLU, nn.Linear]),
+        ((8, 6), {}, [nn.Linear, nn.LeakyReLU, nn.Linear, nn.LeakyReLU, nn.Linear]),
+        ((8,), {"norm": "batch"}, [nn.Linear, nn.BatchNorm1d, nn.LeakyReLU, nn.Linear]),
+        ((8,), {"norm": "layer"}, [nn.Linear, nn.LayerNorm, nn.LeakyReLU, nn.Linear]),
+        (
+            (8,),
+            {"dropout": 0.5, "activation": "tanh"},
+            [nn.Linear, nn.Tanh, nn.Dropout, nn.Linear],
+        ),
+        (lambda k, out: nn.Bilinear(k, k, out) if k > 9 else nn.Linear(k, out), {}, [nn.Linear]),
+    ],
+)
+def test_layers_are_as_asked(spec, options, kinds):
+    decoder = build_decoder(spec, 3, 5, **options)
+    assert [type(m) for m in decoder.modules() if not isinstance(m, nn.Sequential)] == kinds
+    assert decoder(torch.zeros(2, 3)).shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "error", "message"),
+    [
+        ("deep", {}, InputError, "decoder='deep' is not known"),
+        ((0,), {}, TypeInputError, "whole numbers of at least 1"),
+        ((7.5,), {}, TypeInputError, "whole numbers of at least 1"),
+        (0, {}, TypeInputError, "decoder=0: hidden widths"),
+        ((8,), {"activation": "step"}, InputError, "activation='step' is not known"),
+        ((8,), {"dropout": 1}, InputError, "dropout=1 must be"),
+        ((8,), {"norm": "group"}, InputError, "norm='group' is not known"),
+        (lambda k, out: nn.Linear(k, 4), {}, InputError, r"gives? \(2, 5\): make its last layer 5"),
+        (lambda k, out: nn.Linear(9, out), {}, InputError, "cannot take 3 inputs"),
+        (lambda k, out: "net", {}, TypeInputError, "returned str"),
+    ],
+)
+def test_bad_input_is_named(spec, options, error, message):
+    with pytest.raises(error, match=message):
+        build_decoder(spec, 3, 5, **options)
+
+
+def test_probing_a_decoder_does_not_move_its_statistics():
+    norm = nn.BatchNorm1d(3)
+    build_decoder(lambda k, out: nn.Sequential(norm, nn.Linear(k, out)), 3, 5)
+    assert norm.num_batches_tracked == 0
+    assert norm.training
+
+
+def test_measured_values_are_scaled_and_put_in_node_order():
+    decoder = MeasuredDecoder(
+        nn.Identity(),
+        fill=torch.tensor([10.0, 20.0]),
+        center=torch.tensor([10.0, 20.0]),
+        scale=torch.tensor([2.0, 4.0]),
+        order=torch.tensor([1, 0]),
+        out_center=torch.tensor([100.0, 200.0]),
+        out_scale=torch.tensor(3.0),
+    )
+    # columns become (12-10)/2 = 1 and (16-20)/4 = -1; node 0 reads column 1
+    assert decoder(torch.tensor([[12.0, 16.0]])).tolist() == [[97.0, 203.0]]
+    assert decoder(torch.tensor([[torch.nan, torch.nan]])).tolist() == [[100.0, 200.0]]
