@@ -1,5 +1,6 @@
 """From whatever a user has to an array that the rest of fewer understands."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ __all__ = ["as_array", "check_values", "open_source"]
 
 
 def as_array(X: Any) -> Any:
-    """Torch tensors become NumPy arrays; tables with text columns are refused by name.
+    """Torch tensors become NumPy arrays; tables with text or repeated names are refused.
 
     Anything else is passed on as it is, for scikit-learn's own validation.
 
@@ -26,22 +27,28 @@ def as_array(X: Any) -> Any:
     if isinstance(X, torch.Tensor):
         X = X.detach().cpu()
         if X.layout != torch.strided:
-            X = X.to_sparse_csr()
-            parts = (X.values().numpy(), X.col_indices().numpy(), X.crow_indices().numpy())
-            return sparse.csr_array(parts, shape=tuple(X.shape))
+            X = X.to_sparse().coalesce()
+            entries = (X.values().numpy(), tuple(X.indices().numpy()))
+            return sparse.coo_array(entries, shape=tuple(X.shape)).tocsr()
         return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        names = [str(name) for name in X.columns]
+        repeated = sorted({name for name, times in Counter(names).items() if times > 1})
+        if repeated:
+            raise InputError(
+                f"{len(repeated)} column names occur more than once: {_some(repeated)}; "
+                "rename them, or give an array without names"
+            )
         text = [str(name) for name, dtype in _column_types(X) if _is_text(dtype)]
         if text:
-            shown = ", ".join(map(repr, text[:5])) + (", ..." if len(text) > 5 else "")
             raise InputError(
-                f"{len(text)} of {len(X.columns)} columns are not numbers: {shown}; "
+                f"{len(text)} of {len(X.columns)} columns are not numbers: {_some(text)}; "
                 "drop them or encode them as numbers first"
             )
     return X
 
 
-def check_values(X: Any, names: np.ndarray | None = None) -> None:
+def check_values(X: Any, names: np.ndarray | None = None, what: str = "X") -> None:
     """Refuse infinite values, saying where the first one is.
 
     Examples
@@ -68,7 +75,7 @@ def check_values(X: Any, names: np.ndarray | None = None) -> None:
         value = X[row, column]
     name = f"column {column}" if names is None else f"column {str(names[column])!r}"
     raise InputError(
-        f"X contains infinity: row {row}, {name} is {value}; "
+        f"{what} contains infinity: row {row}, {name} is {value}; "
         "replace it, or set it to NaN to mark it as missing"
     )
 
@@ -83,6 +90,10 @@ def open_source(X: Any) -> Source:
     (3, 2)
     """
     return SparseSource(X) if sparse.issparse(X) else DenseSource(X)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
 
 
 def _column_types(table: Any) -> list[tuple[Any, Any]]:

@@ -175,6 +175,11 @@ class ConcreteEstimator(SelectorMixin, BaseEstimator):
         mask[self.nodes_] = True
         return mask
 
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the chosen features, in column order."""
+        self._check_fitted()
+        return super().get_feature_names_out(input_features)
+
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of X, in column order: what a user would measure."""
         self._check_fitted()

@@ -203,7 +203,7 @@ def _train_once(
     history: list[dict[str, Any]] = []
     unit = problem.out_scale ** (problem.loss.degree or 0)  # losses in the data's own units
     began = time.perf_counter()
-    with epoch_bar(f"training (try {attempt})", epochs, settings.progress) as bar:
+    with epoch_bar(f"try {attempt}", epochs, settings.progress) as bar:
         for epoch in range(1, epochs + 1):
             loss = train_epoch(
                 network,

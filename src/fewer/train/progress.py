@@ -32,8 +32,7 @@ def epoch_bar(title: str, epochs: int, shown: bool) -> Iterator[EpochBar]:
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed}/{task.total}"),
+        BarColumn(bar_width=6),  # all of it fits into 80 columns
         TextColumn("{task.fields[state]}"),
         TimeRemainingColumn(),
     )
@@ -47,11 +46,11 @@ def epoch_bar(title: str, epochs: int, shown: bool) -> Iterator[EpochBar]:
 
 
 def _describe(row: dict[str, Any]) -> str:
-    parts = [f"loss {row['loss']:.4g}"]
+    parts = [f"loss {row['loss']:.3g}"]
     if row.get("val_loss") is not None:
-        parts.append(f"held out {row['val_loss']:.4g}")
+        parts.append(f"held out {row['val_loss']:.3g}")
     if "temperature" in row:
-        parts.append(f"T {row['temperature']:.3g}")
-        parts.append(f"max prob {row['mean_max_probability']:.3f}")
-        parts.append(f"distinct {row['distinct']}")
-    return "  ".join(parts)
+        parts.insert(0, f"T {row['temperature']:.2g}")
+        parts.append(f"max p {row['mean_max_probability']:.3f}")
+        parts.append(f"{row['distinct']} distinct")
+    return " ".join(parts)

@@ -130,7 +130,7 @@ def train_decoder(
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
     best = KeepBest(PATIENCE if settings.patience is None else settings.patience)
     history = []
-    with epoch_bar("fitting the decoder", epochs, settings.progress) as bar:
+    with epoch_bar("decoder", epochs, settings.progress) as bar:
         for epoch in range(1, epochs + 1):
             value = train_epoch(
                 network,

@@ -1,0 +1,91 @@
+"""ConcreteClassifier and ConcreteRegressor."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_diabetes, load_digits, make_regression
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import cross_val_score
+
+from fewer import ConcreteClassifier, ConcreteRegressor
+
+QUICK = {"refit_epochs": 60, "random_state": 0, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    X, y = load_digits(return_X_y=True)
+    return X[:1400], y[:1400], X[1400:], y[1400:]
+
+
+@pytest.fixture(scope="module")
+def classifier(labelled):
+    return ConcreteClassifier(k=15, **QUICK).fit(*labelled[:2])
+
+
+def test_classifies_from_fifteen_pixels(labelled, classifier):
+    _, _, X, y = labelled
+    assert classifier.score(X, y) > 0.85
+    probabilities = classifier.predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(
+        classifier.predict(X), classifier.classes_[probabilities.argmax(1)]
+    )
+
+
+def test_only_the_chosen_pixels_are_read(labelled, classifier):
+    X = labelled[2].copy()
+    before = classifier.predict_proba(X)
+    X[:, ~classifier.get_support()] = 99
+    np.testing.assert_array_equal(classifier.predict_proba(X), before)
+    measured = classifier.transform(X)
+    np.testing.assert_allclose(classifier.predict_proba_measured(measured), before)
+    np.testing.assert_array_equal(classifier.predict_measured(measured), classifier.predict(X))
+
+
+def test_labels_may_be_strings(labelled):
+    X, y = labelled[0], np.where(labelled[1] > 4, "high", "low")
+    model = ConcreteClassifier(k=8, **QUICK).fit(X, y)
+    assert model.classes_.tolist() == ["high", "low"]
+    assert set(model.predict(X)) == {"high", "low"}
+
+
+def test_a_classifier_reconstructs_by_least_squares(labelled, classifier):
+    X = labelled[0]
+    chosen = classifier.get_support()
+    reference = LinearRegression().fit(X[:, chosen], X).predict(X[:, chosen])
+    np.testing.assert_allclose(classifier.inverse_transform(X[:, chosen]), reference, atol=1e-8)
+
+
+def test_the_informative_features_are_found():
+    X, y, weights = make_regression(400, 30, n_informative=4, noise=1.0, coef=True, random_state=1)
+    model = ConcreteRegressor(k=4, decoder="linear", **QUICK).fit(X[:300], y[:300])
+    assert model.get_support(indices=True).tolist() == np.flatnonzero(weights).tolist()
+    assert model.score(X[300:], y[300:]) > 0.99
+    assert model.predict(X).shape == (400,)
+    np.testing.assert_allclose(model.predict_measured(model.transform(X)), model.predict(X))
+
+
+def test_many_targets_and_a_network():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 12))
+    Y = np.stack([np.sin(2 * X[:, 3]), X[:, 7] ** 2, X[:, 3] * X[:, 7]], axis=1)
+    model = ConcreteRegressor(k=2, decoder=(64, 64), **{**QUICK, "refit_epochs": 200})
+    model.fit(X[:600], Y[:600])
+    assert model.get_support(indices=True).tolist() == [3, 7]
+    assert model.predict(X).shape == (800, 3)
+    assert model.score(X[600:], Y[600:]) > 0.85
+
+
+def test_in_cross_validation():
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    assert isinstance(X, pd.DataFrame)
+    scores = cross_val_score(ConcreteRegressor(k=5, decoder="linear", **QUICK), X, y, cv=3)
+    assert scores.mean() > 0.4
+
+
+def test_missing_inputs_take_their_mean(labelled):
+    X, y = labelled[0].copy(), labelled[1]
+    X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
+    model = ConcreteClassifier(k=15, **QUICK).fit(X, y)
+    assert model.score(labelled[2], labelled[3]) > 0.75
