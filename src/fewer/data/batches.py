@@ -110,7 +110,10 @@ class Batches:
             raw = self.source.rows(self.index[at.numpy()]).to(self.device, non_blocking=True)
             return self._prepare(raw, targets)
         at = at.to(self.device)
-        x, target, observed = (None if part is None else part[at] for part in self._resident)
+        # index_select: three times as fast as indexing on a CPU
+        x, target, observed = (
+            None if part is None else part.index_select(0, at) for part in self._resident
+        )
         assert x is not None
         if targets is not None:
             return Batch(x, targets, None)

@@ -9,10 +9,7 @@ __all__ = ["ConcreteSelector", "gumbel_noise", "relaxed_choice"]
 
 
 def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Gumbel(0, 1) noise in the shape, dtype and device of ``like``.
-
-    If E is exponential with rate 1 then -log E is Gumbel: one logarithm instead of the two
-    that a uniform number needs.
+    """Gumbel(0, 1) noise in the shape, dtype and device of ``like``: -log(-log u), u uniform.
 
     Examples
     --------
@@ -21,8 +18,10 @@ def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tens
     >>> round(noise.mean().item(), 2)  # Euler's constant is 0.5772
     0.58
     """
-    noise = torch.empty_like(like, requires_grad=False).exponential_(generator=generator)
-    return noise.clamp_min_(torch.finfo(like.dtype).tiny).log_().neg_()
+    # torch's exponential_ would save a logarithm, but takes six times as long on a CPU
+    noise = torch.empty_like(like, requires_grad=False).uniform_(generator=generator)
+    info = torch.finfo(like.dtype)
+    return noise.clamp_(info.tiny, 1 - info.eps / 2).log_().neg_().log_().neg_()
 
 
 def relaxed_choice(logits: Tensor, temperature: float | Tensor, noise: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ from fewer.data import Moments, Source
 from fewer.errors import InputError, NotConvergedWarning
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
 from fewer.nn.schedule import make_schedule
+from fewer.train.adam import Adam
 from fewer.train.assignment import distinct_features
 from fewer.train.device import seeded
-from fewer.train.loop import evaluate, make_adam, train_epoch
+from fewer.train.loop import evaluate, train_epoch
 from fewer.train.problem import Problem, new_decoder, prepare
 from fewer.train.progress import epoch_bar
 from fewer.train.refit import refit_decoder
@@ -177,12 +178,9 @@ def _train_once(
     )
     network = ConcreteNetwork(selector, new_decoder(problem), mixed=problem.mixed)
     network.to(problem.device)
-    optimizer = make_adam(
-        [
-            {"params": list(selector.parameters()), "lr": settings.selector_rate},
-            {"params": list(network.decoder.parameters()), "lr": settings.decoder_rate},
-        ],
-        problem.device,
+    optimizer = Adam(
+        (selector.parameters(), settings.selector_rate),
+        (network.decoder.parameters(), settings.decoder_rate),
     )
     steps_an_epoch = -(-len(train) // settings.batch_size)
     temperature = make_schedule(
@@ -214,7 +212,7 @@ def _train_once(
                 generator=generator,
                 before_step=cool,
             )
-            optimizer.param_groups[1]["lr"] *= settings.learning_rate_decay
+            optimizer.rates[1] *= settings.learning_rate_decay
             held_out = None
             if problem.valid is not None:
                 held_out = evaluate(network, problem.valid, problem.loss)

@@ -6,20 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from fewer.data import Batches
-from fewer.nn import Loss
+from fewer.nn import ConcreteNetwork, Loss
+from fewer.train.adam import Adam
 
-__all__ = ["evaluate", "make_adam", "train_epoch"]
-
-
-def make_adam(groups: list[dict], device: torch.device) -> torch.optim.Adam:
-    """Adam with the fused step where torch has one: a single pass over the parameters."""
-    return torch.optim.Adam(groups, fused=device.type in ("cpu", "cuda"))
+__all__ = ["evaluate", "train_epoch"]
 
 
 def train_epoch(
-    network: nn.Module,
+    network: ConcreteNetwork,
     batches: Batches,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
     loss: Loss,
     *,
     batch_size: int,
@@ -35,8 +31,8 @@ def train_epoch(
             continue  # batch norm cannot take a single row, and one row more hardly matters
         if before_step is not None:
             before_step()
-        optimizer.zero_grad(set_to_none=True)
-        value = loss(network(x), target, observed)
+        optimizer.zero_grad()
+        value = network.loss(x, target, observed, loss)
         value.backward()
         optimizer.step()
         total += value.detach()  # no .item(): it would wait for the GPU at every step

@@ -1,5 +1,6 @@
 """The decoder that a user gets: fitted on the final, discrete choice of features."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,9 @@ from torch import Tensor, nn
 
 from fewer.data import Batches, RowSubset, moments
 from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
+from fewer.train.adam import Adam
 from fewer.train.least_squares import fit_linear
-from fewer.train.loop import evaluate, make_adam, train_epoch
+from fewer.train.loop import evaluate, train_epoch
 from fewer.train.problem import Problem, new_decoder
 from fewer.train.progress import epoch_bar
 from fewer.train.settings import GradientSettings
@@ -126,12 +128,12 @@ def train_decoder(
     network = ConcreteNetwork(inputs, net, mixed=mixed).to(train.device)
     epochs = settings.refit_epochs_for(len(train))
     rate = settings.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
-    optimizer = make_adam([{"params": list(net.parameters()), "lr": rate}], train.device)
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
+    optimizer = Adam((net.parameters(), rate))
     best = KeepBest(PATIENCE if settings.patience is None else settings.patience)
     history = []
     with epoch_bar("decoder", epochs, settings.progress) as bar:
         for epoch in range(1, epochs + 1):
+            optimizer.rates[0] = rate * (1 + math.cos(math.pi * (epoch - 1) / epochs)) / 2
             value = train_epoch(
                 network,
                 train,
@@ -140,7 +142,6 @@ def train_decoder(
                 batch_size=settings.batch_size,
                 generator=generator,
             )
-            cosine.step()
             held_out = None if valid is None else evaluate(network, valid, loss)
             row = {"epoch": epoch, "loss": value, "val_loss": held_out}
             history.append(row)
