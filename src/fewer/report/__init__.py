@@ -1,0 +1,1 @@
+"""What a panel looks like: figures and pages."""

@@ -1,0 +1,73 @@
+"""On a GPU: the same method, mixed precision, results back on the CPU."""
+
+import numpy as np
+import pytest
+import torch
+
+from fewer import ConcreteAutoencoder, ConcreteClassifier
+from fewer.data import batches
+from fewer.nn import ConcreteSelector
+from fewer.nn.fused import linear_reconstruction_loss
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "auto"])
+@pytest.mark.parametrize("decoder", ["linear", (128,)])
+def test_as_good_as_on_the_cpu(digits, precision, decoder):
+    train, test = digits
+    options = {"k": 10, "decoder": decoder, "random_state": 0}
+    there = ConcreteAutoencoder(**options, device="cuda", precision=precision).fit(train)
+    here = ConcreteAutoencoder(**options, device="cpu").fit(train)
+    assert there.score(test) > here.score(test) - 0.03
+    assert {p.device.type for p in there.decoder_.parameters()} == {"cpu"}
+    assert len(set(there.nodes_.tolist())) == 10
+
+
+def test_auto_takes_the_gpu(digits):
+    torch.cuda.reset_peak_memory_stats()
+    ConcreteAutoencoder(k=3, random_state=0).fit(digits[0])
+    assert torch.cuda.max_memory_allocated() > digits[0].size * 4
+
+
+def test_streamed_rows_equal_resident_rows(digits, monkeypatch):
+    options = {"k": 5, "random_state": 0, "device": "cuda", "precision": "float32", "epochs": 30}
+    options |= {"stop_probability": 0.3}
+    kept = ConcreteAutoencoder(**options).fit(digits[0])
+    monkeypatch.setattr(batches.Batches, "_fits", lambda self: False)
+    streamed = ConcreteAutoencoder(**options).fit(digits[0])
+    np.testing.assert_allclose(streamed.logits_, kept.logits_, rtol=1e-2, atol=1e-2)
+
+
+def test_a_classifier_and_the_callers_random_state(digits):
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    torch.cuda.manual_seed(5)
+    before = torch.cuda.get_rng_state()
+    model = ConcreteClassifier(k=15, random_state=0, device="cuda").fit(X[:1400], y[:1400])
+    assert torch.equal(before, torch.cuda.get_rng_state())
+    assert model.score(X[1400:], y[1400:]) > 0.85
+
+
+def test_the_short_way_within_its_tolerance_of_float64():
+    torch.manual_seed(0)
+    x, choice = torch.randn(256, 784), torch.softmax(torch.randn(50, 784) * 3, dim=1)
+    weight, bias = torch.randn(784, 50), torch.randn(784)
+    results = []
+    for device, dtype in (("cuda", torch.float32), ("cpu", torch.float64)):
+        parts = [t.to(device, dtype).requires_grad_() for t in (choice, weight, bias)]
+        loss = linear_reconstruction_loss(x.to(device, dtype), *parts)
+        loss.backward()
+        results.append([loss.detach(), *(p.grad for p in parts)])
+    for ours, exact in zip(*results, strict=True):
+        error = (ours.cpu().double() - exact).abs().max() / exact.abs().max()
+        assert error < 1e-4
+
+
+def test_the_layer_on_the_gpu():
+    selector = ConcreteSelector(20, 4).cuda()
+    selector.temperature = 0.5
+    x = torch.randn(8, 20, device="cuda")
+    assert selector(x).device.type == "cuda"
+    assert torch.equal(selector.eval()(x), x[:, selector.indices()])

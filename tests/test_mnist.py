@@ -1,0 +1,54 @@
+"""What the method must reach on MNIST (benchmarks/mnist.py prints the whole table)."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+
+from fewer import PAPER, ConcreteAutoencoder
+
+
+def fit(train, test, **options):
+    model = ConcreteAutoencoder(device="cpu", **options).fit(train)
+    chosen = model.get_support(indices=True)
+    decoder = LinearRegression().fit(train[:, chosen], train)
+    return model, float(((decoder.predict(test[:, chosen]) - test) ** 2).mean())
+
+
+def test_default_settings_at_k_50(mnist):
+    errors = []
+    for seed in range(3):
+        model, error = fit(*mnist, k=50, random_state=seed)
+        assert len(set(model.logits_.argmax(axis=1))) == 50
+        assert model.n_conflicts_ == 0
+        errors.append(error)
+    assert np.mean(errors) <= 0.0185
+
+
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+def test_schedules_rank_as_in_the_paper(mnist):
+    """Exponential best; dropping abruptly beats staying low or high."""
+
+    def error(schedule, start, end):
+        return fit(
+            *mnist,
+            k=20,
+            schedule=schedule,
+            start_temperature=start,
+            end_temperature=end,
+            epochs=100,
+            tries=1,
+            random_state=1,
+        )[1]
+
+    exponential = error("exponential", 10, 0.01)
+    abrupt = error("abrupt", 10, 0.01)
+    assert exponential < 0.95 * abrupt
+    assert abrupt < error("constant", 10, 10)
+    assert abrupt < error("constant", 0.01, 0.01)
+
+
+@pytest.mark.slow
+def test_paper_preset_at_k_50(mnist):
+    model, error = fit(*mnist, k=50, random_state=0, **PAPER)
+    assert model.converged_
+    assert error <= 0.0260

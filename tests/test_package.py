@@ -1,0 +1,67 @@
+"""The package as a whole: what it exports, and what importing it costs."""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+import fewer
+
+
+def run(code):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_exports_exist_and_are_listed():
+    for name in fewer.__all__:
+        assert getattr(fewer, name) is not None
+    assert set(fewer.__all__) <= set(dir(fewer))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        fewer.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["data", "errors", "estimators", "nn", "search", "train"])
+def test_submodules_say_what_is_public(module):
+    found = importlib.import_module(f"fewer.{module}")
+    for name in found.__all__:
+        assert hasattr(found, name), f"fewer.{module}.{name}"
+
+
+def test_every_public_object_has_a_docstring_with_an_example():
+    for module in ("estimators", "nn", "search"):
+        found = importlib.import_module(f"fewer.{module}")
+        for name in found.__all__:
+            thing = getattr(found, name)
+            if callable(thing):
+                assert ">>>" in (thing.__doc__ or ""), f"fewer.{module}.{name}"
+
+
+def test_importing_fewer_is_silent_and_loads_nothing_heavy():
+    loaded = run("import fewer, sys, json; print(json.dumps(sorted(sys.modules)))")
+    assert not {"torch", "sklearn", "numpy", "rich"} & set(json.loads(loaded))
+
+
+def test_the_estimators_need_no_optional_package():
+    code = """
+import sys
+
+class Absent:
+    names = {"pandas", "polars", "pyarrow", "matplotlib", "typer", "rich", "lightning_fabric"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.names:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+import numpy as np
+from fewer import ConcreteAutoencoder
+X = np.random.default_rng(0).normal(size=(50, 5))
+model = ConcreteAutoencoder(k=2, stop_probability=0.1, random_state=0).fit(X)
+print(model.transform(X).shape)
+"""
+    assert run(code).strip() == "(50, 2)"
