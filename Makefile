@@ -8,8 +8,9 @@ READY := .venv/.ready
 demo: $(READY)
 	$(BIN)/fewer demo
 
+# one process a core, one thread a process
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow

@@ -32,7 +32,7 @@ def imported_layers(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             if node.module == "fewer":
-                yield from (alias.name for alias in node.names)
+                yield from (alias.name for alias in node.names if alias.name != "__version__")
             names = [node.module]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

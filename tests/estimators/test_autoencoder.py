@@ -246,11 +246,3 @@ def test_progress_shows_what_matters(digits, capsys):
         assert word in shown
     ConcreteAutoencoder(k=4, **QUICK).fit(digits[0])
     assert capsys.readouterr().out == ""
-
-
-def test_har_repeats_columns_yet_k_distinct_features_come_out(data_folder):
-    with np.load(data_folder / "har.npz", allow_pickle=False) as stored:
-        X = stored["X"][~stored["is_test"]][::3]
-    model = ConcreteAutoencoder(k=50, **QUICK)
-    model.fit(X)
-    assert len(set(model.nodes_.tolist())) == 50

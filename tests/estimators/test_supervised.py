@@ -25,7 +25,7 @@ def classifier(labelled):
 
 def test_classifies_from_fifteen_pixels(labelled, classifier):
     _, _, X, y = labelled
-    assert classifier.score(X, y) > 0.85
+    assert classifier.score(X, y) > 0.8  # other writers than those in training
     probabilities = classifier.predict_proba(X)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
     np.testing.assert_array_equal(
@@ -89,3 +89,17 @@ def test_missing_inputs_take_their_mean(labelled):
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
     model = ConcreteClassifier(k=15, **QUICK).fit(X, y)
     assert model.score(labelled[2], labelled[3]) > 0.75
+
+
+def test_k_distinct_features_where_nodes_repeat_one_another(data_folder):
+    """HAR has 21 copies of columns, and a dozen nodes want what another has."""
+    with np.load(data_folder / "har.npz", allow_pickle=False) as stored:
+        X, y, is_test = stored["X"], stored["y"], stored["is_test"]
+    model = ConcreteClassifier(k=50, decoder=(67,), random_state=0, device="cpu")
+    model.fit(X[~is_test], y[~is_test])
+    wanted = model.logits_.argmax(axis=1)
+    assert len(set(wanted)) < 50
+    assert model.n_conflicts_ > 0
+    assert len(set(model.nodes_)) == 50
+    assert model.transform(X[:2]).shape == (2, 50)
+    assert model.score(X[is_test], y[is_test]) > 0.89

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-import fewer
+from fewer import __version__
 from fewer.errors import FileFormatError, InputError
 
 __all__ = ["describe_parameters", "read_folder", "restore_parameters", "write_folder"]
@@ -29,7 +29,7 @@ def write_folder(
     if target.exists() and not (target / META).is_file() and not _is_empty(target):
         raise InputError(f"{target} exists and is not a saved estimator; choose another path")
     target.parent.mkdir(parents=True, exist_ok=True)
-    meta = {"format": FORMAT, "version": VERSION, "fewer": fewer.__version__, **meta}
+    meta = {"format": FORMAT, "version": VERSION, "fewer": __version__, **meta}
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         fresh = scratch / "new"
@@ -58,7 +58,7 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str,
     if meta["version"] > VERSION:
         raise FileFormatError(
             f"{folder} has format version {meta['version']}, written by fewer {meta['fewer']}; "
-            f"this is fewer {fewer.__version__}, which reads up to {VERSION}: upgrade fewer"
+            f"this is fewer {__version__}, which reads up to {VERSION}: upgrade fewer"
         )
     try:
         return meta, load_file(folder / TENSORS)
