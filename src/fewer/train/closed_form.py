@@ -1,0 +1,193 @@
+"""Concrete autoencoders whose decoder is solved in closed form at every step.
+
+With a linear decoder and squared error, the best decoder for a draw M of the selector (k x d) is
+known, so only the selector is trained, and only the covariance C is needed:
+
+    minimise  tr C - tr((M C M' + p I)^-1 M C C M')  over the logits,  M ~ Concrete(logits, T).
+
+A step costs two products of a k x d with a d x d matrix, whatever the number of rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewer.nn import gumbel_noise, relaxed_choice
+from fewer.nn.schedule import exponential
+from fewer.train.adam import Adam
+from fewer.train.assignment import distinct_features
+
+__all__ = ["SelectorFit", "fit_closed_form"]
+
+REPORT_EVERY = 10
+
+
+@dataclass(frozen=True)
+class SelectorFit:
+    """Trained selectors of several starts, before any decoder is fitted.
+
+    Attributes
+    ----------
+    logits : Tensor (starts, k, d)
+        Learned log alpha; -inf where a feature was not allowed.
+    features : array (starts, k)
+        Distinct features, one for each node.
+    history : list of dict
+        A row every ten steps: step, temperature, loss, mean_max_probability, distinct, of the
+        first start.
+    """
+
+    logits: Tensor
+    features: np.ndarray
+    history: list[dict[str, Any]]
+
+
+def fit_closed_form(
+    C: Tensor,
+    k: int,
+    *,
+    include: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
+    costs: np.ndarray | None = None,
+    cost_weight: float = 0.0,
+    starts: int = 1,
+    steps: int = 600,
+    learning_rate: float = 0.2,
+    start_temperature: float = 3.0,
+    end_temperature: float = 0.05,
+    noise: float = 1.0,
+    ridge: float = 1e-4,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
+) -> SelectorFit:
+    """Train selectors against the exact linear decoder, on a covariance matrix alone.
+
+    Parameters
+    ----------
+    C : Tensor (d, d)
+        Covariance.
+    k : int
+        Features to choose, included ones among them.
+    include : array of int, default=None
+        Features that are on the panel in any case.
+    allowed : array of bool (d), default=None
+        Features that may be chosen.
+    costs : array of float (d), default=None
+        Cost of each feature.
+    cost_weight : float, default=0.0
+        Added to the loss (mean squared residual of a feature) for each unit of cost.
+    starts : int, default=1
+        Selectors trained side by side from different random numbers.
+    steps, learning_rate : int, float, default=600, 0.2
+        Of Adam on the logits.
+    start_temperature, end_temperature : float, default=3.0, 0.05
+        The temperature falls exponentially between these.
+    noise : float, default=1.0
+        Factor on the Gumbel noise; below 1 explores less and settles sooner.
+    ridge : float, default=1e-4
+        Penalty p, as a share of the mean variance.
+    seed : int, default=0
+        Fixes the result on a CPU.
+    device : torch.device, default=None
+        Where to work; where C is if None.
+    on_row : callable, default=None
+        Called with each row of the history.
+
+    Examples
+    --------
+    >>> import torch
+    >>> fit = fit_closed_form(torch.diag(torch.tensor([1.0, 9.0, 4.0, 0.1])), k=2, steps=200)
+    >>> sorted(fit.features[0].tolist())
+    [1, 2]
+    """
+    C = C.to(C.device if device is None else device)
+    d = len(C)
+    variance = float(C.diagonal().double().mean()) or 1.0
+    C = (C / variance).float()  # mean variance 1: one learning rate fits all
+    fixed = torch.as_tensor([] if include is None else include, dtype=torch.int64, device=C.device)
+    forbidden = torch.zeros(d, dtype=torch.bool, device=C.device)
+    if allowed is not None:
+        forbidden |= ~torch.as_tensor(allowed, device=C.device)
+    forbidden[fixed] = True
+    generator = torch.Generator(C.device).manual_seed(seed)
+    free = k - len(fixed)
+    logits = 0.01 * torch.randn(starts, free, d, generator=generator, device=C.device)
+    logits.masked_fill_(forbidden, -torch.inf)
+    prices = None
+    if costs is not None and cost_weight:
+        # loss is the residual of all d features together over variance
+        prices = torch.as_tensor(costs, device=C.device).float() * (cost_weight * d / variance)
+    temperature = exponential(start_temperature, end_temperature, steps)
+    optimizer = Adam(([logits], learning_rate))
+    history: list[dict[str, Any]] = []
+    for step in range(steps if free else 0):
+        T = temperature(step)
+        M = relaxed_choice(logits, T, gumbel_noise(logits, generator).mul_(noise))
+        loss, grad = _residual_and_gradient(C, M, fixed, ridge)
+        if prices is not None:
+            grad = grad + prices
+        # through the softmax; where M is 0 nothing flows
+        logits.grad = M * (grad - (grad * M).sum(-1, keepdim=True)) / T
+        optimizer.step()
+        if (step + 1) % REPORT_EVERY == 0 or step + 1 == steps:
+            settled = torch.softmax(logits[0], dim=-1).amax(dim=-1)
+            row = {
+                "step": step + 1,
+                "temperature": T,
+                "loss": float(loss[0]) * variance / d,
+                "mean_max_probability": float(settled.sum() + len(fixed)) / k,
+                "distinct": len(logits[0].argmax(dim=-1).unique()) + len(fixed),
+            }
+            history.append(row)
+            if on_row is not None:
+                on_row(row)
+    return _finished(logits, fixed, history)
+
+
+def _residual_and_gradient(
+    C: Tensor, M: Tensor, fixed: Tensor, ridge: float
+) -> tuple[Tensor, Tensor]:
+    """Residual of every start and its gradient with respect to the free rows of M.
+
+    With A = M C M' + p I, Q = M C C M' and P = A^-1 the residual is tr C - tr P Q, and its
+    gradient -2 (P M C C - P Q P M C). Products are in float32, the k x k inverse in float64:
+    in less it fails.
+    """
+    starts, free, d = M.shape
+    MC = (M.reshape(-1, d) @ C).view(starts, free, d)
+    if len(fixed):
+        rows = C[fixed].expand(starts, -1, -1)
+        taken = torch.zeros(len(fixed), d, device=C.device)
+        taken[torch.arange(len(fixed)), fixed] = 1
+        M = torch.cat([M, taken.expand(starts, -1, -1)], dim=1)
+        MC = torch.cat([MC, rows], dim=1)
+    k = M.shape[1]
+    A = (MC @ M.mT).double()
+    Q = (MC @ MC.mT).double()
+    A = (A + A.mT) / 2
+    A.diagonal(dim1=1, dim2=2).add_(ridge)
+    P = torch.cholesky_inverse(torch.linalg.cholesky(A))
+    residual = C.diagonal().sum() - (P * Q).sum(dim=(1, 2))
+    PQP = (P @ Q @ P)[:, :free].float()
+    PMC = P[:, :free].float() @ MC
+    grad = (PMC.reshape(-1, d) @ C).view(starts, free, d).sub_(PQP @ MC).mul_(-2)
+    assert MC.shape[1] == k
+    return residual, grad
+
+
+def _finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> SelectorFit:
+    logits, fixed = logits.cpu(), fixed.cpu()
+    starts, free, d = logits.shape
+    certain = torch.full((len(fixed), d), -torch.inf)
+    certain[torch.arange(len(fixed)), fixed] = 0.0
+    everything = torch.cat([certain.expand(starts, -1, -1), logits], dim=1)
+    chosen = [
+        np.concatenate([fixed.numpy(), distinct_features(part)]) if free else fixed.numpy()
+        for part in logits
+    ]
+    return SelectorFit(everything, np.stack(chosen), history)
