@@ -73,11 +73,20 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     train, test = rows()
-    runs: dict[str, dict[str, Any]] = {"k = 50, defaults": {"k": 50}}
+    runs: dict[str, dict[str, Any]] = {
+        "k = 50, defaults (closed form)": {"k": 50},
+        "k = 50, solver='gradient'": {"k": 50, "solver": "gradient"},
+    }
     if not options.skip_paper:
         runs["k = 50, paper preset"] = {"k": 50, **PAPER}
     for name, schedule in SCHEDULES.items():
-        runs[f"k = 20, {name}"] = {"k": 20, "tries": 1, "epochs": 100, **schedule}
+        runs[f"k = 20, {name}"] = {
+            "k": 20,
+            "solver": "gradient",
+            "tries": 1,
+            "epochs": 100,
+            **schedule,
+        }
     table = Table(title=f"MNIST 6000/4000, linear decoder, {options.seeds} seeds")
     for column in ("run", "test error", "by seed", "fewest distinct", "mean max prob.", "s a fit"):
         table.add_column(column, justify="left" if column == "run" else "right")

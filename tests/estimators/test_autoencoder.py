@@ -240,7 +240,7 @@ def test_the_paper_preset_is_the_papers():
 
 
 def test_progress_shows_what_matters(digits, capsys):
-    ConcreteAutoencoder(k=4, progress=True, **QUICK).fit(digits[0])
+    ConcreteAutoencoder(k=4, solver="gradient", progress=True, **QUICK).fit(digits[0])
     shown = capsys.readouterr().out
     for word in ("try 1", "T 0.", "loss", "held out", "max p 0.99", "4 distinct"):
         assert word in shown

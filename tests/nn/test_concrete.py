@@ -110,6 +110,17 @@ def test_forbidden_features_are_never_drawn_nor_chosen(logits):
     assert all(p.grad.isfinite().all() for p in selector.parameters())
 
 
+@pytest.mark.parametrize("logits", ["direct", "indirect"])
+def test_included_features_are_passed_on_and_taken_by_no_other_node(logits):
+    selector = ConcreteSelector(6, 4, include=[5, 2], logits=logits)
+    x = torch.randn(9, 6)
+    assert torch.equal(selector(x)[:, :2], x[:, [5, 2]])
+    assert (selector.sample(rows=50)[:, 2:, [5, 2]] == 0).all()
+    assert selector.eval().indices()[:2].tolist() == [5, 2]
+    selector.train()(x).sum().backward()
+    assert selector.weight.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("options", [{}, {"logits": "indirect", "embedding": 4}])
 def test_a_state_dict_restores_the_layer(options):
     first, second = ConcreteSelector(9, 2, **options), ConcreteSelector(9, 2, **options)
@@ -141,7 +152,10 @@ def test_it_trains_in_front_of_any_network(logits):
         (lambda: ConcreteSelector(5, 2, temperature=0), "temperature=0 must be above 0"),
         (lambda: ConcreteSelector(5, 2, draw="all"), "draw='all' is not known"),
         (lambda: ConcreteSelector(5, 2, logits="no"), "logits='no' is not known"),
-        (lambda: ConcreteSelector(3, 1, allowed=[False] * 3), "at least one of them true"),
+        (lambda: ConcreteSelector(3, 1, allowed=[False] * 3), "leave none of 3 features"),
+        (lambda: ConcreteSelector(3, 1, allowed=[True] * 2), "must hold 3 flags"),
+        (lambda: ConcreteSelector(3, 1, include=[1, 2]), "at most k=1 different columns"),
+        (lambda: ConcreteSelector(3, 2, include=[7]), "from 0 to 2"),
         (lambda: ConcreteSelector(5, 2)(torch.ones(1, 4)), "takes 5 features; got 4"),
     ],
 )

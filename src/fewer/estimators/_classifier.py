@@ -91,7 +91,10 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
                 f"class labels of type {self.classes_.dtype} cannot be saved; "
                 "use numbers or strings"
             )
-        return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}
+        return super()._extra_meta() | {
+            "classes": self.classes_.tolist(),
+            "classes_dtype": self.classes_.dtype.str,
+        }
 
     def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super()._restore_extra(meta, tensors)

@@ -4,8 +4,8 @@ from typing import TypeVar
 
 __all__ = ["documented"]
 
-PARAMETERS = """k : int, default=10
-        How many features to choose.
+PARAMETERS = """k : int or None, default=10
+        How many features to choose; None to spend ``budget`` instead.
     decoder : "auto", "linear", tuple of int or callable, default="auto"
         What predicts from the k chosen values: a linear map, a network with hidden layers of
         these widths, or your own ``(k, out) -> torch.nn.Module``. "auto" is linear for
@@ -15,6 +15,11 @@ PARAMETERS = """k : int, default=10
         "mse", "mae", "huber", "bce" (X from 0 to 1), "poisson" (counts), "cross_entropy"
         (classes), or ``(output, target) -> tensor``. "auto" is "cross_entropy" for the
         classifier and "mse" otherwise.
+    solver : {"auto", "closed_form", "gradient"}, default="auto"
+        "gradient" trains selector and decoder together, as in the paper. "closed_form" solves
+        the decoder exactly at each step, on the covariance matrix, and trains the selector
+        alone: faster and better, for a linear decoder, "mse" and no target. "auto" takes it
+        there, for up to 20,000 features.
     activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
         After each hidden layer of the decoder.
     dropout : float, default=0.0
@@ -23,7 +28,7 @@ PARAMETERS = """k : int, default=10
         Normalisation after each hidden layer.
     epochs : int or "auto", default="auto"
         Passes over the training rows in the first try; "auto" takes as many as give about
-        2400 gradient steps, at least 20 and at most 600.
+        2400 gradient steps, at least 20 and at most 600. In closed form: steps, 600 if "auto".
     batch_size : int, default=256
         Rows in a gradient step.
     learning_rate : float or "auto", default="auto"
@@ -31,8 +36,9 @@ PARAMETERS = """k : int, default=10
     learning_rate_decay : float, default=1.0
         Factor on that rate after each epoch.
     selector_learning_rate : float or "auto", default="auto"
-        Adam's rate for the selector; "auto" is 0.1, or 0.03 with indirect logits. It decides
-        whether the selector settles at all: at the paper's 0.001 it needs many times the epochs.
+        Adam's rate for the selector; "auto" is 0.1, or 0.03 with indirect logits, or 0.2 in
+        closed form. It decides whether the selector settles at all: at the paper's
+        0.001 it needs many times the epochs.
     schedule : str or callable, default="exponential"
         How the temperature falls: "exponential", "linear", "constant", "abrupt", or a function
         of (start, end, total) that returns ``step -> temperature``.
@@ -65,6 +71,17 @@ PARAMETERS = """k : int, default=10
         Most epochs of that refit.
     ridge : float, default=0.0
         Penalty on squared weights in exact least squares, in units of variance.
+    include, exclude : lists of names or column numbers, default=()
+        Features that are on the panel in any case, and features that must not be.
+    costs : mapping from feature to cost, or array, default=None
+        What measuring each feature costs.
+    cost_weight : float, default=0.0
+        Trade-off: so much is added to the loss for each unit of cost.
+    budget : float, default=None
+        Most that the chosen features may cost together.
+    groups : list of lists of features, or a label for each, default=None
+        Features that are measured together: choosing one brings all of its group, which counts
+        once towards k and is paid once, at its highest cost.
     normalize : bool, default=True
         Centre all features and divide them all by one number inside the network, so that
         learning rates do not depend on units. Which features and decoder are best under
@@ -80,15 +97,17 @@ PARAMETERS = """k : int, default=10
     on_epoch : callable, default=None
         Called with each row of ``history_`` as it is made."""
 
-ATTRIBUTES = """nodes_ : ndarray of shape (k,)
+ATTRIBUTES = """columns_ : ndarray of int
+        The chosen columns, ascending.
+    nodes_ : ndarray of shape (k,)
         Column that each selector node chose, in node order; all different.
     logits_ : ndarray of shape (k, n_features)
         Learned log alpha of each node.
     decoder_ : fewer.nn.MeasuredDecoder
         From k measured values, in column order and in the units of X, to predictions.
     history_ : list of dict
-        One row an epoch: try, epoch, temperature, loss, val_loss, mean_max_probability,
-        distinct, seconds.
+        One row an epoch (every ten steps in closed form): try, epoch, temperature, loss,
+        val_loss, mean_max_probability, distinct, seconds.
     refit_history_ : list of dict
         The same for the refit of the decoder; empty where that was exact.
     converged_ : bool

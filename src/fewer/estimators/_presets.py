@@ -11,6 +11,7 @@ __all__ = ["PAPER"]
 #: of 16 rows or more is what its authors' code does. Slow next to the defaults.
 PAPER: MappingProxyType[str, Any] = MappingProxyType(
     {
+        "solver": "gradient",
         "epochs": 300,
         "batch_size": 32,
         "learning_rate": 1e-3,

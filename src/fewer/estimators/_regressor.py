@@ -65,7 +65,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
         return values[:, 0] if self._one_target else values
 
     def _extra_meta(self) -> dict[str, Any]:
-        return {"one_target": self._one_target}
+        return super()._extra_meta() | {"one_target": self._one_target}
 
     def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super()._restore_extra(meta, tensors)

@@ -2,12 +2,11 @@
 
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.data import moments, open_source
-from fewer.estimators._concrete import ConcreteEstimator, _filled
+from fewer.estimators._concrete import ConcreteEstimator
+from fewer.estimators._selector import filled_decoder
 from fewer.nn import MeasuredDecoder
 from fewer.train import fit_linear
 
@@ -21,9 +20,8 @@ class SupervisedEstimator(ConcreteEstimator):
 
     def _fit(self, X: Any, targets: Tensor | None = None, out: int | None = None) -> Self:
         super()._fit(X, targets, out)
-        source = open_source(X)
-        stats = moments(source)
-        columns = np.sort(self.nodes_)
+        source, stats = self._opened(X)
+        columns = self.columns_
         fill = torch.from_numpy(stats.mean[columns])
         linear = fit_linear(source, columns, stats, ridge=self.ridge)
         self.reconstruction_ = MeasuredDecoder(linear, fill=fill).eval()
@@ -37,5 +35,6 @@ class SupervisedEstimator(ConcreteEstimator):
         return {**super()._modules(), "reconstruction": self.reconstruction_}
 
     def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        net = nn.Linear(len(self.nodes_), self.n_features_in_)
-        self.reconstruction_ = _filled(net, "reconstruction", tensors, {"link": None})
+        super()._restore_extra(meta, tensors)
+        net = nn.Linear(len(self.columns_), self.n_features_in_)
+        self.reconstruction_ = filled_decoder(net, "reconstruction", tensors, {"link": None})

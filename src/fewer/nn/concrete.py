@@ -1,5 +1,7 @@
 """The concrete selector: k stochastic choices among d features that training makes discrete."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -59,6 +61,8 @@ class ConcreteSelector(nn.Module):
         Width of that embedding; d if None.
     allowed : bool tensor of length d, default=None
         Features that may be chosen; the others get probability 0.
+    include : sequence of int, default=None
+        Features that the first nodes pass on in any case; only the other nodes learn.
     init_scale : float, default=0.01
         Standard deviation of the first logits: small, so that all features start equal.
 
@@ -84,38 +88,42 @@ class ConcreteSelector(nn.Module):
         logits: str = "direct",
         embedding: int | None = None,
         allowed: Tensor | None = None,
+        include: Sequence[int] | None = None,
         init_scale: float = 0.01,
     ) -> None:
         super().__init__()
         _check_size("d", d)
         _check_size("k", k)
+        fixed = [] if include is None else [int(j) for j in include]
+        if len(set(fixed)) < len(fixed) or not all(0 <= j < d for j in fixed) or len(fixed) > k:
+            raise InputError(
+                f"include={fixed} must hold at most k={k} different columns from 0 to {d - 1}"
+            )
         if draw not in ("batch", "row"):
             raise InputError(f"draw={draw!r} is not known; use 'batch' or 'row'")
         if logits not in ("direct", "indirect"):
             raise InputError(f"logits={logits!r} is not known; use 'direct' or 'indirect'")
         self.d, self.k, self.draw = d, k, draw
+        free = k - len(fixed)
         if logits == "direct":
-            self.weight = nn.Parameter(torch.randn(k, d) * init_scale)
+            self.weight = nn.Parameter(torch.randn(free, d) * init_scale)
             self.embedding = None
         else:
             width = d if embedding is None else embedding
             _check_size("embedding", width)
             # unit embeddings times a map of this size give logits of size init_scale
-            self.embedding = nn.Parameter(torch.randn(k, width) / width**0.5)
+            self.embedding = nn.Parameter(torch.randn(free, width) / width**0.5)
             self.weight = nn.Parameter(torch.randn(width, d) * init_scale)
         self.register_buffer("_temperature", torch.tensor(float(temperature)))
         self.temperature = temperature
-        if allowed is not None:
-            allowed = torch.as_tensor(allowed, dtype=torch.bool)
-            if allowed.shape != (d,) or not allowed.any():
-                raise InputError(
-                    f"allowed must hold {d} flags, at least one of them true; "
-                    f"got shape {tuple(allowed.shape)} with {int(allowed.sum())} true"
-                )
-        self.register_buffer("forbidden", None if allowed is None else ~allowed)
+        self.register_buffer("forbidden", _forbidden(d, allowed, fixed, free))
+        certain = torch.full((len(fixed), d), -torch.inf)
+        certain[torch.arange(len(fixed)), fixed] = 0.0
+        self.register_buffer("certain", certain if fixed else None)
 
     _temperature: Tensor
     forbidden: Tensor | None
+    certain: Tensor | None
 
     @property
     def temperature(self) -> float:
@@ -132,7 +140,9 @@ class ConcreteSelector(nn.Module):
     def logits(self) -> Tensor:
         """Log alpha, k x d, up to a constant for each node; -inf where not allowed."""
         logits = self.weight if self.embedding is None else self.embedding @ self.weight
-        return logits if self.forbidden is None else logits.masked_fill(self.forbidden, -torch.inf)
+        if self.forbidden is not None:
+            logits = logits.masked_fill(self.forbidden, -torch.inf)
+        return logits if self.certain is None else torch.cat([self.certain, logits])
 
     def sample(self, rows: int | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Draw m_1 ... m_k: k x d, or rows x k x d when ``rows`` is given."""
@@ -176,6 +186,25 @@ class ConcreteSelector(nn.Module):
         """What ``repr`` shows."""
         logits = "direct" if self.embedding is None else "indirect"
         return f"d={self.d}, k={self.k}, draw={self.draw!r}, logits={logits!r}"
+
+
+def _forbidden(d: int, allowed: Tensor | None, fixed: list[int], free: int) -> Tensor | None:
+    """Features that free nodes may not take; None where they may take all."""
+    if allowed is None and not fixed:
+        return None
+    barred = torch.zeros(d, dtype=torch.bool)
+    if allowed is not None:
+        allowed = torch.as_tensor(allowed, dtype=torch.bool)
+        if allowed.shape != (d,):
+            raise InputError(f"allowed must hold {d} flags; got shape {tuple(allowed.shape)}")
+        barred |= ~allowed
+    barred[fixed] = True
+    if free and barred.all():
+        raise InputError(
+            f"allowed and include leave none of {d} features for the other {free} nodes; "
+            "at least one of them must be free to take"
+        )
+    return barred
 
 
 def _check_size(name: str, value: int) -> None:

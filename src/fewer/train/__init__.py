@@ -1,14 +1,23 @@
-"""How it is learned: gradient training, exact decoders, stopping."""
+"""How it is learned: by gradient, in closed form; exact decoders; constraints."""
 
-from fewer.train.assignment import distinct_features
-from fewer.train.gradient import GradientFit, fit_gradient
+from fewer.train.assignment import distinct_features, obeying_features
+from fewer.train.closed_form import SelectorFit, fit_closed_form
+from fewer.train.covariance import fit_covariance
+from fewer.train.fit import Fit
+from fewer.train.gradient import fit_gradient
 from fewer.train.least_squares import fit_linear
+from fewer.train.nodes import nodes_for
 from fewer.train.settings import GradientSettings
 
 __all__ = [
-    "GradientFit",
+    "Fit",
     "GradientSettings",
+    "SelectorFit",
     "distinct_features",
+    "fit_closed_form",
+    "fit_covariance",
     "fit_gradient",
     "fit_linear",
+    "nodes_for",
+    "obeying_features",
 ]

@@ -1,14 +1,19 @@
-"""Exactly k distinct features from k nodes that may want the same one."""
+"""From what k nodes want to a panel: distinct features, and every constraint obeyed."""
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-__all__ = ["distinct_features"]
+from fewer.constraints import Constraints
+
+__all__ = ["distinct_features", "obeying_features"]
+
+LEAST = -1e6  # score of a forbidden feature: a last resort, not an infinity that breaks the solver
 
 
-def distinct_features(logits: Tensor) -> np.ndarray:
+def distinct_features(logits: Tensor) -> NDArray[np.int64]:
     """One feature for each node, no two alike, of the largest total log probability.
 
     Where the nodes' favourites differ already, these are the answer.
@@ -22,7 +27,66 @@ def distinct_features(logits: Tensor) -> np.ndarray:
     favourites = logits.argmax(dim=1).cpu().numpy()
     if len(np.unique(favourites)) == len(favourites):
         return favourites
-    scores = torch.log_softmax(logits.double(), dim=1).cpu().numpy()
-    # a forbidden feature stays a last resort, not an infinity that breaks the solver
-    scores = np.maximum(scores, -1e6)
-    return linear_sum_assignment(scores, maximize=True)[1]
+    return linear_sum_assignment(_scores(logits), maximize=True)[1]
+
+
+def obeying_features(logits: Tensor, rule: Constraints) -> NDArray[np.int64]:
+    """One feature for each node, from different units of ``rule``, within its budget.
+
+    A node's score for a unit (features measured together) is the log probability that it picks
+    any of them. Over budget, the exchange for a cheaper unit that loses the least score for the
+    cost saved is made until the panel fits; a panel without k spends what is left on the units
+    that any node likes best, so there may be more features than nodes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fewer.constraints import resolve
+    >>> rule = resolve(None, 3, 2, costs=[5, 1, 1], budget=4)
+    >>> sorted(obeying_features(torch.tensor([[5.0, 4.0, 0.0], [1.0, 3.0, 2.0]]), rule).tolist())
+    [1, 2]
+    """
+    if rule.groups is None and rule.budget is None:
+        return distinct_features(logits)
+    scores = _scores(logits)
+    by_unit = np.stack([np.logaddexp.reduce(scores[:, unit], axis=1) for unit in rule.units], 1)
+    units = linear_sum_assignment(by_unit, maximize=True)[1]
+    if rule.budget is not None:
+        units = _affordable(units, by_unit, rule)
+    best = scores.max(axis=0)
+    nodes: list[NDArray[np.float64]] = [*scores, *[best] * (len(units) - len(scores))]
+    return np.array(
+        [
+            rule.units[u][np.argmax(node[rule.units[u]])]
+            for u, node in zip(units, nodes, strict=True)
+        ]
+    )
+
+
+def _affordable(
+    units: NDArray[np.int64], scores: NDArray[np.float64], rule: Constraints
+) -> NDArray[np.int64]:
+    units, costs = units.copy(), rule.unit_costs
+    fixed = np.isin(units, rule.included_units)
+    while costs[units].sum() > rule.ceiling:
+        saved = costs[units][:, None] - costs[None]
+        lost = np.take_along_axis(scores, units[:, None], axis=1) - scores
+        # free exchanges first, then the least score for the cost saved
+        price = np.where(saved > 0, np.maximum(lost, 0) / np.maximum(saved, 1e-300), np.inf)
+        price[fixed] = np.inf
+        price[:, units] = np.inf
+        node, unit = np.unravel_index(np.argmin(price), price.shape)
+        units[node] = unit
+    if rule.k is not None:
+        return units
+    liked = scores.max(axis=0)
+    extra: list[int] = []
+    for unit in np.argsort(-liked, kind="stable"):
+        panel = np.concatenate([units, extra]).astype(np.int64)
+        if unit not in panel and costs[panel].sum() + costs[unit] <= rule.ceiling:
+            extra.append(int(unit))
+    return np.concatenate([units, np.array(extra, dtype=np.int64)])
+
+
+def _scores(logits: Tensor) -> NDArray[np.float64]:
+    return np.maximum(torch.log_softmax(logits.double(), dim=1).cpu().numpy(), LEAST)

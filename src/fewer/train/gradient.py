@@ -3,6 +3,7 @@
 import copy
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewer.constraints import Constraints, resolve
 from fewer.data import Moments, Source
 from fewer.errors import InputError, NotConvergedWarning
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
 from fewer.nn.schedule import make_schedule
 from fewer.train.adam import Adam
-from fewer.train.assignment import distinct_features
+from fewer.train.assignment import obeying_features
 from fewer.train.device import seeded
+from fewer.train.fit import Fit
 from fewer.train.loop import evaluate, train_epoch
 from fewer.train.problem import Problem, new_decoder, prepare
 from fewer.train.progress import epoch_bar
@@ -24,20 +27,7 @@ from fewer.train.refit import refit_decoder
 from fewer.train.settings import GradientSettings
 from fewer.train.stopping import KeepBest
 
-__all__ = ["GradientFit", "fit_gradient"]
-
-
-@dataclass(frozen=True)
-class GradientFit:
-    """What training leaves: the choice, the decoder for it, and how it got there."""
-
-    features: np.ndarray  # of each node, all distinct
-    logits: Tensor  # k x d
-    decoder: MeasuredDecoder  # takes measured values in ascending column order
-    history: list[dict[str, Any]]
-    refit_history: list[dict[str, Any]]
-    converged: bool
-    conflicts: int  # nodes that wanted a feature which another node got
+__all__ = ["fit_gradient"]
 
 
 def fit_gradient(
@@ -49,7 +39,8 @@ def fit_gradient(
     seed: int,
     targets: Tensor | None = None,
     out: int | None = None,
-) -> GradientFit:
+    rule: Constraints | None = None,
+) -> Fit:
     """Choose ``settings.k`` features of a source and fit the decoder.
 
     Parameters
@@ -66,17 +57,23 @@ def fit_gradient(
         What to predict (class numbers, or n x m values); the rows themselves if None.
     out : int, default=None
         Outputs of the decoder; d if None.
+    rule : Constraints, default=None
+        What the panel must obey; ``settings.k`` is then the number of nodes.
     """
-    problem = prepare(source, stats, settings, loss, seed, targets, out)
+    if rule is None:
+        rule = resolve(None, source.shape[1], settings.k)
+    problem = prepare(source, stats, settings, loss, seed, targets, out, rule)
     starts = [_train_start(problem, seed + start) for start in range(settings.n_init)]
     best = starts[0] if len(starts) == 1 else min(starts, key=lambda start: _held_out(start, seed))
     if not best.converged:
         _warn(best.history[-1], settings)
+    features = best.features
     decoder, refit_history = best.refit(seed)
     # float64 from here on, so that a prediction does not depend on how rows are batched
     decoder = decoder.cpu().double().eval()
-    return GradientFit(
-        best.features,
+    return Fit(
+        features,
+        problem.rule.complete(features),
         best.logits,
         decoder,
         best.history,
@@ -104,11 +101,12 @@ class _Start:
 
     @property
     def features(self) -> np.ndarray:
-        return distinct_features(self.logits)
+        return obeying_features(self.logits, self.problem.rule)
 
     @property
     def conflicts(self) -> int:
-        return int((self.logits.argmax(dim=1).numpy() != self.features).sum())
+        wanted = self.logits.argmax(dim=1).numpy()
+        return int((wanted != self.features[: len(wanted)]).sum())
 
     def refit(
         self, seed: int, *, hold_out: bool = False
@@ -135,7 +133,7 @@ def _held_out(start: _Start, seed: int) -> float:
         return min(row["val_loss"] for row in history)
     if problem.settings.refit == "none":
         return start.loss
-    index, columns = problem.valid.index, np.sort(start.features)
+    index, columns = problem.valid.index, problem.rule.complete(start.features)
     x = problem.source.rows(index, torch.float64)
     target = x if problem.targets is None else problem.targets[index].double()
     with torch.no_grad():
@@ -175,8 +173,9 @@ def _train_once(
         logits=settings.logits,
         embedding=settings.embedding,
         allowed=problem.allowed,
+        include=problem.include,
     )
-    network = ConcreteNetwork(selector, new_decoder(problem), mixed=problem.mixed)
+    network = ConcreteNetwork(selector, new_decoder(problem, settings.k), mixed=problem.mixed)
     network.to(problem.device)
     optimizer = Adam(
         (selector.parameters(), settings.selector_rate),
@@ -200,6 +199,7 @@ def _train_once(
     best = KeepBest(settings.patience)
     history: list[dict[str, Any]] = []
     unit = problem.out_scale ** (problem.loss.degree or 0)  # losses in the data's own units
+    penalty = _cost_penalty(problem, selector, unit)
     began = time.perf_counter()
     with epoch_bar(f"try {attempt}", epochs, settings.progress) as bar:
         for epoch in range(1, epochs + 1):
@@ -211,6 +211,7 @@ def _train_once(
                 batch_size=settings.batch_size,
                 generator=generator,
                 before_step=cool,
+                penalty=penalty,
             )
             optimizer.rates[1] *= settings.learning_rate_decay
             held_out = None
@@ -242,6 +243,21 @@ def _train_once(
                 break
     best.restore(network)
     return network, history, best.loss * unit
+
+
+def _cost_penalty(
+    problem: Problem, selector: ConcreteSelector, unit: float
+) -> Callable[[], Tensor] | None:
+    """Expected cost of the panel times its weight, in the units of the training loss."""
+    weight, costs = problem.settings.cost_weight, problem.rule.costs
+    if costs is None or not weight:
+        return None
+    prices = torch.from_numpy(costs * (weight / unit)).to(problem.device, torch.float32)
+
+    def expected_cost() -> Tensor:
+        return (selector.probabilities() @ prices).sum()
+
+    return expected_cost
 
 
 def _warn(last: dict[str, Any], settings: GradientSettings) -> None:

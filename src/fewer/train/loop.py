@@ -21,6 +21,7 @@ def train_epoch(
     batch_size: int,
     generator: torch.Generator,
     before_step: Callable[[], None] | None = None,
+    penalty: Callable[[], Tensor] | None = None,
 ) -> float:
     """Pass over all rows once in a fresh order; the mean loss over the batches."""
     network.train()
@@ -33,7 +34,7 @@ def train_epoch(
             before_step()
         optimizer.zero_grad()
         value = network.loss(x, target, observed, loss)
-        value.backward()
+        (value if penalty is None else value + penalty()).backward()
         optimizer.step()
         total += value.detach()  # no .item(): it would wait for the GPU at every step
         steps += 1

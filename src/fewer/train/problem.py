@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewer.constraints import Constraints
 from fewer.data import Batches, Moments, Source
 from fewer.nn import Loss, build_decoder
 from fewer.train.device import pick_device, use_mixed
+from fewer.train.eligible import eligible
 from fewer.train.settings import GradientSettings
 
 __all__ = ["Problem", "new_decoder", "prepare"]
@@ -27,7 +29,9 @@ class Problem:
     out: int
     train: Batches
     valid: Batches | None
+    rule: Constraints
     allowed: Tensor | None
+    include: list[int]
     device: torch.device
     mixed: bool
     center: Tensor
@@ -45,6 +49,7 @@ def prepare(
     seed: int,
     targets: Tensor | None,
     out: int | None,
+    rule: Constraints,
 ) -> Problem:
     """Split the rows, fix the scaling, and find which features may be chosen."""
     given = targets
@@ -79,8 +84,7 @@ def prepare(
             device=device,
         )
 
-    informative = ~stats.constant
-    enough = settings.k <= informative.sum() < d
+    include, allowed = eligible(rule, stats, settings.k)
     return Problem(
         settings=settings,
         source=source,
@@ -89,7 +93,9 @@ def prepare(
         out=d if out is None else out,
         train=batches(order[held:]),
         valid=batches(order[:held]) if held else None,
-        allowed=torch.from_numpy(informative) if enough else None,
+        rule=rule,
+        allowed=None if allowed.all() else torch.from_numpy(allowed),
+        include=include.tolist(),
         device=device,
         mixed=use_mixed(settings.precision, device),
         center=center,
@@ -100,12 +106,12 @@ def prepare(
     )
 
 
-def new_decoder(problem: Problem) -> nn.Module:
+def new_decoder(problem: Problem, inputs: int) -> nn.Module:
     """Make a fresh decoder as the settings ask."""
     options = problem.settings
     return build_decoder(
         options.decoder,
-        options.k,
+        inputs,
         problem.out,
         activation=options.activation,
         dropout=options.dropout,

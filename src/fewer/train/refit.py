@@ -42,7 +42,9 @@ def refit_decoder(
     mode = settings.refit
     if mode == "none" and conflicts:
         mode = "finetune"  # a node that changed its feature needs a decoder that knows
-    columns = np.sort(features)
+    columns = problem.rule.complete(features)
+    if len(columns) > settings.k:
+        mode = "scratch"  # features measured together bring inputs that the old decoder lacks
     fill = torch.from_numpy(stats.mean[columns])
     if mode == "scratch" and settings.linear and problem.loss.name == "mse":
         source, targets = problem.source, problem.targets
@@ -58,7 +60,7 @@ def refit_decoder(
     order = torch.from_numpy(np.argsort(np.argsort(features)))  # node i's place among columns
     history: list[dict[str, Any]] = []
     if mode == "scratch":
-        net: nn.Module = new_decoder(problem)
+        net: nn.Module = new_decoder(problem, len(columns))
         order = torch.arange(len(columns))
         scale = torch.where(spread > 0, spread, 1.0).to(scale.dtype)
     else:

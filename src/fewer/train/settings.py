@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fewer.errors import InputError, TypeInputError
-from fewer.nn.decoder import DecoderSpec, hidden_widths
+from fewer.nn.decoder import DecoderSpec, build_decoder, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
 
 __all__ = ["GradientSettings"]
@@ -56,6 +56,7 @@ class GradientSettings:
     refit: str = "scratch"
     refit_epochs: int | str = "auto"
     ridge: float = 0.0
+    cost_weight: float = 0.0
     normalize: bool = True
     device: str = "auto"
     precision: str = "auto"
@@ -63,6 +64,8 @@ class GradientSettings:
     on_epoch: Callable[[dict[str, Any]], None] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.decoder, str):
+            build_decoder(self.decoder, 1, 1)  # refuses unknown names
         for name in ("k", "batch_size", "tries", "n_init"):
             _whole(name, getattr(self, name))
         for name in ("epochs", "refit_epochs"):
@@ -77,6 +80,7 @@ class GradientSettings:
         _number("learning_rate_decay", self.learning_rate_decay, above=0, most=1)
         _number("stop_probability", self.stop_probability, above=0, most=1)
         _number("ridge", self.ridge, least=0)
+        _number("cost_weight", self.cost_weight, least=0)
         _number("validation_fraction", self.validation_fraction, least=0, most=0.9)
         _choice("anneal", self.anneal, "step", "epoch")
         _choice("draw", self.draw, "batch", "row")
@@ -104,6 +108,13 @@ class GradientSettings:
         """Learning rate of the selector: an embedding and its map move the logits twice."""
         if isinstance(self.selector_learning_rate, str):
             return 0.1 if self.logits == "direct" else 0.03
+        return self.selector_learning_rate
+
+    @property
+    def closed_form_rate(self) -> float:
+        """Learning rate of a selector whose decoder is solved: gradients have less noise."""
+        if isinstance(self.selector_learning_rate, str):
+            return 0.2
         return self.selector_learning_rate
 
     def epochs_for(self, rows: int) -> int:

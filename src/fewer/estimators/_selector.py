@@ -1,0 +1,319 @@
+"""What every estimator here has in common: validation, the choice, decoding, saving."""
+
+import os
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from fewer.constraints import Constraints, resolve
+from fewer.data import Moments, Source, as_array, blocks, check_values, moments, open_source
+from fewer.errors import FileFormatError, InputError, NotFittedError, TypeInputError
+from fewer.estimators._measured import like_table, read_measured
+from fewer.estimators._storage import (
+    describe_parameters,
+    read_folder,
+    restore_parameters,
+    write_folder,
+)
+from fewer.nn import MeasuredDecoder
+
+__all__ = ["FeatureSelector", "filled_decoder"]
+
+ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
+
+
+class FeatureSelector(SelectorMixin, BaseEstimator):
+    """Base of all estimators: k chosen columns and a decoder that starts from them.
+
+    Subclasses set ``columns_`` (ascending) and ``decoder_`` in ``fit``.
+    """
+
+    columns_: np.ndarray
+    decoder_: MeasuredDecoder
+
+    # -- input -----------------------------------------------------------------------------
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
+        check_values(X, getattr(self, "feature_names_in_", None))
+        return X
+
+    def _validated_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
+        if y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: "
+                "give one value for each row"
+            )
+        X, y = validate_data(self, as_array(X), as_array(y), **_checks(reset=True), **checks)
+        check_values(X, getattr(self, "feature_names_in_", None))
+        return X, y
+
+    def _opened(self, X: Any) -> tuple[Source, Moments]:
+        """Source and moments of validated rows, which must hold something in every column."""
+        source = open_source(X)
+        stats = moments(source)
+        _refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
+        return source, stats
+
+    def _rule(self, d: int, k: int | None, **wishes: Any) -> Constraints:
+        """The constraints, with names resolved to columns."""
+        if k is not None:
+            _check_k(k, d)
+        names = getattr(self, "feature_names_in_", None)
+        return resolve(None if names is None else [str(name) for name in names], d, k, **wishes)
+
+    # -- the choice ------------------------------------------------------------------------
+
+    def _get_support_mask(self) -> np.ndarray:
+        self._check_fitted()
+        mask = np.zeros(self.n_features_in_, dtype=bool)
+        mask[self.columns_] = True
+        return mask
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the chosen features, in column order."""
+        self._check_fitted()
+        return super().get_feature_names_out(input_features)
+
+    def transform(self, X: Any) -> Any:
+        """Keep the chosen columns of X, in column order: what a user would measure."""
+        self._check_fitted()
+        X = as_array(X)
+        if not sparse.issparse(X) and not hasattr(X, "columns"):
+            check_values(np.asarray(X))
+        return super().transform(X)
+
+    # -- from measured values --------------------------------------------------------------
+
+    def inverse_transform(self, measured: Any) -> Any:
+        """Reconstruct all features from the k measured ones.
+
+        Parameters
+        ----------
+        measured : array of shape (n, k) or table
+            The chosen features in column order, as `transform` gives them; or a pandas or
+            polars table that has their names, in any order. NaN stands for "not measured" and
+            takes the training mean.
+
+        Returns
+        -------
+        array of shape (n, n_features), or a table where one came in
+        """
+        self._check_fitted()
+        names = getattr(self, "feature_names_in_", None)
+        values = read_measured(measured, self.columns_, names)
+        return like_table(_decode(self._reconstructor, values), names, measured)
+
+    @property
+    def _reconstructor(self) -> MeasuredDecoder:
+        return self.decoder_
+
+    def _predict_rows(self, X: Any) -> np.ndarray:
+        """Output of the decoder for whole rows."""
+        self._check_fitted()
+        X = self._validated(X, reset=False)
+        return _decode(self.decoder_, _take_columns(X, self.columns_))
+
+    def _decode_measured(self, measured: Any) -> np.ndarray:
+        """Output of the decoder for measured values."""
+        names = getattr(self, "feature_names_in_", None)
+        return _decode(self.decoder_, read_measured(measured, self.columns_, names))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """1 - SSE / SST over all observed entries: 1 is perfect, 0 as good as the means of X.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (n, n_features)
+            Whole rows; they are reconstructed from their chosen features alone.
+        y : ignored
+        """
+        self._check_fitted()
+        source = open_source(self._validated(X, reset=False))
+        return _explained(self._reconstructor, source, self.columns_)
+
+    def reconstruct(self, X: Any) -> np.ndarray:
+        """Whole rows from whole rows, by way of the chosen features alone."""
+        self._check_fitted()
+        X = self._validated(X, reset=False)
+        return _decode(self._reconstructor, _take_columns(X, self.columns_))
+
+    # -- keeping ---------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator into a folder: safetensors and JSON, never pickle.
+
+        Functions given as options (decoder, loss, ...) are not stored; `load` takes them again.
+        """
+        self._check_fitted()
+        names = getattr(self, "feature_names_in_", None)
+        meta = {
+            "class": type(self).__name__,
+            "parameters": describe_parameters(self.get_params(deep=False)),
+            "n_features_in": int(self.n_features_in_),
+            "feature_names_in": None if names is None else [str(name) for name in names],
+            "columns": self.columns_.tolist(),
+            "decoder": _outline(self.decoder_),
+            **self._extra_meta(),
+        }
+        tensors = self._extra_tensors()
+        for prefix, module in self._modules().items():
+            tensors |= {f"{prefix}.{name}": part for name, part in module.state_dict().items()}
+        write_folder(path, meta, tensors)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **functions: Any) -> Self:
+        """Read a folder that `save` wrote; its outputs are identical.
+
+        Parameters
+        ----------
+        path : path
+            The folder.
+        **functions
+            Options that were functions, which folders do not hold, such as ``decoder=...``.
+        """
+        meta, tensors = read_folder(path)
+        if meta["class"] != cls.__name__:
+            raise FileFormatError(f"{path} holds a {meta['class']}; use {meta['class']}.load")
+        self = cls(**restore_parameters(meta["parameters"], functions, ONLY_FOR_TRAINING))
+        self.n_features_in_ = meta["n_features_in"]
+        if meta["feature_names_in"] is not None:
+            self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
+        self.columns_ = np.array(meta["columns"], dtype=np.int64)
+        try:
+            net = self._bare_decoder(meta["decoder"]["out"])
+            self.decoder_ = filled_decoder(net, "decoder", tensors, meta["decoder"])
+            self._restore_extra(meta, tensors)
+        except (KeyError, RuntimeError) as error:
+            raise FileFormatError(
+                f"the tensors in {path} do not fit its description ({error}); save it again"
+            ) from error
+        return self
+
+    def _bare_decoder(self, out: int) -> nn.Module:
+        """Make the network whose weights a saved folder holds."""
+        return nn.Linear(len(self.columns_), out)
+
+    def _modules(self) -> dict[str, MeasuredDecoder]:
+        return {"decoder": self.decoder_}
+
+    def _extra_meta(self) -> dict[str, Any]:
+        return {}
+
+    def _extra_tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        pass
+
+    # -- scikit-learn ----------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "columns_"):
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted yet; call fit(X) first, "
+                "or load a saved one"
+            )
+        check_is_fitted(self)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say that sparse input and missing values are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _checks(reset: bool) -> dict[str, Any]:
+    # infinities are refused by check_values, which says where they are
+    return {
+        "accept_sparse": ("csr", "csc"),
+        "dtype": "numeric",
+        "ensure_all_finite": False,
+        "ensure_min_samples": 2 if reset else 1,
+    }
+
+
+def _check_k(k: Any, d: int) -> None:
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+        raise TypeInputError(f"k={k!r} must be a whole number of at least 1")
+    if k < 1:
+        raise InputError(f"k={k} must be a whole number of at least 1")
+    if k > d:
+        raise InputError(f"k={k} is more than the n_features={d} of X; choose k from 1 to {d}")
+
+
+@torch.no_grad()
+def _explained(decoder: MeasuredDecoder, source: Source, columns: np.ndarray) -> float:
+    n, d = source.shape
+    count, first, second = (torch.zeros(d, dtype=torch.float64) for _ in range(3))
+    wrong = 0.0
+    # sums about what the decoder gives for a mean row, so that they stay accurate
+    middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
+    for rows in blocks(n, d):
+        x = source.rows(rows, torch.float64)
+        seen = ~torch.isnan(x)
+        error = decoder(x[:, columns]) - x
+        wrong += float(torch.where(seen, error, 0.0).square().sum())
+        shifted = torch.where(seen, x - middle, 0.0)
+        count += seen.sum(0)
+        first += shifted.sum(0)
+        second += shifted.square().sum(0)
+    total = float((second - first.square() / count.clamp_min(1)).sum())
+    return 1.0 - wrong / total if total > 0 else float(wrong == 0)
+
+
+def _take_columns(X: Any, columns: np.ndarray) -> np.ndarray:
+    part = X[:, columns]
+    return part.toarray() if sparse.issparse(part) else part
+
+
+@torch.no_grad()
+def _decode(decoder: MeasuredDecoder, measured: np.ndarray) -> np.ndarray:
+    out = np.float32 if measured.dtype == np.float32 else np.float64
+    parts = []
+    for rows in blocks(len(measured), max(measured.shape[1], 1024)):
+        values = torch.from_numpy(np.array(measured[rows], dtype=np.float64))
+        parts.append(decoder(values).numpy().astype(out, copy=False))
+    return np.concatenate(parts)
+
+
+def _outline(decoder: MeasuredDecoder) -> dict[str, Any]:
+    with torch.no_grad():
+        out = decoder(decoder.fill[None]).shape[1]
+    return {"out": out, "link": decoder.link}
+
+
+def filled_decoder(
+    net: nn.Module, prefix: str, tensors: dict[str, Tensor], outline: dict[str, Any]
+) -> MeasuredDecoder:
+    state = {
+        name.removeprefix(f"{prefix}."): part
+        for name, part in tensors.items()
+        if name.startswith(f"{prefix}.")
+    }
+    decoder = MeasuredDecoder(
+        net.double(),
+        fill=state["fill"].clone(),
+        out_center=torch.zeros_like(state["out_center"]),
+        link=outline["link"],
+    )
+    decoder.load_state_dict(state)
+    return decoder.eval()
+
+
+def _refuse_empty(observed: np.ndarray, names: np.ndarray | None) -> None:
+    empty = np.flatnonzero(observed == 0)
+    if len(empty):
+        shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in empty[:5])
+        more = ", ..." if len(empty) > 5 else ""
+        raise InputError(
+            f"{len(empty)} columns hold no value at all, only NaN: {shown}{more}; drop them"
+        )

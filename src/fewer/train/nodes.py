@@ -1,0 +1,25 @@
+"""How many selector nodes a panel needs."""
+
+from fewer.constraints import Constraints
+from fewer.data import Source, covariance
+from fewer.search import greedy
+
+__all__ = ["nodes_for"]
+
+
+def nodes_for(rule: Constraints, source: Source) -> int:
+    """k, or without k as many units as a greedy search buys with the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import open_source
+    >>> rows = open_source(np.random.default_rng(0).normal(size=(40, 3)) * [3, 2, 1])
+    >>> nodes_for(resolve(None, 3, None, costs=[1, 1, 1], budget=2), rows)
+    2
+    """
+    if rule.k is not None:
+        return rule.k
+    panel = greedy(covariance(source).matrix, rule).panel()
+    return len({int(rule.unit_of[j]) for j in panel})
