@@ -1,0 +1,421 @@
+"""Which panels are allowed: include, exclude, costs with a budget, groups, and k.
+
+`resolve` turns what a user writes (names, column numbers, mappings) into a
+`Constraints` of plain arrays, and refuses what cannot be met. Everything that chooses
+features takes the same `Constraints`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewer.errors import InputError, TypeInputError
+
+__all__ = ["Constraints", "resolve"]
+
+Indices = NDArray[np.int64]
+
+# Sums of costs are compared with this relative slack, so that 0.1 + 0.2 fits into 0.3.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """What a panel must obey, resolved to column numbers. Build it with `resolve`.
+
+    A **unit** is what is bought as a whole: a group of features that one assay
+    measures together, or a feature on its own. Choosing any feature of a group puts
+    the whole group on the panel, and the group counts once towards `k` and is paid
+    once towards `budget`, at the price of its most expensive allowed feature.
+
+    Attributes
+    ----------
+    d : int
+        Number of features.
+    k : int or None
+        Exact number of units on the panel (features, where there are no groups).
+        None: as many as the budget buys.
+    include : ndarray of int
+        Features that must be on the panel, ascending, completed to whole groups.
+    exclude : ndarray of int
+        Features that must not be used, ascending. The rest of an excluded feature's
+        group stays available: the assay can be run and the excluded reading ignored.
+    costs : ndarray of float, or None
+        Cost of each feature. Without `budget` the costs bind nothing here.
+    budget : float or None
+        Most that the units of the panel may cost together.
+    groups : ndarray of int, or None
+        Unit of each feature, numbered from 0 in order of first appearance; None when
+        every feature stands alone.
+
+    Examples
+    --------
+    >>> rule = resolve(["a", "b", "c", "d"], 4, 2, include=["c"], exclude=["a"])
+    >>> rule.include, rule.allowed
+    (array([2]), array([False,  True,  True,  True]))
+    """
+
+    d: int
+    k: int | None
+    include: Indices
+    exclude: Indices
+    costs: NDArray[np.float64] | None = None
+    budget: float | None = None
+    groups: Indices | None = None
+
+    @cached_property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Mask over the d features: True where the feature may be on a panel."""
+        mask = np.ones(self.d, dtype=bool)
+        mask[self.exclude] = False
+        return mask
+
+    @cached_property
+    def units(self) -> tuple[Indices, ...]:
+        """The allowed features of each unit, ascending; units without any are left out."""
+        allowed = np.flatnonzero(self.allowed)
+        if self.groups is None:
+            return tuple(allowed[:, None])
+        label = self.groups[allowed]
+        order = np.argsort(label, kind="stable")
+        return tuple(np.split(allowed[order], np.flatnonzero(np.diff(label[order])) + 1))
+
+    @cached_property
+    def unit_of(self) -> Indices:
+        """Position in `units` of each feature; -1 for an excluded one."""
+        out = np.full(self.d, -1)
+        for position, unit in enumerate(self.units):
+            out[unit] = position
+        return out
+
+    @cached_property
+    def unit_costs(self) -> NDArray[np.float64]:
+        """Price of each of `units`: its most expensive feature; 1 where no costs are given."""
+        if self.costs is None:
+            return np.ones(len(self.units))
+        return np.array([self.costs[unit].max() for unit in self.units])
+
+    @cached_property
+    def included_units(self) -> Indices:
+        """Positions in `units` that every panel has, ascending."""
+        return np.unique(self.unit_of[self.include])
+
+    @property
+    def most_units(self) -> int:
+        """The most units that a panel can have: k, or what the budget buys at the cheapest."""
+        if self.k is not None or self.budget is None:
+            return len(self.units) if self.k is None else self.k
+        rest = np.sort(np.delete(self.unit_costs, self.included_units))
+        paid = self.unit_costs[self.included_units].sum()
+        bought = np.searchsorted(paid + np.cumsum(rest), self.ceiling, side="right")
+        return len(self.included_units) + int(bought)
+
+    @property
+    def ceiling(self) -> float:
+        """The budget, with room for rounding; infinite without a budget."""
+        return math.inf if self.budget is None else self.budget * (1 + _ROUNDING) + 1e-300
+
+    def cost(self, indices: Iterable[int]) -> float:
+        """What a panel with these features costs, every group paid once.
+
+        Examples
+        --------
+        >>> resolve(None, 3, 2, costs=[1, 2, 4], groups=[[0, 1]]).cost([0, 1, 2])
+        6.0
+        """
+        return float(self.unit_costs[self._units_on(indices)].sum())
+
+    def complete(self, indices: Iterable[int]) -> Indices:
+        """Features, ascending, of the panel that measures `indices`: their whole groups.
+
+        Examples
+        --------
+        >>> resolve(None, 4, 2, groups=["x", "y", "x", "y"]).complete([2])
+        array([0, 2])
+        """
+        on = self._units_on(indices)
+        return np.sort(np.concatenate([self.units[u] for u in on])) if len(on) else np.arange(0)
+
+    def check(self, indices: Iterable[int]) -> None:
+        """Raise `InputError` unless `indices` is a panel that obeys every constraint.
+
+        Examples
+        --------
+        >>> resolve(None, 4, 2, exclude=[3]).check([0, 3])
+        Traceback (most recent call last):
+        fewer.errors.InputError: feature 3 is on the panel but excluded
+        """
+        panel = np.sort(np.fromiter(indices, dtype=np.int64))
+        if len(np.unique(panel)) != len(panel):
+            raise InputError(f"the panel repeats a feature: {panel.tolist()}")
+        for feature in np.intersect1d(panel, self.exclude)[:1]:
+            raise InputError(f"feature {feature} is on the panel but excluded")
+        for feature in np.setdiff1d(self.include, panel)[:1]:
+            raise InputError(f"feature {feature} must be included but is not on the panel")
+        for feature in np.setdiff1d(self.complete(panel), panel)[:1]:
+            raise InputError(f"feature {feature} is missing though its group is on the panel")
+        count = len(self._units_on(panel))
+        if self.k is not None and count != self.k:
+            raise InputError(f"the panel has {count} units, k={self.k} were asked for")
+        if self.cost(panel) > self.ceiling:
+            raise InputError(f"the panel costs {self.cost(panel):g}, budget={self.budget:g}")
+
+    def _units_on(self, indices: Iterable[int]) -> Indices:
+        on = np.unique(self.unit_of[np.asarray(list(indices), dtype=np.int64)])
+        return on[on >= 0]
+
+
+def resolve(
+    names: Sequence[str] | None,
+    d: int,
+    k: int | None,
+    include: Iterable[str | int] = (),
+    exclude: Iterable[str | int] = (),
+    costs: Mapping[Any, float] | Sequence[float] | NDArray[Any] | None = None,
+    budget: float | None = None,
+    groups: Mapping[Any, Any] | Sequence[Any] | NDArray[Any] | None = None,
+) -> Constraints:
+    """Turn what a user asks of a panel into `Constraints`, or say why it cannot be.
+
+    Parameters
+    ----------
+    names : sequence of str, or None
+        Names of the d features. Where None, features are known by column number only.
+    d : int
+        Number of features.
+    k : int or None
+        Number of features to choose; with `groups`, number of units (see `Constraints`).
+        None: spend `budget` instead.
+    include, exclude : iterable of str or int
+        Features that must, or must not, be on the panel: names, column numbers from 0,
+        or a boolean mask of length d. Including one feature of a group includes all.
+    costs : sequence of d numbers, or mapping from feature to number, optional
+        Cost of each feature, at least 0. Features of one group are paid once, at the
+        highest of their costs.
+    budget : float, optional
+        Most that the panel may cost. Together with `k`: exactly k units within budget.
+    groups : sequence of d labels, mapping from feature to label, or list of lists, optional
+        Features measured together. Equal labels are one group; a label None or NaN, and
+        a feature that no list or mapping names, stands alone.
+
+    Returns
+    -------
+    Constraints
+
+    Raises
+    ------
+    InputError
+        Where a value cannot be used; the message names it and the remedy.
+
+    Examples
+    --------
+    >>> rule = resolve(["a", "b", "c"], 3, None, costs={"a": 1, "b": 5, "c": 2}, budget=3)
+    >>> rule.most_units, rule.cost([0, 2])
+    (2, 3.0)
+    """
+    look = _Lookup(names, d)
+    number = _whole_number(k)
+    if number is None and budget is None:
+        raise InputError("k and budget are both None: give k=, or costs= with budget=")
+    required = asked = look.several(include, "include")
+    banned = look.several(exclude, "exclude")
+    labels = None if groups is None else _group_labels(groups, look)
+    if labels is not None:
+        required = np.flatnonzero(np.isin(labels, labels[asked]))
+        # A banned reading of an included assay is only a clash if it was itself asked for.
+        required = np.setdiff1d(required, np.setdiff1d(banned, asked))
+    both = np.intersect1d(required, banned)
+    if len(both):
+        raise InputError(
+            f"include and exclude overlap: {look.show(both)}; take them out of one of the two"
+        )
+    price = None if costs is None else _prices(costs, look)
+    limit = _limit(budget, price)
+    rule = Constraints(d, number, required, banned, price, limit, labels)
+    for array in (required, banned, price, labels):
+        if array is not None:
+            array.flags.writeable = False
+    _feasible(rule)
+    return rule
+
+
+def _whole_number(k: Any) -> int | None:
+    if k is None:
+        return None
+    try:
+        if isinstance(k, (bool, np.bool_)):
+            raise TypeError
+        number = operator.index(k)
+    except TypeError:
+        raise TypeInputError(f"k={k!r} is not an integer; write for example k=50") from None
+    if number < 1:
+        raise InputError(f"k={number} is below 1; choose at least one feature")
+    return number
+
+
+class _Lookup:
+    """Finds the column number of a name or number, and words the error if there is none."""
+
+    def __init__(self, names: Sequence[str] | None, d: int) -> None:
+        if names is not None and len(names) != d:
+            raise InputError(f"there are {len(names)} names for {d} features; give one for each")
+        self.d = d
+        self.names = None if names is None else [str(name) for name in names]
+        self.at: dict[str, int] = {}
+        self.repeated: set[str] = set()
+        for number, name in enumerate(self.names or ()):
+            if self.at.setdefault(name, number) != number:
+                self.repeated.add(name)
+
+    def one(self, feature: Any, role: str) -> int:
+        if isinstance(feature, str):
+            return self._by_name(str(feature), role)
+        try:
+            if isinstance(feature, (bool, np.bool_)):
+                raise TypeError
+            number = operator.index(feature)
+        except TypeError:
+            raise TypeInputError(
+                f"{role} has {feature!r}, which is neither a name nor a column number"
+            ) from None
+        if not 0 <= number < self.d:
+            raise InputError(f"{role} has column {number}; columns go from 0 to {self.d - 1}")
+        return number
+
+    def _by_name(self, name: str, role: str) -> int:
+        if self.names is None:
+            raise InputError(f"{role} has {name!r}, but the features have no names; use numbers")
+        if name in self.repeated:
+            raise InputError(f"{role} has {name!r}, which names several columns; use its number")
+        if name not in self.at:
+            close = difflib.get_close_matches(name, self.at, n=3)
+            hint = f"did you mean {', '.join(map(repr, close))}?" if close else "no name is close"
+            raise InputError(f"{role} has {name!r}, which is not a feature; {hint}")
+        return self.at[name]
+
+    def several(self, features: Any, role: str) -> Indices:
+        if isinstance(features, (str, bytes)) or not isinstance(features, Iterable):
+            raise TypeInputError(f"{role}={features!r} is not a list; write {role}=[{features!r}]")
+        if isinstance(features, np.ndarray) and features.dtype == bool:
+            if features.shape != (self.d,):
+                raise InputError(f"{role} is a mask of shape {features.shape}, not ({self.d},)")
+            return np.flatnonzero(features)
+        return np.unique(np.array([self.one(f, role) for f in features], dtype=np.int64))
+
+    def show(self, numbers: Indices) -> str:
+        some = [int(n) if self.names is None else self.names[n] for n in numbers[:5]]
+        more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+        return ", ".join(map(repr, some)) + more
+
+
+def _prices(costs: Any, look: _Lookup) -> NDArray[np.float64]:
+    if isinstance(costs, Mapping):
+        price = np.full(look.d, np.nan)
+        for feature, cost in costs.items():
+            price[look.one(feature, "costs")] = _as_floats(cost)
+        missing = np.flatnonzero(np.isnan(price))
+        if len(missing):
+            raise InputError(f"costs has no number for {look.show(missing)}; give each feature one")
+    else:
+        price = np.array(_as_floats(costs), dtype=np.float64)
+        if price.shape != (look.d,):
+            raise InputError(f"costs has shape {price.shape}; give one cost for each of {look.d}")
+    bad = np.flatnonzero(~(np.isfinite(price) & (price >= 0)))
+    if len(bad):
+        raise InputError(
+            f"the cost of {look.show(bad[:1])} is {price[bad[0]]:g}; "
+            "costs are finite and at least 0"
+        )
+    return price
+
+
+def _as_floats(costs: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(costs, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeInputError(f"costs has {costs!r}, which is not a number") from None
+
+
+def _limit(budget: Any, price: NDArray[np.float64] | None) -> float | None:
+    if budget is None:
+        return None
+    if price is None:
+        raise InputError(f"budget={budget!r} needs costs=, the cost of each feature")
+    try:
+        limit = float(budget)
+    except (TypeError, ValueError):
+        raise TypeInputError(f"budget={budget!r} is not a number") from None
+    if not (math.isfinite(limit) and limit >= 0):
+        raise InputError(f"budget={limit:g}; give a finite budget of at least 0")
+    return limit
+
+
+def _group_labels(groups: Any, look: _Lookup) -> Indices:
+    if isinstance(groups, (str, bytes)) or not isinstance(groups, (Iterable, Mapping)):
+        raise TypeInputError(f"groups={groups!r} is neither labels nor a list of lists")
+    label: list[Any] = [None] * look.d
+    if isinstance(groups, Mapping):
+        for feature, name in groups.items():
+            label[look.one(feature, "groups")] = name
+    else:
+        items = list(groups)
+        if items and all(_is_list(item) for item in items):
+            for number, members in enumerate(items):
+                for feature in look.several(members, "groups"):
+                    if label[feature] is not None:
+                        raise InputError(
+                            f"groups lists {look.show(np.array([feature]))} twice; keep one"
+                        )
+                    label[feature] = number
+        elif len(items) != look.d:
+            raise InputError(f"groups has {len(items)} labels; give one for each of {look.d}")
+        else:
+            label = items
+    seen: dict[Any, int] = {}
+    # A feature without a label gets a key of its own, which no label can equal.
+    keys = [(i,) if _is_blank(name) else ("", name) for i, name in enumerate(label)]
+    return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
+
+
+def _is_list(item: Any) -> bool:
+    return isinstance(item, Iterable) and not isinstance(item, (str, bytes, Mapping))
+
+
+def _is_blank(label: Any) -> bool:
+    return label is None or (isinstance(label, (float, np.floating)) and math.isnan(label))
+
+
+def _feasible(rule: Constraints) -> None:
+    """Refuse rules that no panel can meet."""
+    what = "features" if rule.groups is None else "groups of features"
+    must, available = len(rule.included_units), len(rule.units)
+    if available == 0:
+        raise InputError("exclude leaves no feature to choose from; shorten it")
+    if rule.k is not None and must > rule.k:
+        raise InputError(f"include has {must} {what} but k={rule.k}; raise k or shorten include")
+    if rule.k is not None and rule.k > available:
+        raise InputError(
+            f"k={rule.k} is more than the {available} {what} that may be chosen; lower k"
+        )
+    if rule.budget is None:
+        return
+    paid = float(rule.unit_costs[rule.included_units].sum())
+    if paid > rule.ceiling:
+        raise InputError(f"include costs {paid:g}, budget={rule.budget:g}; raise the budget")
+    rest = np.sort(np.delete(rule.unit_costs, rule.included_units))
+    need = (1 if must == 0 else 0) if rule.k is None else rule.k - must
+    cheapest = paid + float(rest[:need].sum())
+    if cheapest > rule.ceiling:
+        raise InputError(
+            f"the cheapest panel costs {cheapest:g}, budget={rule.budget:g}; "
+            + ("raise the budget" if rule.k is None else "raise the budget or lower k")
+        )
