@@ -1,0 +1,133 @@
+"""What a column subset is worth: the variance that it leaves unexplained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewer.constraints import Constraints, resolve
+from fewer.errors import InputError
+
+__all__ = ["residual"]
+
+# A column counts as a combination of others when less than this share of its variance is
+# left: well above the rounding of a float64 covariance, well below any real feature.
+DEPENDENT = 1e-9
+# Gains below this share of the trace are rounding.
+ROUNDING = 1e-10
+
+
+def residual(C: Any, S: Any, ridge: float = 0.0) -> float:
+    r"""Sum over all features of the variance that the features `S` leave unexplained.
+
+    With :math:`A = C_{SS} + \lambda I` this is
+
+    .. math:: f(S) = \mathrm{tr}\, C - \mathrm{tr}(A^{-1} C_{S\cdot} C_{\cdot S})
+        = \min_B \mathrm{tr}\, (I - J_S B)^\top C\, (I - J_S B) + \lambda \|B\|_F^2
+
+    where :math:`J_S` (d x k) picks the columns S and B (k x d) is the linear decoder. With
+    :math:`\lambda = 0` it is the residual trace of least squares, d times the mean squared
+    error; columns of S that depend on others then add nothing.
+
+    Parameters
+    ----------
+    C : array or tensor, d x d
+        Covariance.
+    S : sequence of int
+        Chosen columns.
+    ridge : float
+        The penalty :math:`\lambda`, in the units of C.
+
+    Returns
+    -------
+    float
+        Computed in float64, between 0 and the trace of C.
+
+    Examples
+    --------
+    >>> round(residual([[2.0, 1.0], [1.0, 1.0]], [0]), 9)
+    0.5
+    """
+    return residual_of(covariance(C), S, ridge)
+
+
+def residual_of(C: Tensor, S: Any, ridge: float) -> float:
+    """`residual` of a matrix that `covariance` has checked."""
+    index = torch.as_tensor(np.asarray(S, dtype=np.int64), device=C.device)
+    rows = C[index]  # k x d
+    A = rows[:, index] + ridge * torch.eye(len(index), dtype=C.dtype, device=C.device)
+    spread = A.diagonal()
+    # Unit diagonal, so that "dependent" means the same at every scale of the features.
+    scale = torch.where(spread > 0, spread.rsqrt(), 0.0)
+    A = scale[:, None] * A * scale
+    L, failed = torch.linalg.cholesky_ex(A)
+    if len(index) == 0:
+        explained = 0.0
+    elif failed or L.diagonal().min() ** 2 < DEPENDENT:
+        # Dependent columns: the pseudo-inverse drops the directions that carry nothing.
+        values, vectors = torch.linalg.eigh(A)
+        keep = values > DEPENDENT * values[-1].clamp_min(1e-300)
+        whitened = (vectors[:, keep] / values[keep].sqrt()).T @ (scale[:, None] * rows)
+        explained = float((whitened * whitened).sum())
+    else:
+        whitened = torch.linalg.solve_triangular(L, scale[:, None] * rows, upper=False)
+        explained = float((whitened * whitened).sum())
+    return max(0.0, float(C.trace()) - explained)
+
+
+def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
+    """Inverses of A + ridge (B x K x K), of A with a trace of ridge where A is singular.
+
+    Rows and columns of A where `full` (B x K) is False must be zero; they become those of
+    the identity.
+    """
+    spread = A.diagonal(dim1=1, dim2=2) + ridge
+    scale = torch.where(full & (spread > 0), spread, 1.0).rsqrt()
+    A = scale[..., None] * A * scale[:, None]
+    jitter = DEPENDENT / 10
+    while True:
+        # The diagonal is 1 by the scaling; for constant and empty columns by decree.
+        A.diagonal(dim1=1, dim2=2).fill_(1 + jitter)
+        L, info = torch.linalg.cholesky_ex(A)
+        if not info.any():
+            return scale[..., None] * torch.cholesky_inverse(L) * scale[:, None]
+        jitter *= 100
+
+
+def covariance(C: Any, device: str | torch.device | None = None) -> Tensor:
+    """C as a float64 tensor on `device` (by default where it is), checked for use."""
+    matrix = torch.as_tensor(C)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
+        raise InputError(f"C has shape {tuple(matrix.shape)}; give a square d x d covariance")
+    matrix = matrix.detach().to(device=device or matrix.device, dtype=torch.float64)
+    # Sums find every NaN and infinity, and nearly every asymmetry, without a d x d copy.
+    down, across = matrix.sum(0), matrix.sum(1)
+    if not torch.isfinite(down).all():
+        raise InputError("C has NaN or infinite entries; impute or drop those features first")
+    variances = matrix.diagonal()
+    largest = float(variances.max())
+    if float((down - across).abs().max()) > 1e-6 * len(matrix) * largest:
+        raise InputError("C is not symmetric, so it is no covariance; pass X.T @ X / n, X centred")
+    if float(variances.min()) < -1e-9 * max(largest, 0.0) or largest < 0:
+        worst = int(variances.argmin())
+        raise InputError(f"C[{worst}, {worst}] is negative, so C is no covariance")
+    return matrix.contiguous()
+
+
+def constraints_for(C: Tensor, k: int | Constraints) -> Constraints:
+    """The rules that `k` stands for, checked against the size of C."""
+    rule = k if isinstance(k, Constraints) else resolve(None, len(C), k)
+    if rule.d != len(C):
+        raise InputError(f"the constraints are for {rule.d} features but C has {len(C)}")
+    return rule
+
+
+def check_ridge(ridge: float) -> float:
+    """`ridge` as a float, refused where it is negative or not a finite number."""
+    value = float(ridge)
+    if not 0 <= value < float("inf"):
+        raise InputError(f"ridge={ridge!r}; give a finite number of at least 0")
+    return value
