@@ -1,0 +1,260 @@
+"""The search for the best column subset: greedy, swaps, then walks from perturbed panels."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fewer.constraints import Constraints
+from fewer.errors import InputError
+from fewer.search.exchange import WholeExchange
+from fewer.search.explore import Explorer
+from fewer.search.greedy import greedy
+from fewer.search.groups import GroupExplorer
+from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, residual_of
+from fewer.search.places import Places
+from fewer.search.swap import swap
+
+__all__ = ["SearchResult", "search"]
+
+Panel = NDArray[np.int64]
+
+# Best panels that are kept, and that perturbation starts from.
+ELITE = 8
+# Share of a panel that perturbation throws out.
+KICK = 0.2
+# A relative improvement below this does not keep the search going.
+PROGRESS = 1e-4
+# Most candidates that the walks look at; the final swaps look at all features again.
+CANDIDATES = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """The best panel that `search` found.
+
+    Attributes
+    ----------
+    indices : ndarray of int
+        Chosen features, ascending.
+    objective : float
+        `residual` of them.
+    trace : list of (float, float)
+        Seconds since the start and best objective so far, at each improvement.
+    elapsed : float
+        Seconds in all.
+    evaluations : int
+        How often all swaps of a panel were scored.
+    stopped : {"stall", "time", "only choice"}
+        Why the search ended.
+    elite : list of (float, ndarray of int)
+        The best different panels met, best first, with their objectives: near-ties that
+        held-out rows may tell apart.
+    """
+
+    indices: Panel
+    objective: float
+    trace: list[tuple[float, float]]
+    elapsed: float
+    evaluations: int
+    stopped: Literal["stall", "time", "only choice"]
+    elite: list[tuple[float, Panel]]
+
+
+def search(
+    C: Any,
+    k: int | Constraints,
+    *,
+    ridge: float = 0.0,
+    starts: int | None = None,
+    stall: int = 8,
+    time_limit: float | None = None,
+    seed: int | None = 0,
+    initial: Sequence[Iterable[int]] = (),
+    device: str | torch.device | None = None,
+) -> SearchResult:
+    """Find k features that explain all features of a covariance best.
+
+    First `greedy` and `swap`. Then rounds: several panels side by side, each one of the
+    best so far with a fifth of its features thrown out and replaced, walk on by the best
+    swap at each step, helpful or not (tabu search). The result is at least as good as
+    greedy's, and no single swap improves it unless time ran out.
+
+    Parameters
+    ----------
+    C : array or tensor, d x d
+        Covariance.
+    k : int or Constraints
+        How many features, or the rules to obey.
+    ridge : float
+        The penalty of `residual`.
+    starts : int, optional
+        Panels that are improved side by side; by default as many as fill the processor.
+    stall : int
+        Rounds without progress after which to stop; 0 for greedy and swaps only.
+    time_limit : float, optional
+        Seconds after which to stop with the best so far. The greedy start is always
+        finished.
+    seed : int, optional
+        The same seed gives the same result on the same device, unless time ran out.
+        None: a different one each time.
+    initial : sequence of panels
+        Further panels to start from, such as another strategy found.
+    device : str or torch.device, optional
+        Where to compute; by default where C is.
+
+    Returns
+    -------
+    SearchResult
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> C = np.corrcoef(load_breast_cancer().data.T)
+    >>> found = search(C, 5, seed=0)
+    >>> found.indices
+    array([ 4, 15, 21, 22, 25])
+    >>> round(found.objective, 2), round(float(greedy(C, 5).errors[-1]), 2)
+    (6.53, 7.41)
+    """
+    C = covariance(C, device)
+    rule = constraints_for(C, k)
+    begin = time.monotonic()
+    if starts is not None and starts < 1:
+        raise InputError(f"starts={starts}; improve at least one panel")
+    if stall < 0:
+        raise InputError(f"stall={stall}; give the rounds to wait, 0 for greedy and swaps only")
+    run = _Run(C, rule, check_ridge(ridge), begin, time_limit, seed)
+    with torch.inference_mode():
+        stopped = run.search([np.sort(np.fromiter(p, np.int64)) for p in initial], starts, stall)
+    return SearchResult(
+        indices=run.elite[0][1],
+        objective=run.elite[0][0],
+        trace=run.trace,
+        elapsed=time.monotonic() - begin,
+        evaluations=run.evaluations,
+        stopped=stopped,
+        elite=run.elite,
+    )
+
+
+class _Run:
+    """One search: the best panels so far, and the clock."""
+
+    def __init__(
+        self,
+        C: Tensor,
+        rule: Constraints,
+        ridge: float,
+        begin: float,
+        time_limit: float | None,
+        seed: int | None,
+    ) -> None:
+        self.C, self.rule, self.ridge, self.begin = C, rule, ridge, begin
+        self.deadline = None if time_limit is None else begin + time_limit
+        self.random = np.random.default_rng(seed)
+        self.elite: list[tuple[float, Panel]] = []
+        self.trace: list[tuple[float, float]] = []
+        self.evaluations = 0
+        self.same = 1e-12 * float(C.trace())
+
+    def search(
+        self, initial: Sequence[Panel], starts: int | None, stall: int
+    ) -> Literal["stall", "time", "only choice"]:
+        rule = self.rule
+        self._keep(greedy(self.C, rule, ridge=self.ridge).panel())
+        if len(rule.units) == rule.most_units:
+            return "only choice"
+        for panel in [self.elite[0][1], *initial]:
+            rule.check(panel)
+            self._swap(panel)
+        if stall == 0 or self._late():
+            return "time" if self._late() else "stall"
+        explorer = self._explorer()
+        batch = explorer.batch if starts is None else starts
+        steps = min(100 + rule.most_units, 10 * rule.most_units)
+        panels, barred = self._first(batch)
+        noise, idle = 0.3, 0
+        while idle < stall and not self._late():
+            mark = self.elite[0][0]
+            for panel in explorer.improve(panels, steps, barred, noise, self.deadline):
+                self._keep(panel)
+            idle = 0 if self.elite[0][0] < mark * (1 - PROGRESS) - self.same else idle + 1
+            noise = 0.0
+            panels, barred = self._kicked(batch)
+        self.evaluations += explorer.steps
+        self._swap(self.elite[0][1])
+        return "time" if self._late() else "stall"
+
+    def _explorer(self) -> Explorer | GroupExplorer:
+        seed = int(self.random.integers(2**62))
+        if len(self.rule.units) < int(self.rule.allowed.sum()):
+            return GroupExplorer(self.C, self.rule, self.ridge, ROUNDING * float(self.C.trace()))
+        generator = torch.Generator().manual_seed(seed)
+        return Explorer(self.C, self.rule, self.ridge, self._candidates(), generator)
+
+    def _late(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def _swap(self, panel: Panel) -> None:
+        left = None if self.deadline is None else self.deadline - time.monotonic()
+        found = swap(self.C, panel, self.rule, ridge=self.ridge, time_limit=left)
+        self.evaluations += found.evaluations
+        self._keep(found.indices)
+
+    def _keep(self, panel: Panel) -> None:
+        """Remember a panel if it is among the best; ties in value are one panel."""
+        value = residual_of(self.C, panel, self.ridge)
+        if any(abs(value - other) <= self.same for other, _ in self.elite):
+            return
+        if not self.elite or value < self.elite[0][0]:
+            self.trace.append((time.monotonic() - self.begin, value))
+        self.elite = sorted([*self.elite, (value, panel)], key=lambda pair: pair[0])[:ELITE]
+
+    def _first(self, batch: int) -> tuple[list[Panel], list[Panel]]:
+        """The best panel, and, in turn, perturbations of it and randomised greedy choices."""
+        panels, barred = self._kicked(batch)
+        nothing = np.arange(0)
+        panels[0], barred[0] = self.elite[0][1], nothing
+        panels[2::2] = [self.rule.include for _ in panels[2::2]]
+        barred[2::2] = [nothing for _ in barred[2::2]]
+        return panels, barred
+
+    def _kicked(self, batch: int) -> tuple[list[Panel], list[Panel]]:
+        """Some of the best panels without some of their features, and those features."""
+        panels, barred = [], []
+        for _ in range(batch):
+            rank = 0 if self.random.random() < 0.5 else self.random.integers(len(self.elite))
+            units = np.unique(self.rule.unit_of[self.elite[rank][1]])
+            free = np.setdiff1d(units, self.rule.included_units)
+            count = min(len(free), max(2, round(KICK * len(free))))
+            out = self.random.choice(free, count, replace=False)
+            panels.append(self._features(np.setdiff1d(units, out)))
+            barred.append(self._features(out))
+        return panels, barred
+
+    def _features(self, units: NDArray[np.int64]) -> Panel:
+        return np.sort(np.concatenate([np.arange(0), *(self.rule.units[u] for u in units)]))
+
+    def _candidates(self) -> Panel:
+        """Features worth walking over: at most CANDIDATES, by their best swap into the best."""
+        rule, best = self.rule, self.elite[0][1]
+        most = max(CANDIDATES, 4 * rule.most_units)
+        value = np.where(self.C.diagonal().cpu().numpy() > 0, 0.0, -1e300)
+        if int((value == 0).sum()) > most:
+            places = Places(rule, self.C.device)
+            state = WholeExchange(self.C, self.ridge, places.fill([best]), places.closed)
+            value = places.gains(state)[0].amax(0).cpu().numpy()
+        value[best] = value[rule.include] = np.inf
+        value[rule.exclude] = -np.inf
+        order = np.argsort(-value, kind="stable")
+        useful = max(int((value > -1e300).sum()), rule.most_units)
+        return np.sort(order[: min(most, useful)])
