@@ -1,0 +1,166 @@
+"""Constraints: what is accepted, what it means, and what the refusals say."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fewer.constraints import resolve
+from fewer.errors import InputError, TypeInputError
+
+NAMES = ["age", "height", "weight", "pulse", "sugar"]
+
+
+def rules(k=2, names=NAMES, **options):
+    return resolve(names, 5, k, **options)
+
+
+def test_names_numbers_and_masks_say_the_same():
+    by_name = rules(include=["pulse", "age"])
+    by_number = rules(include=[np.int32(3), 0])
+    by_mask = rules(include=np.array([True, False, False, True, False]))
+    for rule in (by_name, by_number, by_mask):
+        assert rule.include.tolist() == [0, 3]
+
+
+def test_costs_by_mapping_and_array_agree():
+    mapped = rules(costs=dict(zip(NAMES, [1, 2, 3, 4, 5], strict=True)), budget=4)
+    listed = rules(costs=[1, 2, 3, 4, 5], budget=4)
+    np.testing.assert_array_equal(mapped.costs, listed.costs)
+    assert mapped.cost([0, 2]) == listed.cost([0, 2]) == 4
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        ["a", "b", "a", None, float("nan")],
+        {"age": 1, "weight": 1},
+        [["age", "weight"]],
+        [[0, 2], [4]],
+    ],
+)
+def test_groups_in_every_form(groups):
+    rule = rules(k=2, groups=groups)
+    assert [unit.tolist() for unit in rule.units] == [[0, 2], [1], [3], [4]]
+    assert rule.complete([2, 3]).tolist() == [0, 2, 3]
+
+
+def test_a_group_counts_once_and_costs_its_dearest_feature():
+    rule = rules(k=2, groups=[[0, 2]], costs=[1, 10, 3, 10, 1], budget=4)
+    rule.check([0, 2, 4])
+    assert rule.cost([0, 2, 4]) == 4
+    with pytest.raises(InputError, match="missing though its group"):
+        rule.check([0, 4])
+
+
+def test_including_one_of_a_group_includes_all_but_the_excluded():
+    rule = rules(k=1, groups=[[0, 2, 3]], include=["weight"], exclude=["pulse"])
+    assert rule.include.tolist() == [0, 2]
+    rule.check([0, 2])
+
+
+def test_a_group_whose_features_are_all_excluded_is_gone():
+    rule = rules(k=3, groups=[[0, 2]], exclude=[0, 2])
+    assert len(rule.units) == 3
+    assert rule.unit_of.tolist() == [-1, 0, -1, 1, 2]
+
+
+def test_most_units_is_what_the_budget_buys():
+    assert rules(k=None, costs=[5, 1, 1, 1, 5], budget=3.5).most_units == 3
+    assert rules(k=None, costs=[5, 1, 1, 1, 5], budget=6.5, include=["age"]).most_units == 2
+    # 0.1 + 0.2 is a hair above 0.3
+    assert rules(k=None, costs=[0.1, 0.2, 9, 9, 9], budget=0.3).most_units == 2
+
+
+def test_arrays_are_the_rules_own():
+    costs = np.ones(5)
+    rule = rules(costs=costs, budget=3)
+    costs[:] = 7
+    assert rule.costs.tolist() == [1.0] * 5
+    with pytest.raises(ValueError, match="read-only"):
+        rule.costs[0] = 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"include": ["age"], "exclude": ["age", "sugar"]}, "overlap: 'age'; take them out"),
+        ({"include": ["age", "pulse", "sugar"]}, "include has 3 features but k=2; raise k"),
+        ({"include": ["wieght"]}, "'wieght', which is not a feature; did you mean 'weight'"),
+        ({"include": ["zzz"]}, "no name is close"),
+        ({"exclude": [-1]}, "column -1; columns go from 0 to 4"),
+        ({"exclude": [5]}, "column 5"),
+        ({"exclude": np.array([True])}, "mask of shape"),
+        ({"exclude": NAMES}, "leaves no feature"),
+        ({"k": 0}, "k=0 is below 1"),
+        ({"k": -3}, "k=-3"),
+        ({"k": 6}, "k=6 is more than the 5 features"),
+        ({"k": 4, "exclude": [0, 1]}, "k=4 is more than the 3 features"),
+        ({"k": 4, "groups": [0, 0, 1, 1, 2]}, "k=4 is more than the 3 groups"),
+        ({"k": None}, "k and budget are both None"),
+        ({"budget": 3}, "budget=3 needs costs"),
+        ({"costs": [1, 1, 1, 1, -2], "budget": 3}, "cost of 'sugar' is -2"),
+        ({"costs": [1, 1, np.nan, 1, 1], "budget": 3}, "cost of 'weight' is nan"),
+        ({"costs": [1, 1, 1, 1, np.inf], "budget": 3}, "cost of 'sugar' is inf"),
+        ({"costs": [1, 1], "budget": 3}, "one cost for each of 5"),
+        ({"costs": {"age": 1}, "budget": 3}, "no number for 'height', 'weight', 'pulse'"),
+        ({"costs": [1] * 5, "budget": -1}, "budget=-1"),
+        ({"costs": [1] * 5, "budget": np.nan}, "budget=nan"),
+        ({"costs": [2, 3, 3, 3, 3], "budget": 4.5}, "cheapest panel costs 5, budget=4.5"),
+        ({"k": None, "costs": [2, 3, 3, 3, 3], "budget": 1}, "cheapest panel costs 2, budget=1"),
+        ({"costs": [1, 9, 1, 1, 1], "budget": 4, "include": ["height"]}, "include costs 9"),
+        ({"groups": [0, 1]}, "groups has 2 labels; give one for each of 5"),
+        ({"groups": [["age"], ["age"]]}, "groups lists 'age' twice"),
+        ({"names": NAMES[:3]}, "there are 3 names for 5 features"),
+        ({"names": None, "include": ["age"]}, "features have no names"),
+        ({"names": ["a", "a", "b", "c", "d"], "include": ["a"]}, "names several columns"),
+    ],
+)
+def test_refusals_name_the_value_and_the_remedy(options, words):
+    with pytest.raises(InputError) as caught:
+        rules(**options)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"k": 2.0}, "k=2.0 is not an integer"),
+        ({"k": "ten"}, "k='ten'"),
+        ({"k": True}, "k=True"),
+        ({"include": "age"}, "write include=['age']"),
+        ({"include": 3}, "write include=[3]"),
+        ({"include": [1.5]}, "1.5, which is neither a name nor a column number"),
+        ({"exclude": [True]}, "True, which is neither"),
+        ({"costs": ["x"] * 5, "budget": 3}, "not a number"),
+        ({"costs": [1] * 5, "budget": "much"}, "budget='much' is not a number"),
+        ({"groups": "abcde"}, "groups='abcde'"),
+    ],
+)
+def test_wrong_kinds_are_type_errors(options, words):
+    with pytest.raises(TypeInputError) as caught:
+        rules(**options)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("panel", "words"),
+    [
+        ([1, 1], "repeats"),
+        ([1, 4], "4 is on the panel but excluded"),
+        ([2, 3], "0 must be included"),
+        ([0, 1, 2], "3 units, k=2"),
+        ([0, 3], "costs 10"),
+    ],
+)
+def test_check_names_the_broken_rule(panel, words):
+    rule = rules(include=[0], exclude=[4], costs=[1, 1, 1, 9, 1], budget=5)
+    rule.check([0, 2])
+    with pytest.raises(InputError, match=words):
+        rule.check(panel)
+
+
+def test_it_imports_without_torch():
+    code = "import sys, fewer.constraints; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
