@@ -17,7 +17,7 @@ LAYERS = [
     "baselines",
     "assess",
     "panel",
-    "select",
+    "selection",
     "report",
     "datasets",
     "paper",

@@ -10,33 +10,42 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "PAPER": "fewer.estimators",
+    "ColumnSubset": "fewer.estimators",
     "ConcreteAutoencoder": "fewer.estimators",
     "ConcreteClassifier": "fewer.estimators",
     "ConcreteRegressor": "fewer.estimators",
+    "Panel": "fewer.panel",
     "data": "fewer.data",
     "errors": "fewer.errors",
     "nn": "fewer.nn",
+    "select": "fewer.selection",
 }
 
 __all__ = [
     "PAPER",
+    "ColumnSubset",
     "ConcreteAutoencoder",
     "ConcreteClassifier",
     "ConcreteRegressor",
+    "Panel",
     "__version__",
     "data",
     "errors",
     "nn",
+    "select",
 ]
 
 if TYPE_CHECKING:
     from fewer import data, errors, nn
     from fewer.estimators import (
         PAPER,
+        ColumnSubset,
         ConcreteAutoencoder,
         ConcreteClassifier,
         ConcreteRegressor,
     )
+    from fewer.panel import Panel
+    from fewer.selection import select
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,9 @@
-"""scikit-learn's own checks, all of them, for the three estimators."""
+"""scikit-learn's own checks, all of them, for every estimator."""
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fewer import ConcreteAutoencoder, ConcreteClassifier, ConcreteRegressor
+from fewer import ColumnSubset, ConcreteAutoencoder, ConcreteClassifier, ConcreteRegressor
 
 # two features and few epochs: the checks use tiny data, hundreds of times
 OPTIONS = {"k": 2, "epochs": 40, "tries": 1, "refit_epochs": 100, "device": "cpu"}
@@ -14,6 +14,8 @@ OPTIONS = {"k": 2, "epochs": 40, "tries": 1, "refit_epochs": 100, "device": "cpu
 @parametrize_with_checks(
     [
         ConcreteAutoencoder(**OPTIONS),
+        ConcreteAutoencoder(**OPTIONS, solver="gradient"),
+        ColumnSubset(k=2, device="cpu"),
         ConcreteClassifier(**OPTIONS, learning_rate=0.01),
         ConcreteRegressor(**OPTIONS, learning_rate=0.01),
     ]

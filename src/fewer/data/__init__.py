@@ -3,7 +3,7 @@
 from fewer.data.batches import Batch, Batches
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.open import as_array, check_values, open_source
-from fewer.data.source import DenseSource, RowSubset, Source, SparseSource, blocks
+from fewer.data.source import DenseSource, RowSubset, ScaledSource, Source, SparseSource, blocks
 
 __all__ = [
     "Batch",
@@ -12,6 +12,7 @@ __all__ = [
     "DenseSource",
     "Moments",
     "RowSubset",
+    "ScaledSource",
     "Source",
     "SparseSource",
     "as_array",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewer.data.source import DenseSource, Source, blocks
+from fewer.data.source import Source, blocks
 
 __all__ = ["Batch", "Batches"]
 
@@ -132,7 +132,7 @@ class Batches:
 
     def _fits(self) -> bool:
         # a sparse source would grow: its rows become dense only a batch at a time
-        if not isinstance(self.source, DenseSource):
+        if self.source.is_sparse:
             return False
         size = len(self) * self.source.shape[1] * 4
         if self.device.type == "cuda":

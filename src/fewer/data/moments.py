@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewer.data.source import Source, SparseSource, blocks
+from fewer.data.source import RowSubset, Source, SparseSource, blocks
 
 __all__ = ["Covariance", "Moments", "covariance", "moments"]
 
@@ -114,6 +114,8 @@ def covariance(source: Source) -> Covariance:
     True
     """
     n, d = source.shape
+    if isinstance(source, RowSubset) and isinstance(source.source, SparseSource):
+        source = SparseSource(source.source.matrix[source.index])
     if isinstance(source, SparseSource) and not np.isnan(source.matrix.data).any():
         return _sparse_covariance(source)
     shift: Tensor | None = None

@@ -8,13 +8,15 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-__all__ = ["DenseSource", "RowSubset", "Source", "SparseSource", "blocks"]
+__all__ = ["DenseSource", "RowSubset", "ScaledSource", "Source", "SparseSource", "blocks"]
 
 BLOCK_BYTES = 32 * 2**20
 
 
 class Source(Protocol):
     """n rows of d features, read a few rows at a time."""
+
+    is_sparse: bool  # whether making all rows dense would take far more memory
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -37,6 +39,8 @@ class DenseSource:
     tensor([[0., 1.],
             [2., 3.]])
     """
+
+    is_sparse = False
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -63,6 +67,8 @@ class SparseSource:
     >>> SparseSource(sparse.eye_array(3)).rows(slice(1, 2))
     tensor([[0., 1., 0.]])
     """
+
+    is_sparse = True
 
     def __init__(self, matrix: sparse.sparray | sparse.spmatrix) -> None:
         self.matrix = matrix.tocsr()
@@ -92,6 +98,7 @@ class RowSubset:
 
     def __init__(self, source: Source, index: np.ndarray) -> None:
         self.source, self.index = source, index
+        self.is_sparse = source.is_sparse
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -101,6 +108,35 @@ class RowSubset:
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""
         return self.source.rows(self.index[index], dtype)
+
+
+class ScaledSource:
+    """Rows of another source, centred and divided, feature by feature.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = DenseSource(np.array([[1.0, 10.0], [3.0, 30.0]]))
+    >>> scaled = ScaledSource(whole, center=np.array([2.0, 20.0]), scale=np.array([1.0, 10.0]))
+    >>> scaled.rows(slice(2))
+    tensor([[-1., -1.],
+            [ 1.,  1.]])
+    """
+
+    def __init__(self, source: Source, center: np.ndarray, scale: np.ndarray) -> None:
+        self.source = source
+        self.is_sparse = source.is_sparse
+        self.center, self.scale = torch.from_numpy(center), torch.from_numpy(scale)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.source.shape
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        rows = self.source.rows(index, torch.float64)
+        return rows.sub_(self.center).div_(self.scale).to(dtype)
 
 
 def blocks(n: int, d: int, itemsize: int = 8) -> Iterator[slice]:

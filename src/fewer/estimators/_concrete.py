@@ -194,17 +194,14 @@ class ConcreteEstimator(FeatureSelector):
             Of names where X had them, else of column numbers.
         """
         self._check_fitted()
-        d = self.n_features_in_
-        if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or not 1 <= m <= d:
-            raise InputError(f"m={m!r} must be a whole number from 1 to {d}")
-        names = getattr(self, "feature_names_in_", None)
         groups = []
         for node in np.argsort(self.nodes_):
             chosen = self.nodes_[node]
+            if node >= len(self.logits_):  # bought with what was left of a budget
+                node = int(np.argmax(self.logits_[:, chosen]))  # noqa: PLW2901
             ranked = np.argsort(-self.logits_[node], kind="stable")
-            group = [chosen, *ranked[ranked != chosen]][:m]
-            groups.append([int(j) if names is None else str(names[j]) for j in group])
-        return groups
+            groups.append(np.array([chosen, *ranked[ranked != chosen]])[:m])
+        return self._named_groups(groups, m)
 
     # -- keeping ---------------------------------------------------------------------------
 

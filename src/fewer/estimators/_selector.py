@@ -23,8 +23,9 @@ from fewer.estimators._storage import (
     write_folder,
 )
 from fewer.nn import MeasuredDecoder
+from fewer.train.explained import explained_variance
 
-__all__ = ["FeatureSelector", "filled_decoder"]
+__all__ = ["FeatureSelector", "decode", "filled_decoder"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
 
@@ -82,6 +83,13 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         self._check_fitted()
         return super().get_feature_names_out(input_features)
 
+    def _named_groups(self, groups: list[np.ndarray], m: Any) -> list[list[Any]]:
+        d = self.n_features_in_
+        if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or not 1 <= m <= d:
+            raise InputError(f"m={m!r} must be a whole number from 1 to {d}")
+        names = getattr(self, "feature_names_in_", None)
+        return [[int(j) if names is None else str(names[j]) for j in group] for group in groups]
+
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of X, in column order: what a user would measure."""
         self._check_fitted()
@@ -109,7 +117,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         self._check_fitted()
         names = getattr(self, "feature_names_in_", None)
         values = read_measured(measured, self.columns_, names)
-        return like_table(_decode(self._reconstructor, values), names, measured)
+        return like_table(decode(self._reconstructor, values), names, measured)
 
     @property
     def _reconstructor(self) -> MeasuredDecoder:
@@ -119,12 +127,12 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         """Output of the decoder for whole rows."""
         self._check_fitted()
         X = self._validated(X, reset=False)
-        return _decode(self.decoder_, _take_columns(X, self.columns_))
+        return decode(self.decoder_, _take_columns(X, self.columns_))
 
     def _decode_measured(self, measured: Any) -> np.ndarray:
         """Output of the decoder for measured values."""
         names = getattr(self, "feature_names_in_", None)
-        return _decode(self.decoder_, read_measured(measured, self.columns_, names))
+        return decode(self.decoder_, read_measured(measured, self.columns_, names))
 
     def score(self, X: Any, y: Any = None) -> float:
         """1 - SSE / SST over all observed entries: 1 is perfect, 0 as good as the means of X.
@@ -137,13 +145,13 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         """
         self._check_fitted()
         source = open_source(self._validated(X, reset=False))
-        return _explained(self._reconstructor, source, self.columns_)
+        return explained_variance(self._reconstructor, source, self.columns_)[0]
 
     def reconstruct(self, X: Any) -> np.ndarray:
         """Whole rows from whole rows, by way of the chosen features alone."""
         self._check_fitted()
         X = self._validated(X, reset=False)
-        return _decode(self._reconstructor, _take_columns(X, self.columns_))
+        return decode(self._reconstructor, _take_columns(X, self.columns_))
 
     # -- keeping ---------------------------------------------------------------------------
 
@@ -250,33 +258,13 @@ def _check_k(k: Any, d: int) -> None:
         raise InputError(f"k={k} is more than the n_features={d} of X; choose k from 1 to {d}")
 
 
-@torch.no_grad()
-def _explained(decoder: MeasuredDecoder, source: Source, columns: np.ndarray) -> float:
-    n, d = source.shape
-    count, first, second = (torch.zeros(d, dtype=torch.float64) for _ in range(3))
-    wrong = 0.0
-    # sums about what the decoder gives for a mean row, so that they stay accurate
-    middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
-    for rows in blocks(n, d):
-        x = source.rows(rows, torch.float64)
-        seen = ~torch.isnan(x)
-        error = decoder(x[:, columns]) - x
-        wrong += float(torch.where(seen, error, 0.0).square().sum())
-        shifted = torch.where(seen, x - middle, 0.0)
-        count += seen.sum(0)
-        first += shifted.sum(0)
-        second += shifted.square().sum(0)
-    total = float((second - first.square() / count.clamp_min(1)).sum())
-    return 1.0 - wrong / total if total > 0 else float(wrong == 0)
-
-
 def _take_columns(X: Any, columns: np.ndarray) -> np.ndarray:
     part = X[:, columns]
     return part.toarray() if sparse.issparse(part) else part
 
 
 @torch.no_grad()
-def _decode(decoder: MeasuredDecoder, measured: np.ndarray) -> np.ndarray:
+def decode(decoder: MeasuredDecoder, measured: np.ndarray) -> np.ndarray:
     out = np.float32 if measured.dtype == np.float32 else np.float64
     parts = []
     for rows in blocks(len(measured), max(measured.shape[1], 1024)):
@@ -302,7 +290,8 @@ def filled_decoder(
     decoder = MeasuredDecoder(
         net.double(),
         fill=state["fill"].clone(),
-        out_center=torch.zeros_like(state["out_center"]),
+        out_center=state["out_center"].clone(),
+        out_scale=state["out_scale"].clone(),
         link=outline["link"],
     )
     decoder.load_state_dict(state)

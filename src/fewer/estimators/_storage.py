@@ -16,27 +16,30 @@ from fewer.errors import FileFormatError, InputError
 
 __all__ = ["describe_parameters", "read_folder", "restore_parameters", "write_folder"]
 
-FORMAT = "fewer-estimator"
 VERSION = 1
-META, TENSORS = "estimator.json", "tensors.safetensors"
+TENSORS = "tensors.safetensors"
 
 
 def write_folder(
-    path: str | os.PathLike[str], meta: dict[str, Any], tensors: dict[str, torch.Tensor]
+    path: str | os.PathLike[str],
+    meta: dict[str, Any],
+    tensors: dict[str, torch.Tensor],
+    *,
+    kind: str = "estimator",
 ) -> None:
     """Write a folder under a temporary name, then rename it: all of it appears, or none."""
-    target = Path(path)
-    if target.exists() and not (target / META).is_file() and not _is_empty(target):
-        raise InputError(f"{target} exists and is not a saved estimator; choose another path")
+    target, name = Path(path), f"{kind}.json"
+    if target.exists() and not (target / name).is_file() and not _is_empty(target):
+        raise InputError(f"{target} exists and is not a saved {kind}; choose another path")
     target.parent.mkdir(parents=True, exist_ok=True)
-    meta = {"format": FORMAT, "version": VERSION, "fewer": __version__, **meta}
+    meta = {"format": f"fewer-{kind}", "version": VERSION, "fewer": __version__, **meta}
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         fresh = scratch / "new"
         fresh.mkdir()
         text = json.dumps(meta, indent=1, allow_nan=False)
-        (fresh / META).write_text(text + "\n", encoding="utf-8")
-        save_file({name: part.contiguous() for name, part in tensors.items()}, fresh / TENSORS)
+        (fresh / name).write_text(text + "\n", encoding="utf-8")
+        save_file({key: part.contiguous() for key, part in tensors.items()}, fresh / TENSORS)
         if target.exists():
             target.rename(scratch / "old")
         fresh.rename(target)
@@ -44,17 +47,19 @@ def write_folder(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def read_folder(
+    path: str | os.PathLike[str], *, kind: str = "estimator"
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Read a folder that `write_folder` wrote, refusing anything else."""
-    folder = Path(path)
-    if not (folder / META).is_file():
-        raise FileFormatError(f"{folder} is not a saved estimator: it has no {META}")
+    folder, name = Path(path), f"{kind}.json"
+    if not (folder / name).is_file():
+        raise FileFormatError(f"{folder} is not a saved {kind}: it has no {name}")
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = json.loads((folder / name).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{folder / META} is damaged ({error}); save it again") from error
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise FileFormatError(f"{folder / META} was not written by fewer")
+        raise FileFormatError(f"{folder / name} is damaged ({error}); save it again") from error
+    if not isinstance(meta, dict) or meta.get("format") != f"fewer-{kind}":
+        raise FileFormatError(f"{folder / name} was not written by fewer")
     if meta["version"] > VERSION:
         raise FileFormatError(
             f"{folder} has format version {meta['version']}, written by fewer {meta['fewer']}; "

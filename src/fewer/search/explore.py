@@ -61,9 +61,11 @@ class Explorer:
         self.stay_out = min(STAY_OUT, (len(candidates) - self.places.K) // 3)
         self.stay_in = min(STAY_IN, free // 3)
         self.steps = 0
-        # Enough panels to keep the processor busy, at least two.
-        work = 2**17 if C.device.type == "cpu" else 2**23
-        self.batch = int(np.clip(work // (self.places.K * len(candidates)), 2, 32))
+        # Enough panels to keep the processor busy, at least two; and how many steps, over
+        # all panels, are worth waiting for: some ten seconds.
+        size, fast = self.places.K * len(candidates), C.device.type != "cpu"
+        self.batch = int(np.clip((2**23 if fast else 2**17) // size, 2, 32))
+        self.patience = (2**37 if fast else 2**31) // size
 
     def improve(
         self,

@@ -128,6 +128,7 @@ class GroupExplorer:
     """
 
     batch = 4
+    patience = 2**31  # time limits are for the caller: a step is a whole local search here
 
     def __init__(self, C: Tensor, rule: Constraints, ridge: float, least: float) -> None:
         self.C, self.rule, self.ridge, self.least = C, rule, ridge, least

@@ -74,7 +74,7 @@ def search(
     *,
     ridge: float = 0.0,
     starts: int | None = None,
-    stall: int = 8,
+    stall: int | None = None,
     time_limit: float | None = None,
     seed: int | None = 0,
     initial: Sequence[Iterable[int]] = (),
@@ -97,8 +97,9 @@ def search(
         The penalty of `residual`.
     starts : int, optional
         Panels that are improved side by side; by default as many as fill the processor.
-    stall : int
-        Rounds without progress after which to stop; 0 for greedy and swaps only.
+    stall : int, optional
+        Rounds without progress after which to stop; 0 for greedy and swaps only. By
+        default 8, down to 1 where a round takes tens of seconds.
     time_limit : float, optional
         Seconds after which to stop with the best so far. The greedy start is always
         finished.
@@ -130,7 +131,7 @@ def search(
     begin = time.monotonic()
     if starts is not None and starts < 1:
         raise InputError(f"starts={starts}; improve at least one panel")
-    if stall < 0:
+    if stall is not None and stall < 0:
         raise InputError(f"stall={stall}; give the rounds to wait, 0 for greedy and swaps only")
     run = _Run(C, rule, check_ridge(ridge), begin, time_limit, seed)
     with torch.inference_mode():
@@ -167,7 +168,7 @@ class _Run:
         self.same = 1e-12 * float(C.trace())
 
     def search(
-        self, initial: Sequence[Panel], starts: int | None, stall: int
+        self, initial: Sequence[Panel], starts: int | None, stall: int | None
     ) -> Literal["stall", "time", "only choice"]:
         rule = self.rule
         self._keep(greedy(self.C, rule, ridge=self.ridge).panel())
@@ -180,7 +181,9 @@ class _Run:
             return "time" if self._late() else "stall"
         explorer = self._explorer()
         batch = explorer.batch if starts is None else starts
-        steps = min(100 + rule.most_units, 10 * rule.most_units)
+        steps = min(100 + rule.most_units, 10 * rule.most_units, 250)
+        if stall is None:
+            stall = int(np.clip(explorer.patience // (steps * batch), 1, 8))
         panels, barred = self._first(batch)
         noise, idle = 0.3, 0
         while idle < stall and not self._late():

@@ -1,0 +1,226 @@
+"""Choose k features by searching their covariance matrix."""
+
+import time
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from fewer.constraints import Constraints, resolve
+from fewer.data import Source, covariance
+from fewer.errors import InputError
+from fewer.estimators._selector import FeatureSelector
+from fewer.nn import MeasuredDecoder
+from fewer.search import greedy, search
+from fewer.search.substitutes import swap_losses
+from fewer.train import fit_linear
+from fewer.train.device import pick_device
+from fewer.train.folds import RIDGES, choose_ridge, make_folds, split_rows
+
+__all__ = ["ColumnSubset"]
+
+FOLDS = 5
+
+
+class ColumnSubset(FeatureSelector):
+    """Choose the k features from which a linear map reconstructs all others best.
+
+    No network: greedy selection on the covariance matrix, swaps until none helps, then walks
+    from perturbed panels until they stop paying. On linear decoders this finds lower errors than
+    any gradient method, in seconds. Features enter at their own scale: put a scaler in front
+    where their units differ.
+
+    Parameters
+    ----------
+    k : int or None, default=10
+        How many features to choose; None to spend ``budget`` instead.
+    ridge : float or "auto", default=0.0
+        Penalty on squared weights of the decoder, in units of variance, in the search as in the
+        final decoder. "auto" tries several on held-out rows: worth it where rows are not many
+        times more than k.
+    include, exclude : lists of names or column numbers, default=()
+        Features that are on the panel in any case, and features that must not be.
+    costs : mapping from feature to cost, or array, default=None
+        What measuring each feature costs.
+    budget : float, default=None
+        Most that the chosen features may cost together.
+    groups : list of lists of features, or a label for each, default=None
+        Features that are measured together: choosing one brings all of its group, which counts
+        once towards k and is paid once, at its highest cost.
+    starts : int, default=None
+        Panels that are improved side by side; as many as fill the processor if None.
+    stall : int, default=8
+        Rounds without progress after which the search ends; 0 for greedy and swaps only.
+    time_limit : float, default=None
+        Seconds after which the search ends with the best panel so far.
+    device : str, default="auto"
+        "auto" (CUDA, MPS or CPU), or any torch device.
+    random_state : int, RandomState or None, default=None
+        Fixes the result, unless time ran out.
+
+    Attributes
+    ----------
+    columns_ : ndarray of int
+        The chosen columns, ascending.
+    decoder_ : fewer.nn.MeasuredDecoder
+        From k measured values, in column order and in the units of X, to all features.
+    ridge_ : float
+        The penalty that was used.
+    residual_ : float
+        Sum over all features of the variance that the choice leaves unexplained.
+    order_, residuals_ : ndarrays
+        The chosen columns, most useful first, and the residual after each: nested panels for
+        every smaller k, each the best next step inside this one.
+    swap_losses_ : ndarray of shape (k, n_features)
+        By how much the residual rises when a chosen feature is replaced by any other.
+    history_ : list of dict
+        A row for each improvement: seconds, residual.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits().data
+    >>> subset = ColumnSubset(k=10, random_state=0).fit(X[:1400])
+    >>> subset.get_support(indices=True)
+    array([ 5, 10, 20, 21, 26, 35, 42, 44, 45, 61])
+    >>> subset.inverse_transform(subset.transform(X[1400:])).shape
+    (397, 64)
+    """
+
+    def __init__(
+        self,
+        k: int | None = 10,
+        *,
+        ridge: float | str = 0.0,
+        include: Any = (),
+        exclude: Any = (),
+        costs: Any = None,
+        budget: float | None = None,
+        groups: Any = None,
+        starts: int | None = None,
+        stall: int = 8,
+        time_limit: float | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.k = k
+        self.ridge = ridge
+        self.include = include
+        self.exclude = exclude
+        self.costs = costs
+        self.budget = budget
+        self.groups = groups
+        self.starts = starts
+        self.stall = stall
+        self.time_limit = time_limit
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Choose features of X and fit the decoder.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (n, n_features)
+            Rows to learn from; NaN marks missing values (see `fewer.data.covariance`).
+        y : ignored
+        """
+        X = self._validated(X, reset=True)
+        rule = self._rule(
+            X.shape[1],
+            self.k,
+            include=self.include,
+            exclude=self.exclude,
+            costs=self.costs,
+            budget=self.budget,
+            groups=self.groups,
+        )
+        source, stats = self._opened(X)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        began = time.perf_counter()
+        C = covariance(source).matrix.to(_float64_device(self.device))
+        self.ridge_ = self._penalty(source, C, rule, seed)
+        found = search(
+            C,
+            rule,
+            ridge=self.ridge_,
+            starts=self.starts,
+            stall=self.stall,
+            time_limit=self.time_limit,
+            seed=seed,
+        )
+        lead = time.perf_counter() - began - found.elapsed
+        columns = found.indices
+        self.columns_ = columns
+        self.residual_ = found.objective
+        self.history_ = [
+            {"seconds": lead + seconds, "residual": residual} for seconds, residual in found.trace
+        ]
+        others = np.setdiff1d(np.arange(rule.d), columns)
+        path = greedy(C, resolve(None, rule.d, len(columns), exclude=others), ridge=self.ridge_)
+        self.order_, self.residuals_ = path.order, path.errors
+        self.swap_losses_ = swap_losses(C, columns, self.ridge_)
+        decoder = fit_linear(source, columns, stats, ridge=self.ridge_)
+        fill = torch.from_numpy(stats.mean[columns])
+        self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
+        return self
+
+    def _penalty(self, source: Source, C: Tensor, rule: Constraints, seed: int) -> float:
+        if not isinstance(self.ridge, str):
+            return self.ridge
+        if self.ridge != "auto":
+            raise InputError(f"ridge={self.ridge!r} is not known; give a number or 'auto'")
+        variance = float(C.diagonal().mean())
+        folds = make_folds(source, split_rows(source.shape[0], FOLDS, seed))
+        panels = {
+            ridge: search(C, rule, ridge=ridge * variance, stall=0, seed=seed).indices
+            for ridge in RIDGES
+        }
+        return choose_ridge(folds, panels) * variance
+
+    def feature_groups(self, m: int = 3) -> list[list[Any]]:
+        """List each chosen feature with the m - 1 that would replace it at the least loss.
+
+        Parameters
+        ----------
+        m : int, default=3
+            How many features for each chosen one, itself included.
+
+        Returns
+        -------
+        list of k lists
+            Of names where X had them, else of column numbers.
+        """
+        self._check_fitted()
+        return self._named_groups(
+            [np.argsort(losses, kind="stable")[:m] for losses in self.swap_losses_], m
+        )
+
+    def _extra_meta(self) -> dict[str, Any]:
+        return {
+            "ridge": self.ridge_,
+            "residual": self.residual_,
+            "order": self.order_.tolist(),
+            "residuals": self.residuals_.tolist(),
+            "history": self.history_,
+        }
+
+    def _extra_tensors(self) -> dict[str, Tensor]:
+        return {"swap_losses": torch.from_numpy(self.swap_losses_)}
+
+    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.ridge_ = meta["ridge"]
+        self.residual_ = meta["residual"]
+        self.order_ = np.array(meta["order"], dtype=np.int64)
+        self.residuals_ = np.array(meta["residuals"])
+        self.history_ = meta["history"]
+        self.swap_losses_ = tensors["swap_losses"].numpy()
+
+
+def _float64_device(device: str) -> torch.device:
+    found = pick_device(device)
+    return torch.device("cpu") if found.type == "mps" else found  # MPS has no float64

@@ -1,0 +1,253 @@
+"""The artefact: chosen features, the decoder that reconstructs the rest, how well it did."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_array
+from torch import nn
+
+from fewer.data import as_array, check_values, open_source
+from fewer.errors import FileFormatError, InputError
+from fewer.estimators._measured import like_table, read_measured
+from fewer.estimators._selector import decode, filled_decoder
+from fewer.estimators._storage import read_folder, restore_parameters, write_folder
+from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.train.explained import explained_variance
+
+__all__ = ["Leaderboard", "Panel", "Score"]
+
+# quantiles of held-out residuals that a panel keeps for its prediction intervals
+LEVELS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
+
+
+class Score(float):
+    """1 - SSE / SST over all entries, with the mean squared error of each feature.
+
+    Examples
+    --------
+    >>> score = Score(0.9, errors=np.array([0.1, 0.2]))
+    >>> score > 0.8, score.errors
+    (True, array([0.1, 0.2]))
+    """
+
+    errors: NDArray[np.float64]
+
+    def __new__(cls, value: float, errors: NDArray[np.float64]) -> "Score":
+        """Make a number that also carries the errors."""
+        self = super().__new__(cls, value)
+        self.errors = errors
+        return self
+
+
+class Leaderboard(list[dict[str, Any]]):
+    """Every candidate that was compared, best first; a list of dicts that prints as a table."""
+
+    def __repr__(self) -> str:
+        lines = [f"{'strategy':<28}{'held-out error':>15}{'ratio':>8}{'seconds':>9}"]
+        best = self[0]["error"] if self else 0.0
+        for row in self:
+            ratio = row["error"] / best if best else 1.0
+            lines.append(
+                f"{row['strategy']:<28}{row['error']:>15.6g}{ratio:>8.3f}{row['seconds']:>9.2f}"
+            )
+        return "\n".join(lines)
+
+
+class Panel:
+    """k chosen features and all that is needed to reconstruct the others from them.
+
+    Made by `fewer.select`; kept with `save` and `Panel.load`.
+
+    Attributes
+    ----------
+    features : list
+        Names of the chosen features in column order, or their numbers where X had no names.
+    indices : ndarray of int
+        Their column numbers, ascending.
+    names : list of str or None
+        Names of all features.
+    held_out : Score
+        How well rows were reconstructed that took no part in the choice or the fit.
+    leaderboard : Leaderboard
+        Every candidate with its strategy, held-out error, seconds and features.
+    settings : dict
+        How the panel was made.
+    """
+
+    def __init__(
+        self,
+        *,
+        indices: NDArray[np.int64],
+        decoder: MeasuredDecoder,
+        names: Sequence[str] | None,
+        d: int,
+        held_out: Score,
+        quantiles: NDArray[np.float64],
+        leaderboard: Leaderboard,
+        settings: dict[str, Any],
+    ) -> None:
+        self.indices = np.asarray(indices, dtype=np.int64)
+        self.names = None if names is None else [str(name) for name in names]
+        self.d = d
+        self.held_out = held_out
+        self.leaderboard = leaderboard
+        self.settings = settings
+        self._decoder = decoder.double().eval()
+        self._quantiles = quantiles  # len(LEVELS) x d, of truth minus reconstruction
+
+    @property
+    def k(self) -> int:
+        """Number of chosen features."""
+        return len(self.indices)
+
+    @property
+    def features(self) -> list[Any]:
+        """Names of the chosen features in column order, or their numbers."""
+        if self.names is None:
+            return self.indices.tolist()
+        return [self.names[j] for j in self.indices]
+
+    def reconstruct(self, measured: Any, *, interval: float | None = None) -> Any:
+        """All features from the k measured ones, in the units of the data.
+
+        Parameters
+        ----------
+        measured : array of shape (n, k) or table
+            The chosen features in column order; or a pandas or polars table that has their names,
+            in any order. NaN stands for "not measured" and takes the training mean.
+        interval : float, default=None
+            Also give bounds that hold this share of values, such as 0.9, from held-out residuals.
+
+        Returns
+        -------
+        array of shape (n, d), or a table where one came in; with ``interval`` three of them:
+        reconstruction, lower bound, upper bound
+        """
+        names = None if self.names is None else np.array(self.names, dtype=object)
+        values = read_measured(measured, self.indices, names)
+        rebuilt = decode(self._decoder, values)
+        if interval is None:
+            return like_table(rebuilt, names, measured)
+        low, high = self._bounds(interval)
+        return tuple(
+            like_table(part, names, measured) for part in (rebuilt, rebuilt + low, rebuilt + high)
+        )
+
+    def _bounds(self, interval: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if not 0 < interval <= 0.99:
+            raise InputError(f"interval={interval!r} must be above 0 and at most 0.99")
+        tail = (1 - interval) / 2
+        found = []
+        for level in (tail, 1 - tail):
+            at = int(np.clip(np.searchsorted(LEVELS, level), 1, len(LEVELS) - 1))
+            share = (level - LEVELS[at - 1]) / (LEVELS[at] - LEVELS[at - 1])
+            below, above = self._quantiles[at - 1], self._quantiles[at]
+            found.append(below + share * (above - below))
+        # what was measured is known
+        for bound in found:
+            bound[self.indices] = 0.0
+        return found[0], found[1]
+
+    def score(self, X: Any) -> Score:
+        """1 - SSE / SST over all observed entries of whole rows; ``.errors`` by feature.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (n, d)
+            Whole rows; they are reconstructed from their chosen features alone.
+        """
+        source = open_source(self._whole(X))
+        return Score(*explained_variance(self._decoder, source, self.indices))
+
+    def _whole(self, X: Any) -> Any:
+        X = as_array(X)
+        if hasattr(X, "columns") and self.names is not None:
+            have = {str(name): name for name in X.columns}
+            missing = [name for name in self.names if name not in have]
+            if missing:
+                raise InputError(
+                    f"X lacks {len(missing)} of the panel's {self.d} features: "
+                    f"{', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}"
+                )
+            X = X[[have[name] for name in self.names]]
+        X = check_array(X, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        if X.shape[1] != self.d:
+            raise InputError(f"X has {X.shape[1]} columns; the panel was made for {self.d}")
+        check_values(X, None if self.names is None else np.array(self.names))
+        return X
+
+    def transform(self, X: Any) -> Any:
+        """Keep the chosen columns of whole rows."""
+        part = self._whole(X)[:, self.indices]
+        values = part.toarray() if sparse.issparse(part) else part
+        names = None if self.names is None else np.array(self.features, dtype=object)
+        return like_table(values, names, X)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the panel into a folder: safetensors and JSON, never pickle."""
+        meta = {
+            "d": self.d,
+            "names": self.names,
+            "indices": self.indices.tolist(),
+            "features": self.features,
+            "held_out": float(self.held_out),
+            "leaderboard": list(self.leaderboard),
+            "settings": self.settings,
+            "link": self._decoder.link,
+        }
+        tensors = {f"decoder.{name}": part for name, part in self._decoder.state_dict().items()}
+        tensors["errors"] = torch.from_numpy(self.held_out.errors)
+        tensors["quantiles"] = torch.from_numpy(self._quantiles)
+        write_folder(path, meta, tensors, kind="panel")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **functions: Any) -> "Panel":
+        """Read a folder that `save` wrote; its outputs are identical.
+
+        Parameters
+        ----------
+        path : path
+            The folder.
+        **functions
+            ``decoder=...``, where that was a function, which folders do not hold.
+        """
+        meta, tensors = read_folder(path, kind="panel")
+        settings = meta["settings"]
+        options = restore_parameters({"decoder": settings["decoder"]}, functions, ())
+        try:
+            net: nn.Module = build_decoder(
+                options["decoder"],
+                len(meta["indices"]),
+                meta["d"],
+                activation=settings.get("activation", "leaky_relu"),
+                dropout=settings.get("dropout", 0.0),
+                norm=settings.get("norm"),
+            )
+            decoder = filled_decoder(net, "decoder", tensors, meta)
+            return cls(
+                indices=np.array(meta["indices"], dtype=np.int64),
+                decoder=decoder,
+                names=meta["names"],
+                d=meta["d"],
+                held_out=Score(meta["held_out"], tensors["errors"].numpy()),
+                quantiles=tensors["quantiles"].numpy(),
+                leaderboard=Leaderboard(meta["leaderboard"]),
+                settings=settings,
+            )
+        except (KeyError, RuntimeError) as error:
+            raise FileFormatError(
+                f"the tensors in {path} do not fit its description ({error}); save it again"
+            ) from error
+
+    def __repr__(self) -> str:
+        shown = ", ".join(str(name) for name in self.features[:6])
+        more = ", ..." if self.k > 6 else ""
+        return (
+            f"<Panel of {self.k} of {self.d} features, {float(self.held_out):.1%} of the variance "
+            f"of held-out rows: {shown}{more}>"
+        )

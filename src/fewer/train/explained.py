@@ -1,0 +1,37 @@
+"""How much of the variance of some rows a decoder brings back."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fewer.data import Source, blocks
+from fewer.nn import MeasuredDecoder
+
+__all__ = ["explained_variance"]
+
+
+@torch.no_grad()
+def explained_variance(
+    decoder: MeasuredDecoder, source: Source, columns: NDArray[np.int64]
+) -> tuple[float, NDArray[np.float64]]:
+    """1 - SSE / SST over all observed entries, and the mean squared error of each feature.
+
+    SST is about the means of these rows themselves, as in R squared.
+    """
+    n, d = source.shape
+    count, first, second, wrong = (torch.zeros(d, dtype=torch.float64) for _ in range(4))
+    # sums about what the decoder gives for a mean row, so that they stay accurate
+    middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
+    for rows in blocks(n, d):
+        x = source.rows(rows, torch.float64)
+        seen = ~torch.isnan(x)
+        error = decoder(x[:, columns]) - x
+        wrong += torch.where(seen, error, 0.0).square().sum(0)
+        shifted = torch.where(seen, x - middle, 0.0)
+        count += seen.sum(0)
+        first += shifted.sum(0)
+        second += shifted.square().sum(0)
+    seen = count.clamp_min(1)
+    total = float((second - first.square() / seen).sum())
+    value = 1.0 - float(wrong.sum()) / total if total > 0 else float(wrong.sum() == 0)
+    return value, (wrong / seen).numpy()

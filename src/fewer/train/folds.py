@@ -1,0 +1,116 @@
+"""Held-out error of linear panels from covariances alone, fold by fold."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fewer.data import Covariance, RowSubset, Source, covariance
+from fewer.train.least_squares import solve_normal
+
+__all__ = ["Fold", "choose_ridge", "make_folds", "split_rows"]
+
+# penalties that are tried, as shares of the mean variance
+RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+WORTH = 0.995  # a penalty must lower the held-out error to this share to be preferred to none
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows to fit on and rows to check on, each as one matrix."""
+
+    train: Tensor  # covariance, d x d
+    held: Tensor  # second moments about the training mean, d x d
+    train_index: NDArray[np.int64]
+    held_index: NDArray[np.int64]
+
+    def decoder(self, columns: NDArray[np.int64], ridge: float = 0.0) -> Tensor:
+        """Best linear map (k x d) from these columns on the training rows."""
+        rows = self.train[columns]
+        return solve_normal(rows[:, columns], rows, ridge)
+
+    def error(self, columns: NDArray[np.int64], ridge: float = 0.0) -> float:
+        """Mean squared residual on the held-out rows, over all features."""
+        B = self.decoder(columns, ridge)
+        rows = self.held[columns]
+        total = self.held.trace() - 2 * (B * rows).sum() + (B * (rows[:, columns] @ B)).sum()
+        return float(total) / len(self.held)
+
+
+def split_rows(
+    n: int, folds: int | float, seed: int, groups: NDArray | None = None
+) -> list[NDArray[np.int64]]:
+    """Held-out rows of each fold: ``folds`` parts of all rows, or one part of that share.
+
+    Rows of one group stay together.
+
+    Examples
+    --------
+    >>> [len(part) for part in split_rows(10, 5, seed=0)]
+    [2, 2, 2, 2, 2]
+    >>> [len(part) for part in split_rows(10, 0.3, seed=0)]
+    [3]
+    """
+    random = np.random.default_rng(seed)
+    labels = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    order = random.permutation(int(labels.max()) + 1)
+    if isinstance(folds, float):
+        parts = [order[: max(1, round(folds * len(order)))]]
+    else:
+        parts = np.array_split(order, min(folds, len(order)))
+    return [np.flatnonzero(np.isin(labels, part)) for part in parts]
+
+
+def make_folds(source: Source, held: list[NDArray[np.int64]]) -> list[Fold]:
+    """Covariances of every fold, reading each row once where the parts cover all rows."""
+    n = source.shape[0]
+    everything = np.arange(n)
+    if len(held) == 1:
+        rest = np.setdiff1d(everything, held[0])
+        parts = [covariance(RowSubset(source, index)) for index in (held[0], rest)]
+        return [_fold(parts[1], parts[0], rest, held[0])]
+    parts = [covariance(RowSubset(source, index)) for index in held]
+    folds = []
+    for at, index in enumerate(held):
+        train = _merged([part for other, part in enumerate(parts) if other != at])
+        folds.append(_fold(train, parts[at], np.setdiff1d(everything, index), index))
+    return folds
+
+
+def choose_ridge(folds: list[Fold], panels: dict[float, NDArray[np.int64]]) -> float:
+    """The penalty (a share of the mean variance) whose panel does best on held-out rows.
+
+    Parameters
+    ----------
+    folds : list of Fold
+        Where to check.
+    panels : dict from penalty to columns
+        The choice that each penalty leads to.
+    """
+    mean_variance = float(folds[0].train.diagonal().mean())
+    errors = {
+        ridge: float(np.mean([fold.error(columns, ridge * mean_variance) for fold in folds]))
+        for ridge, columns in panels.items()
+    }
+    best = min(errors, key=errors.__getitem__)
+    none = errors.get(0.0, np.inf)
+    return best if errors[best] < WORTH * none else 0.0
+
+
+def _fold(
+    train: Covariance, held: Covariance, rest: NDArray[np.int64], index: NDArray[np.int64]
+) -> Fold:
+    gap = held.mean - train.mean
+    return Fold(train.matrix, held.matrix + torch.outer(gap, gap), rest, index)
+
+
+def _merged(parts: list[Covariance]) -> Covariance:
+    n = sum(part.n for part in parts)
+    mean = sum((part.mean * (part.n / n) for part in parts), torch.zeros_like(parts[0].mean))
+    matrix = torch.zeros_like(parts[0].matrix)
+    for part in parts:
+        gap = part.mean - mean
+        matrix += (part.matrix + torch.outer(gap, gap)) * (part.n / n)
+    return Covariance(n, mean, matrix)
