@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from cases import LAB_TARGETS, NAMES, Case, lab_case, load_case
 from rich.console import Console
 from rich.table import Table
 from scipy.linalg import qr
@@ -23,6 +22,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
 import fewer
+from cases import LAB_TARGETS, NAMES, Case, lab_case, load_case
 from fewer.search import greedy, residual, search
 
 SEED = 0

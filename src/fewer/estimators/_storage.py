@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,26 +97,29 @@ def restore_parameters(
                     f"pass it again as load(path, {name}=...)"
                 )
             found[name] = None
+        elif isinstance(value, dict) and "mapping" in value:
+            found[name] = dict(value["mapping"])
         else:
             found[name] = tuple(value) if isinstance(value, list) else value
     return found
 
 
 def _describe(name: str, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
     if isinstance(value, np.random.RandomState):
         return None  # its state has moved on; a number would not bring it back
     if callable(value):
         kind = value if hasattr(value, "__qualname__") else type(value)
         return {"function": f"{kind.__module__}.{kind.__qualname__}"}
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, Mapping):
+        pairs = [[_describe(name, key), _describe(name, item)] for key, item in value.items()]
+        return {"mapping": pairs}
     if isinstance(value, (list, tuple, np.ndarray)):
         return [_describe(name, item) for item in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, torch.device):
-        return str(value)
-    raise InputError(f"{name}={value!r} cannot be saved; use a number, a string or a list")
+    raise InputError(f"{name}={value!r} cannot be saved; use numbers, strings, lists or mappings")
 
 
 def _is_empty(folder: Path) -> bool:

@@ -197,9 +197,10 @@ class WholeExchange(Exchange):
         self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         U, f = torch.zeros_like(V), V.new_empty(len(V), self.c)
-        rows = max(1, 2**19 // self.c)  # E a few rows at a time, while they are in cache
-        for part in torch.arange(self.c, device=V.device).split(rows):
-            r = slice(int(part[0]), int(part[-1]) + 1)
+        # E some rows at a time: few enough for a cache, enough for a good matrix product
+        some = max(256, (2**19 if V.device.type == "cpu" else 2**26) // self.c)
+        for begin in range(0, self.c, some):
+            r = slice(begin, begin + some)
             for b in range(len(V)):
                 E = torch.addmm(self.C[r], C_S[b, :, r].T, V[b], alpha=-1)
                 U[b].addmm_(V[b, :, r], E)

@@ -114,8 +114,7 @@ def _run(C: Tensor, rule: Constraints, ridge: float, power: float) -> GreedyPath
         left.take(unit)
         picks.append(unit)
         errors.append(left.error)
-    chosen = torch.stack(picks).cpu().numpy() if picks else np.arange(0)
-    units = [rule.units[u] for u in chosen]
+    units = [rule.units[u] for u in torch.cat(picks).tolist()] if picks else []
     return GreedyPath(
         order=np.concatenate([*units, np.arange(0)]),
         errors=torch.stack(errors).cpu().numpy() if errors else np.zeros(0),
@@ -125,35 +124,39 @@ def _run(C: Tensor, rule: Constraints, ridge: float, power: float) -> GreedyPath
 
 def _picks(left: Deflation, rule: Constraints, power: float) -> Iterator[Tensor]:
     """Units to take, one at a time, each judged after the last one was taken."""
-    must = torch.as_tensor(rule.included_units, device=left.table.device)
-    open_ = torch.zeros(len(rule.units), dtype=torch.bool, device=left.table.device)
+    must, device = torch.as_tensor(rule.included_units, device=left.C.device), left.C.device
+    open_ = torch.zeros(len(rule.units), dtype=torch.bool, device=device)
     open_[must] = True
     for _ in range(len(must)):
-        pick = left.ranking().masked_fill(~open_, -torch.inf).argmax()
-        open_[pick] = False
-        yield pick
+        yield _best(left.ranking(), open_)
     open_.fill_(True)
     open_[must] = False
     if rule.budget is None:
         for _ in range(rule.most_units - len(must)):
-            pick = left.ranking().masked_fill(~open_, -torch.inf).argmax()
-            open_[pick] = False
-            yield pick
+            yield _best(left.ranking(), open_)
         return
-    purse = Purse(rule.unit_costs, rule.ceiling, rule.k is not None, left.table.device)
-    S = torch.full((1, rule.most_units), len(open_), device=left.table.device)
+    purse = Purse(rule.unit_costs, rule.ceiling, rule.k is not None, device)
+    S = torch.full((1, rule.most_units), len(open_), device=device)
     S[0, : len(must)] = must
     weight = purse.costs.clamp_min(1e-300) ** power  # a free unit comes first
     for place in range(len(must), rule.most_units):
         value = left.ranking()
         rank = torch.where(value > 0, value / weight, value)
-        rank = rank.masked_fill(~purse.addable(open_[None], S)[0], -torch.inf)
-        pick = rank.argmax()
+        addable = purse.addable(open_[None], S)[0]
         # Without k there is no need to buy what explains nothing, nor always money.
-        if rank[pick] == -torch.inf or (rule.k is None and place > 0 and rank[pick] <= 0):
+        if not addable.any() or (rule.k is None and place and rank[addable].max() <= 0):
             return
-        S[0, place], open_[pick] = pick, False
+        pick = _best(rank, addable)
+        S[0, place] = pick
+        open_.index_fill_(0, pick, False)
         yield pick
+
+
+def _best(rank: Tensor, open_: Tensor) -> Tensor:
+    """The best of the open units (a tensor of length 1, so that no device is waited for)."""
+    pick = rank.masked_fill(~open_, -torch.inf).argmax(keepdim=True)
+    open_.index_fill_(0, pick, False)
+    return pick
 
 
 class Deflation:
@@ -164,7 +167,7 @@ class Deflation:
     """
 
     def __init__(self, C: Tensor, rule: Constraints, ridge: float) -> None:
-        self.C, self.ridge = C, ridge
+        self.C, self.ridge, self.variances = C, ridge, C.diagonal().contiguous()
         self.table = unit_table(rule, C.device)  # units x m
         self.start = padded(C.diagonal())[self.table]
         self.last = self.start.sum(1) / self.start.sum(1).max().clamp_min(1e-300) - 2
@@ -179,7 +182,7 @@ class Deflation:
         self.E, self.EE = unit_blocks(
             lambda at: self.C[at] - W[:, at].T @ W, self.table, len(self.C)
         )
-        self.fresh = self.error
+        self.fresh = float(self.error)
 
     def ranking(self) -> Tensor:
         """Gain of each unit; uninformative ones below 0, by variance, so that they come last."""
@@ -188,25 +191,28 @@ class Deflation:
 
     def take(self, unit: Tensor) -> None:
         """Put a unit on the panel, feature by feature."""
-        features = self.table[unit]
-        if len(features) > 1:
-            features = features[features < len(self.C)]
+        features = self.table[unit].mT  # m x 1
         for j in features:
-            self._take_feature(j)
-        # Squares lose twice the digits: renew them before they are all rounding.
-        if self.error < STALE * self.fresh and self.error > 0:
+            if self.table.shape[1] == 1 or int(j) < len(self.C):
+                self._take_feature(j)
+        # Squares lose twice the digits: renew them before they are all rounding. To look at
+        # the error waits for the device, so later picks, which change less, look less often.
+        look = self.count < 32 or self.count % 8 == 0
+        if look and 0 < float(self.error) < STALE * self.fresh:
             self.refresh()
 
     def _take_feature(self, j: Tensor) -> None:
-        W = self.W[: self.count]
-        w = self.C[j] - W[:, j] @ W  # the column E_j
-        pivot = torch.where(w[j] > DEPENDENT * self.C[j, j], w[j] + self.ridge, torch.inf)
-        w = w * pivot.rsqrt()  # a dependent column explains nothing: w = 0
-        Ew = torch.mv(self.C, w) - (W @ w) @ W
+        C, W = self.C, self.W[: self.count]
+        w = C.index_select(0, j)[0] - W.index_select(1, j)[:, 0] @ W  # the column E_j
+        w_j = w.index_select(0, j)
+        useful = w_j > DEPENDENT * self.variances.index_select(0, j)
+        # A dependent column explains nothing: w = 0.
+        w = w * torch.where(useful, w_j + self.ridge, torch.inf).rsqrt()
+        Ew = torch.mv(C, w) - (W @ w) @ W
         norm = w @ w
         self.W[self.count] = w
         self.count += 1
-        a, b = padded(w)[self.table], padded(Ew)[self.table]  # units x m
+        a, b = padded(torch.stack([w, Ew]))[:, self.table]  # units x m
         self.EE -= outer(a, b) + outer(b, a) - norm * outer(a, a)
         self.E -= outer(a, a)
         self.error = (self.error - norm).clamp_min(0)

@@ -120,6 +120,9 @@ def _swap_features(
         if together:
             new = _several(places.gains(state), state.S, count, least, places)
             evaluations += 1
+            if int((new != state.S).sum()) < MANY:  # too few help for a look from scratch
+                count = 0
+                continue
         else:
             evaluations += _one_by_one(state, places, count, least, deadline)
             new = state.S

@@ -120,8 +120,8 @@ def fit_closed_form(
     logits.masked_fill_(forbidden, -torch.inf)
     prices = None
     if costs is not None and cost_weight:
-        # loss is the residual of all d features together over variance
-        prices = torch.as_tensor(costs, device=C.device).float() * (cost_weight * d / variance)
+        # the loss here is the residual of all d features together, over variance
+        prices = torch.tensor(costs * (cost_weight * d / variance), device=C.device).float()
     temperature = exponential(start_temperature, end_temperature, steps)
     optimizer = Adam(([logits], learning_rate))
     history: list[dict[str, Any]] = []

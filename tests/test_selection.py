@@ -1,0 +1,234 @@
+"""fewer.select and Panel as a user meets them."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+
+import fewer
+from fewer.constraints import resolve
+from fewer.data import covariance, open_source
+from fewer.errors import FewerWarning, FileFormatError, InputError
+from fewer.search import greedy, residual
+
+NAMES = [f"pixel {j}" for j in range(64)]
+
+
+@pytest.fixture(scope="module")
+def frames(digits):
+    return tuple(pd.DataFrame(part * 16, columns=NAMES) for part in digits)
+
+
+@pytest.fixture(scope="module")
+def panel(frames):
+    return fewer.select(frames[0], k=10, scale="none", random_state=0)
+
+
+def test_never_above_greedy_on_the_training_rows(frames, panel):
+    C = covariance(open_source(frames[0].to_numpy())).matrix
+    assert residual(C, panel.indices) < residual(C, greedy(C, 10).panel())
+    assert panel.k == len(set(panel.features)) == 10
+    assert panel.indices.tolist() == sorted(panel.indices)
+    assert panel.features == [NAMES[j] for j in panel.indices]
+
+
+def test_the_leaderboard_keeps_every_candidate(panel):
+    board = panel.leaderboard
+    assert {row["strategy"] for row in board} >= {"greedy", "search", "closed form, swaps"}
+    errors = [row["error"] for row in board]
+    assert errors == sorted(errors)
+    assert all(len(row["features"]) == 10 and row["seconds"] >= 0 for row in board)
+    assert "held-out error" in repr(board)
+    assert "Panel of 10 of 64" in repr(panel)
+
+
+def test_reconstructs_in_the_users_units_from_names_in_any_order(frames, panel):
+    test = frames[1]
+    whole = panel.reconstruct(test[panel.features[::-1]])
+    assert list(whole.columns) == NAMES
+    np.testing.assert_allclose(whole[panel.features], test[panel.features], atol=1e-6)
+    expected = (
+        1 - ((whole - test) ** 2).to_numpy().sum() / ((test - test.mean()) ** 2).to_numpy().sum()
+    )
+    score = panel.score(test)
+    assert score == pytest.approx(expected)
+    np.testing.assert_allclose(score.errors, ((whole - test) ** 2).mean().to_numpy(), atol=1e-9)
+    assert abs(panel.held_out - score) < 0.1
+    table = panel.reconstruct(pl.from_pandas(test[panel.features]))
+    assert isinstance(table, pl.DataFrame)
+    np.testing.assert_allclose(panel.reconstruct(test[panel.features].to_numpy()), whole)
+    np.testing.assert_array_equal(panel.transform(test), test[panel.features])
+
+
+def test_scaling_makes_units_irrelevant(frames):
+    rng = np.random.default_rng(0)
+    units = 10.0 ** rng.integers(-3, 4, size=64)
+    plain = fewer.select(frames[0], k=6, random_state=0)
+    odd = fewer.select(frames[0] * units + 5, k=6, random_state=0)
+    assert plain.features == odd.features
+    there = odd.reconstruct(frames[1][odd.features] * units[odd.indices] + 5)
+    here = plain.reconstruct(frames[1][plain.features])
+    np.testing.assert_allclose((there - 5) / units, here, atol=1e-5)
+
+
+def test_intervals_cover_what_they_promise(frames, panel):
+    test = frames[1]
+    for share in (0.5, 0.9):
+        middle, low, high = panel.reconstruct(test[panel.features], interval=share)
+        assert (low.to_numpy() <= high.to_numpy() + 1e-12).all()
+        inside = (test >= low - 1e-9) & (test <= high + 1e-9)
+        varying = [name for name in NAMES if name not in panel.features and test[name].std() > 1]
+        assert inside[varying].to_numpy().mean() == pytest.approx(share, abs=0.08)
+        assert (middle[panel.features] - low[panel.features]).abs().to_numpy().max() == 0
+
+
+def test_saving(tmp_path, frames, panel):
+    panel.save(tmp_path / "panel")
+    assert sorted(p.name for p in (tmp_path / "panel").iterdir()) == [
+        "panel.json",
+        "tensors.safetensors",
+    ]
+    again = fewer.Panel.load(tmp_path / "panel")
+    measured = frames[1][panel.features]
+    pd.testing.assert_frame_equal(again.reconstruct(measured), panel.reconstruct(measured))
+    assert again.features == panel.features
+    assert again.leaderboard == panel.leaderboard
+    assert again.held_out == panel.held_out
+    np.testing.assert_array_equal(again.held_out.errors, panel.held_out.errors)
+    for ours, theirs in zip(
+        again.reconstruct(measured, interval=0.8),
+        panel.reconstruct(measured, interval=0.8),
+        strict=True,
+    ):
+        pd.testing.assert_frame_equal(ours, theirs)
+    with pytest.raises(FileFormatError, match=r"has no panel\.json"):
+        fewer.Panel.load(tmp_path)
+
+
+def test_a_network_decoder(frames, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerWarning)
+        panel = fewer.select(frames[0], k=8, decoder=(48,), random_state=0, device="cpu")
+    assert {row["strategy"] for row in panel.leaderboard} >= {"search", "gradient"}
+    assert panel.score(frames[1]) > 0.4
+    panel.save(tmp_path / "p")
+    again = fewer.Panel.load(tmp_path / "p")
+    measured = frames[1][panel.features]
+    pd.testing.assert_frame_equal(again.reconstruct(measured), panel.reconstruct(measured))
+
+
+def test_a_plain_warning_when_the_network_does_not_beat_linear():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3)) @ rng.normal(size=(3, 9)) + 0.1 * rng.normal(size=(120, 9))
+    with pytest.warns(FewerWarning, match=r"does not beat a linear decoder.*Use decoder='linear'"):
+        fewer.select(X, k=3, decoder=(4,), strategies=["search"], random_state=0)
+
+
+def test_your_own_decoder_is_asked_for_again(frames, tmp_path):
+    def deep(k, d):
+        return torch.nn.Sequential(torch.nn.Linear(k, 20), torch.nn.Tanh(), torch.nn.Linear(20, d))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerWarning)
+        panel = fewer.select(frames[0], 5, decoder=deep, strategies=["search"], random_state=0)
+    panel.save(tmp_path / "p")
+    with pytest.raises(InputError, match=r"pass it again as load\(path, decoder="):
+        fewer.Panel.load(tmp_path / "p")
+    again = fewer.Panel.load(tmp_path / "p", decoder=deep)
+    measured = frames[1][panel.features]
+    pd.testing.assert_frame_equal(again.reconstruct(measured), panel.reconstruct(measured))
+
+
+def test_constraints(frames):
+    costs = {name: 1 + j % 3 for j, name in enumerate(NAMES)}
+    panel = fewer.select(
+        frames[0],
+        None,
+        include=["pixel 20"],
+        exclude=["pixel 30"],
+        costs=costs,
+        budget=9,
+        random_state=0,
+    )
+    rule = resolve(NAMES, 64, None, ["pixel 20"], ["pixel 30"], costs=costs, budget=9)
+    rule.check(panel.indices)
+    grouped = fewer.select(frames[0], 3, groups=[NAMES[:16], NAMES[16:32]], random_state=0)
+    resolve(NAMES, 64, 3, groups=[NAMES[:16], NAMES[16:32]]).check(grouped.indices)
+
+
+def test_few_rows_get_folds_and_penalties(frames):
+    panel = fewer.select(frames[0][:50], k=12, scale="none", random_state=0)
+    assert any("ridge" in row["strategy"] for row in panel.leaderboard)
+    plain = fewer.ColumnSubset(12, random_state=0).fit(frames[0][:50])
+    assert panel.score(frames[1]) > plain.score(frames[1])
+
+
+def test_rows_of_a_group_are_held_out_together(frames):
+    labels = np.arange(200) // 20
+    panel = fewer.select(frames[0][:200], k=5, row_groups=labels, validation=5, random_state=0)
+    assert panel.settings["rows"] == 200
+    with pytest.raises(InputError, match="row_groups has 3 labels for 200 rows"):
+        fewer.select(frames[0][:200], k=5, row_groups=[1, 2, 3])
+
+
+def test_missing_values_and_sparse_rows(digits):
+    from scipy import sparse
+
+    X = digits[0].copy()
+    thin = fewer.select(sparse.csr_array(X), k=6, random_state=0)
+    dense = fewer.select(X, k=6, random_state=0)
+    assert thin.features == dense.features
+    X[np.random.default_rng(0).random(X.shape) < 0.05] = np.nan
+    gaps = fewer.select(X, k=6, random_state=0)
+    assert gaps.score(digits[1]) > dense.score(digits[1]) - 0.05
+
+
+def test_time_limit_and_progress(frames, capsys):
+    panel = fewer.select(frames[0], k=10, time_limit=0.01, progress=True, random_state=0)
+    assert len(panel.features) == 10
+    assert "greedy: held-out error" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 0}, "k=0"),
+        ({"k": 65}, "65"),
+        ({"k": None}, "k and budget are both None"),
+        ({"k": 3, "strategies": ["magic"]}, "use 'auto' or some of search, closed_form, gradient"),
+        ({"k": 3, "scale": "log"}, "scale='log' is not known; use 'standard' or 'none'"),
+        ({"k": 3, "validation": 1.5}, "validation=1.5 must be a share between 0 and 1"),
+        ({"k": 3, "validation": 1}, "validation=1 must be"),
+        ({"k": 3, "include": ["pixle 3"]}, "pixel 3"),
+        ({"k": 3, "decoder": "deep"}, "decoder='deep' is not known"),
+        ({"k": 3, "device": "abacus"}, "device='abacus' cannot be used here"),
+    ],
+)
+def test_bad_input_is_named(frames, options, message):
+    with pytest.raises(InputError, match=message):
+        fewer.select(frames[0][:50], **options)
+
+
+def test_bad_rows_are_named(frames, panel):
+    with pytest.raises(InputError, match="X lacks 1 of the panel's 64 features: pixel 63"):
+        panel.score(frames[1].drop(columns="pixel 63"))
+    with pytest.raises(InputError, match="X has 3 columns; the panel was made for 64"):
+        panel.score(np.zeros((2, 3)))
+    with pytest.raises(InputError, match="lacks 1 of the 10 chosen features"):
+        panel.reconstruct(frames[1][panel.features[1:]])
+    with pytest.raises(InputError, match=r"interval=2 must be above 0 and at most 0\.99"):
+        panel.reconstruct(frames[1][panel.features], interval=2)
+    empty = frames[0][:50].assign(**{"pixel 9": np.nan})
+    with pytest.raises(InputError, match="1 columns hold no value at all: pixel 9; drop them"):
+        fewer.select(empty, 3)
+
+
+def test_k_beyond_the_rank_says_so_and_still_answers(frames):
+    few = frames[0].iloc[:, :10].copy()
+    few.iloc[:, 5:] = 1.0
+    with pytest.warns(FewerWarning, match=r"k=8, but only \d of 10 features vary"):
+        panel = fewer.select(few, 8, random_state=0)
+    assert panel.k == 8
