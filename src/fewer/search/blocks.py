@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from fewer.constraints import Constraints
-from fewer.search.objective import DEPENDENT
 
 __all__ = ["block_gain", "outer", "padded", "unit_blocks", "unit_table"]
 
@@ -53,7 +52,7 @@ def unit_blocks(
     return torch.cat(blocks), torch.cat(squares)
 
 
-def block_gain(E: Tensor, EE: Tensor, start: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     r"""What taking a whole unit J explains: :math:`tr((E_{JJ} + \lambda I)^{-1} (E^2)_{JJ})`.
 
     Features of the unit are eliminated one by one, largest rest first, as greedy would
@@ -63,8 +62,8 @@ def block_gain(E: Tensor, EE: Tensor, start: Tensor, ridge: float) -> tuple[Tens
     ----------
     E, EE : tensors, ... x m x m
         Blocks of the residual covariance and of its square.
-    start : tensor, ... x m
-        Variance of each feature before anything was taken: what "dependent" is measured by.
+    least : tensor, ... x m
+        What must be left of each feature's variance for it not to count as dependent.
     ridge : float
 
     Returns
@@ -76,36 +75,36 @@ def block_gain(E: Tensor, EE: Tensor, start: Tensor, ridge: float) -> tuple[Tens
     Examples
     --------
     >>> E = torch.tensor([[[4.0]], [[0.0]]])
-    >>> gain, informative = block_gain(E, E * E, torch.ones(2, 1), 0.0)
+    >>> gain, informative = block_gain(E, E * E, torch.full((2, 1), 1e-9), 0.0)
     >>> gain.tolist(), informative.tolist()
     ([4.0, 0.0], [True, False])
     """
     if E.shape[-1] == 1:
-        gain, useful, _ = _pivot(E[..., 0, 0], EE[..., 0, 0], start[..., 0], ridge)
+        gain, useful, _ = _pivot(E[..., 0, 0], EE[..., 0, 0], least[..., 0], ridge)
         return gain, useful
     total = torch.zeros_like(E[..., 0, 0])
     informative = torch.zeros_like(total, dtype=torch.bool)
     for _ in range(E.shape[-1]):
         rest = E.diagonal(dim1=-2, dim2=-1)
-        share = torch.where(rest > DEPENDENT * start, rest, -1.0)
-        at = share.argmax(-1, keepdim=True)  # ... x 1
+        at = rest.masked_fill(rest <= least, -1.0).argmax(-1, keepdim=True)  # ... x 1
         column = at[..., None].expand(*E.shape[:-1], 1)
         e, ee = E.gather(-1, column)[..., 0], EE.gather(-1, column)[..., 0]  # ... x m
-        gain, useful, pivot = _pivot(
-            e.gather(-1, at)[..., 0], ee.gather(-1, at)[..., 0], start.gather(-1, at)[..., 0], ridge
-        )
+        e_j, ee_j, least_j = (x.gather(-1, at)[..., 0] for x in (e, ee, least))
+        gain, useful, pivot = _pivot(e_j, ee_j, least_j, ridge)
         total = total + gain
         informative |= useful
-        norm = gain / pivot  # |E_j|^2 / pivot^2, and 0 where nothing is taken
-        w, h = e / pivot[..., None], ee / pivot[..., None]
-        EE = EE - outer(w, ee) - outer(h, e) + norm[..., None, None] * outer(e, e)
+        # With w = e / sqrt(pivot) and h = E w = ee / sqrt(pivot), E loses w w^T and its
+        # square h w^T + w h^T - |w|^2 w w^T; all is 0 where nothing useful is left.
+        w = e / pivot[..., None]
+        X = outer(w, ee - gain[..., None] / 2 * e)
+        EE = EE - X - X.mT
         E = E - outer(w, e)
     return total, informative
 
 
-def _pivot(e: Tensor, ee: Tensor, start: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
+def _pivot(e: Tensor, ee: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
     """Gain |E_j|^2 / (E_jj + ridge), whether E_jj is more than rounding, and the divisor."""
-    useful = e > DEPENDENT * start
-    pivot = torch.where(useful, e + ridge, torch.inf)
+    useful = e > least
+    pivot = (e + ridge).masked_fill(~useful, torch.inf)
     # |E_j| is at least E_jj; rounding may say otherwise when little is left.
     return torch.maximum(ee, e * e) / pivot, useful, pivot

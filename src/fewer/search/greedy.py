@@ -117,7 +117,7 @@ def _run(C: Tensor, rule: Constraints, ridge: float, power: float) -> GreedyPath
     units = [rule.units[u] for u in torch.cat(picks).tolist()] if picks else []
     return GreedyPath(
         order=np.concatenate([*units, np.arange(0)]),
-        errors=torch.stack(errors).cpu().numpy() if errors else np.zeros(0),
+        errors=torch.stack([*errors, C.new_zeros(())])[:-1].clamp_min(0).cpu().numpy(),
         sizes=np.cumsum([len(unit) for unit in units], dtype=np.int64),
     )
 
@@ -125,37 +125,40 @@ def _run(C: Tensor, rule: Constraints, ridge: float, power: float) -> GreedyPath
 def _picks(left: Deflation, rule: Constraints, power: float) -> Iterator[Tensor]:
     """Units to take, one at a time, each judged after the last one was taken."""
     must, device = torch.as_tensor(rule.included_units, device=left.C.device), left.C.device
-    open_ = torch.zeros(len(rule.units), dtype=torch.bool, device=device)
-    open_[must] = True
+    shut = torch.ones(len(rule.units), dtype=torch.bool, device=device)
+    shut[must] = False
     for _ in range(len(must)):
-        yield _best(left.ranking(), open_)
-    open_.fill_(True)
-    open_[must] = False
+        yield _best(left.ranking(), shut)
+    shut.fill_(False)
+    shut[must] = True
     if rule.budget is None:
         for _ in range(rule.most_units - len(must)):
-            yield _best(left.ranking(), open_)
+            yield _best(left.ranking(), shut)
         return
     purse = Purse(rule.unit_costs, rule.ceiling, rule.k is not None, device)
-    S = torch.full((1, rule.most_units), len(open_), device=device)
+    S = torch.full((1, rule.most_units), len(shut), device=device)
     S[0, : len(must)] = must
     weight = purse.costs.clamp_min(1e-300) ** power  # a free unit comes first
     for place in range(len(must), rule.most_units):
         value = left.ranking()
         rank = torch.where(value > 0, value / weight, value)
-        addable = purse.addable(open_[None], S)[0]
+        addable = purse.addable(~shut[None], S)[0]
         # Without k there is no need to buy what explains nothing, nor always money.
         if not addable.any() or (rule.k is None and place and rank[addable].max() <= 0):
             return
-        pick = _best(rank, addable)
+        pick = _best(rank, ~addable)
         S[0, place] = pick
-        open_.index_fill_(0, pick, False)
+        shut.index_fill_(0, pick, True)
         yield pick
 
 
-def _best(rank: Tensor, open_: Tensor) -> Tensor:
-    """The best of the open units (a tensor of length 1, so that no device is waited for)."""
-    pick = rank.masked_fill(~open_, -torch.inf).argmax(keepdim=True)
-    open_.index_fill_(0, pick, False)
+def _best(rank: Tensor, shut: Tensor) -> Tensor:
+    """The best unit that is not shut, which shuts it.
+
+    The unit is a tensor of length 1, so that no device is waited for.
+    """
+    pick = rank.masked_fill(shut, -torch.inf).argmax(keepdim=True)
+    shut.index_fill_(0, pick, True)
     return pick
 
 
@@ -167,10 +170,11 @@ class Deflation:
     """
 
     def __init__(self, C: Tensor, rule: Constraints, ridge: float) -> None:
-        self.C, self.ridge, self.variances = C, ridge, C.diagonal().contiguous()
+        self.C, self.ridge = C, ridge
         self.table = unit_table(rule, C.device)  # units x m
-        self.start = padded(C.diagonal())[self.table]
-        self.last = self.start.sum(1) / self.start.sum(1).max().clamp_min(1e-300) - 2
+        self.floor = DEPENDENT * C.diagonal()
+        self.least = self._on_units(self.floor)
+        self.last = self.least.sum(1) / self.least.sum(1).max().clamp_min(1e-300) - 2
         self.W = C.new_zeros(min(len(C), rule.most_units * self.table.shape[1]), len(C))
         self.count = 0
         self.error = C.trace()
@@ -186,7 +190,7 @@ class Deflation:
 
     def ranking(self) -> Tensor:
         """Gain of each unit; uninformative ones below 0, by variance, so that they come last."""
-        gain, informative = block_gain(self.E, self.EE, self.start, self.ridge)
+        gain, informative = block_gain(self.E, self.EE, self.least, self.ridge)
         return torch.where(informative, gain, self.last)
 
     def take(self, unit: Tensor) -> None:
@@ -205,14 +209,21 @@ class Deflation:
         C, W = self.C, self.W[: self.count]
         w = C.index_select(0, j)[0] - W.index_select(1, j)[:, 0] @ W  # the column E_j
         w_j = w.index_select(0, j)
-        useful = w_j > DEPENDENT * self.variances.index_select(0, j)
         # A dependent column explains nothing: w = 0.
-        w = w * torch.where(useful, w_j + self.ridge, torch.inf).rsqrt()
+        dependent = w_j <= self.floor.index_select(0, j)
+        w = w * (w_j + self.ridge).masked_fill(dependent, torch.inf).rsqrt()
         Ew = torch.mv(C, w) - (W @ w) @ W
         norm = w @ w
         self.W[self.count] = w
         self.count += 1
-        a, b = padded(torch.stack([w, Ew]))[:, self.table]  # units x m
-        self.EE -= outer(a, b) + outer(b, a) - norm * outer(a, a)
-        self.E -= outer(a, a)
-        self.error = (self.error - norm).clamp_min(0)
+        self.error = self.error - norm
+        a, b = self._on_units(w), self._on_units(Ew)
+        X = outer(a, b - norm / 2 * a)
+        self.EE.sub_(X).sub_(X.mT)
+        self.E.addcmul_(a[..., :, None], a[..., None, :], value=-1)
+
+    def _on_units(self, x: Tensor) -> Tensor:
+        """A vector over features, spread over the units (units x m)."""
+        if self.table.shape == (len(x), 1):
+            return x[:, None]
+        return padded(x)[self.table]

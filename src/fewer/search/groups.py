@@ -15,7 +15,7 @@ from fewer.constraints import Constraints
 from fewer.search.blocks import block_gain, padded, unit_blocks, unit_table
 from fewer.search.budget import Purse
 from fewer.search.greedy import greedy
-from fewer.search.objective import regular_inverse, residual_of
+from fewer.search.objective import DEPENDENT, regular_inverse, residual_of
 
 __all__ = ["GroupExchange", "GroupExplorer", "swap_groups"]
 
@@ -64,7 +64,7 @@ class GroupExchange:
     def __init__(self, C: Tensor, rule: Constraints, ridge: float) -> None:
         self.C, self.rule, self.ridge = C, rule, ridge
         self.table = unit_table(rule, C.device)  # n x m
-        self.start = padded(C.diagonal())[self.table]
+        self.least = DEPENDENT * padded(C.diagonal())[self.table]
         self.purse = None
         if rule.budget is not None:
             self.purse = Purse(rule.unit_costs, rule.ceiling, rule.k is not None, C.device)
@@ -109,7 +109,7 @@ class GroupExchange:
             more, _ = block_gain(
                 E_JJ + V_J.mT @ DV,
                 EE_JJ + cross + cross.mT + DV.mT @ N_i @ DV,
-                self.start,
+                self.least,
                 self.ridge,
             )
             return more - (D * N_i).sum()
