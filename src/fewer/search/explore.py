@@ -41,6 +41,15 @@ class Explorer:
         Features that may be on a panel, ascending; includes those that must be.
     generator : torch.Generator
         On the CPU, so that the same seed draws the same numbers on every device.
+
+    Examples
+    --------
+    >>> from fewer.constraints import resolve
+    >>> C = torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]).double()
+    >>> draw = torch.Generator().manual_seed(0)
+    >>> explorer = Explorer(C, resolve(None, 3, 1), 0.0, np.arange(3), draw)
+    >>> explorer.improve([np.array([1])], 2, [np.arange(0)])
+    [array([2])]
     """
 
     def __init__(
@@ -78,7 +87,8 @@ class Explorer:
         """Fill up partial panels, walk `steps` swaps from there, return the best of each walk.
 
         The features `barred` of each panel are not used to fill it up and may not come
-        back at once. `noise` scatters the gains by which places are filled.
+        back at once. `noise` scatters the gains by which places are filled. Too
+        late to fill them, nothing is returned.
         """
         with _threads(len(panels) * self.places.K * self.places.c, self.device):
             return self._walk(panels, steps, barred, noise, deadline)
@@ -103,7 +113,8 @@ class Explorer:
         back = torch.zeros(B, c + 1, dtype=torch.long, device=self.device)  # free from this step
         for row, features in zip(back, barred, strict=True):
             row[self.places.position[features]] = 1 + self.stay_out
-        self._fill(state, back[:, :c] > 0, noise)
+        if not self._fill(state, back[:, :c] > 0, noise, deadline):
+            return []
         leave = torch.zeros_like(state.S)
         best, found = state.objective.clone(), state.S.clone()
         for step in range(1, steps + 1):
@@ -136,14 +147,16 @@ class Explorer:
                 return
             state.swap(i, j, gain, moves)
 
-    def _fill(self, state: Exchange, barred: Tensor, noise: float) -> None:
-        """Put the best candidates into empty places, as far as the rules allow."""
+    def _fill(self, state: Exchange, barred: Tensor, noise: float, deadline: float | None) -> bool:
+        """Put the best candidates into empty places as far as the rules allow; False if late."""
         weight = self._thrift(len(state.S))
         while True:
             empty = state.S.eq(self.places.c)
             addable = self.places.addable(state) & empty.any(1, keepdim=True)
             if not addable.any():
-                return
+                return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
             usable = addable & ~barred
             usable = torch.where(usable.any(1, keepdim=True), usable, addable)
             gains = state.gains(~empty, ~usable)

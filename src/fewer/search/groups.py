@@ -34,6 +34,15 @@ def swap_groups(
 
     Returns the panel, its objective, the number of evaluations, and whether no single
     exchange helps.
+
+    Examples
+    --------
+    >>> from fewer.constraints import resolve
+    >>> C = torch.diag(torch.tensor([4.0, 1.0, 3.0, 3.0]).double())
+    >>> rule = resolve(None, 4, 1, groups=[[0, 1], [2, 3]])
+    >>> panel, objective, *_ = swap_groups(C, np.array([0, 1]), rule, 0.0, None, 1e-9)
+    >>> panel, round(objective, 6)
+    (array([2, 3]), 5.0)
     """
     exchange = GroupExchange(C, rule, ridge)
     best, evaluations = residual_of(C, panel, ridge), 0
@@ -59,6 +68,14 @@ class GroupExchange:
     As `Exchange`, with m x m blocks in place of numbers, computed from scratch for each
     panel: with D the inverse of the block of P on the unit that leaves, taking it out adds
     V^T D V to the residual covariance E.
+
+    Examples
+    --------
+    >>> from fewer.constraints import resolve
+    >>> C = torch.diag(torch.tensor([4.0, 1.0, 3.0, 3.0]).double())
+    >>> exchange = GroupExchange(C, resolve(None, 4, 1, groups=[[0, 1], [2, 3]]), 0.0)
+    >>> [round(gain, 6) for gain in exchange.gains(np.array([0]))[0].tolist()]
+    [-inf, 1.0]
     """
 
     def __init__(self, C: Tensor, rule: Constraints, ridge: float) -> None:
@@ -125,10 +142,20 @@ class GroupExplorer:
     C : tensor, d x d
     rule : Constraints
     ridge : float
+    least : float
+        Gain below which a swap counts as no help.
+
+    Examples
+    --------
+    >>> from fewer.constraints import resolve
+    >>> C = torch.diag(torch.tensor([4.0, 1.0, 3.0, 3.0]).double())
+    >>> explorer = GroupExplorer(C, resolve(None, 4, 1, groups=[[0, 1], [2, 3]]), 0.0, 1e-9)
+    >>> explorer.improve([np.array([0, 1])], 1, [np.arange(0)])
+    [array([2, 3])]
     """
 
     batch = 4
-    patience = 2**31  # time limits are for the caller: a step is a whole local search here
+    patience = 2**31  # swaps end by themselves, so a round is never too long to be repeated
 
     def __init__(self, C: Tensor, rule: Constraints, ridge: float, least: float) -> None:
         self.C, self.rule, self.ridge, self.least = C, rule, ridge, least

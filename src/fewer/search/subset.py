@@ -57,6 +57,12 @@ class SearchResult:
     elite : list of (float, ndarray of int)
         The best different panels met, best first, with their objectives: near-ties that
         held-out rows may tell apart.
+
+    Examples
+    --------
+    >>> found = search([[1.0, 0.0], [0.0, 4.0]], 1)
+    >>> found.indices, found.objective, found.stopped
+    (array([1]), 1.0, 'stall')
     """
 
     indices: Panel

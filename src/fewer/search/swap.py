@@ -40,6 +40,11 @@ class SwapResult:
         How often all swaps were scored.
     optimal : bool
         True when no single swap helps; False when time ran out before.
+
+    Examples
+    --------
+    >>> swap([[1.0, 0.0], [0.0, 4.0]], [0]).optimal
+    True
     """
 
     indices: Panel
