@@ -15,7 +15,7 @@ from fewer.data import as_array, check_values, open_source
 from fewer.errors import FileFormatError, InputError
 from fewer.estimators._measured import like_table, read_measured
 from fewer.estimators._selector import decode, filled_decoder
-from fewer.estimators._storage import read_folder, restore_parameters, write_folder
+from fewer.estimators._storage import read_folder, require, restore_parameters, write_folder
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.train.explained import explained_variance
 
@@ -217,9 +217,10 @@ class Panel:
             ``decoder=...``, where that was a function, which folders do not hold.
         """
         meta, tensors = read_folder(path, kind="panel")
+        require(meta, {"settings": dict, "indices": list, "d": int}, path)
         settings = meta["settings"]
-        options = restore_parameters({"decoder": settings["decoder"]}, functions, ())
         try:
+            options = restore_parameters({"decoder": settings["decoder"]}, functions, ())
             net: nn.Module = build_decoder(
                 options["decoder"],
                 len(meta["indices"]),

@@ -2,13 +2,24 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from fewer import ConcreteAutoencoder, ConcreteClassifier, ConcreteRegressor, __version__
+from fewer import (
+    ColumnSubset,
+    ConcreteAutoencoder,
+    ConcreteClassifier,
+    ConcreteRegressor,
+    Panel,
+    __version__,
+    select,
+)
 from fewer.errors import FileFormatError, InputError, NotFittedError
 
 QUICK = {
@@ -20,6 +31,15 @@ QUICK = {
     "device": "cpu",
 }
 X, Y = load_digits(return_X_y=True)
+SEARCH = {"k": 3, "stall": 0, "random_state": 0, "device": "cpu"}
+FEW = X[:200, 10:20]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Folder of a saved ColumnSubset, and the JSON in it."""
+    ColumnSubset(**SEARCH).fit(FEW).save(tmp_path / "m")
+    return tmp_path / "m", json.loads((tmp_path / "m" / "estimator.json").read_text())
 
 
 def bare_network(k, out):
@@ -77,6 +97,46 @@ def test_saving_again_replaces_but_never_a_foreign_folder(tmp_path):
     assert (tmp_path / "notes" / "thesis.txt").read_text() == "years of work"
 
 
+def test_files_that_a_user_added_are_never_replaced(saved):
+    folder, _ = saved
+    (folder / "figure.png").write_bytes(b"picture")
+    with pytest.raises(InputError, match=r"holds more than a saved estimator: figure\.png; saving"):
+        ColumnSubset(**SEARCH).fit(FEW).save(folder)
+    assert (folder / "figure.png").read_bytes() == b"picture"
+    assert ColumnSubset.load(folder).k == 3
+
+
+@pytest.mark.parametrize("broken", ["once", "always"])
+def test_the_old_folder_survives_when_the_new_one_cannot_take_its_place(saved, monkeypatch, broken):
+    folder, _ = saved
+    rename, failed = Path.rename, []
+
+    def failing(self, target):
+        if Path(target) == folder and (broken == "always" or not failed):
+            failed.append(self)
+            raise OSError("no room")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="no room"):
+        ColumnSubset(**{**SEARCH, "k": 4}).fit(FEW).save(folder)
+    if broken == "once":
+        assert [item.name for item in folder.parent.iterdir()] == ["m"]
+    else:  # not even the old one can go back: it stays beside, for a person to fetch
+        (scratch,) = folder.parent.iterdir()
+        folder = scratch / "old"
+    assert ColumnSubset.load(folder).k == 3
+
+
+def test_a_link_to_a_folder_stays_a_link(saved):
+    folder, _ = saved
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    ColumnSubset(**{**SEARCH, "k": 4}).fit(FEW).save(link)
+    assert link.is_symlink()
+    assert ColumnSubset.load(folder).k == 4
+
+
 def test_functions_are_handed_in_again(tmp_path):
     model = ConcreteAutoencoder(k=3, decoder=bare_network, **QUICK).fit(X)
     model.save(tmp_path / "m")
@@ -91,6 +151,122 @@ def test_a_loss_function_is_not_needed_to_predict(tmp_path):
     model.save(tmp_path / "m")
     again = ConcreteAutoencoder.load(tmp_path / "m")
     np.testing.assert_array_equal(again.reconstruct(X), model.reconstruct(X))
+
+
+def test_load_takes_nothing_but_functions_that_were_left_out(tmp_path, saved):
+    with pytest.raises(InputError, match=r"load\(path, k=\.\.\.\).*none, since all are stored"):
+        ColumnSubset.load(saved[0], k=99)
+    model = ConcreteAutoencoder(k=3, decoder=bare_network, **QUICK).fit(X)
+    model.save(tmp_path / "net")
+    for options in ({"decodr": bare_network}, {"decoder": bare_network, "k": 99}):
+        with pytest.raises(InputError, match=r"alone, here only decoder; change other options"):
+            ConcreteAutoencoder.load(tmp_path / "net", **options)
+
+
+class Tied(torch.nn.Module):
+    """One matrix used twice."""
+
+    def __init__(self, k, out):
+        super().__init__()
+        self.first = torch.nn.Linear(k, k)
+        self.second = torch.nn.Linear(k, k)
+        self.second.weight = self.first.weight
+        self.last = torch.nn.Linear(k, out)
+
+    def forward(self, x):
+        return self.last(self.second(torch.tanh(self.first(x))))
+
+
+def test_tied_weights_are_saved(tmp_path):
+    model = ConcreteAutoencoder(k=3, decoder=Tied, **QUICK).fit(X)
+    model.save(tmp_path / "m")
+    again = ConcreteAutoencoder.load(tmp_path / "m", decoder=Tied)
+    np.testing.assert_array_equal(again.reconstruct(X), model.reconstruct(X))
+
+
+MASK = np.arange(10) == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"include": {4, 2}},
+        {"include": {4: "x"}.keys()},
+        {"include": pd.Series([4, 2])},
+        {"exclude": pd.Index([1, 2])},
+        {"exclude": range(3)},
+        {"include": MASK, "exclude": ~MASK & (np.arange(10) < 3)},
+        {"costs": pd.Series(np.arange(10.0)), "budget": 12},
+        {"costs": pd.Series(np.arange(10.0), index=range(10)).astype("float32"), "budget": 12},
+        {"costs": np.arange(10.0), "budget": np.array(12.0)},
+        {"groups": [0, 0, np.nan, 1, 1, np.nan, None, 2, 2, 2]},
+        {"groups": np.array([0, 0, np.nan, 1, 1, np.nan, 3, 2, 2, 2])},
+        {"groups": pd.Series(list("aabbccddee"))},
+        {"groups": [{0, 1}, pd.Index([2, 3])]},
+        {"groups": [MASK, np.arange(10) < 3]},
+        {"groups": {0: ("a", 1), 1: ("a", 1), 2: np.nan}},
+        {"time_limit": float("inf")},
+        {"device": torch.device("cpu")},
+    ],
+)
+def test_every_way_to_write_a_constraint_is_saved(tmp_path, options):
+    model = ColumnSubset(**{**SEARCH, **options}).fit(FEW)
+    model.save(tmp_path / "m")
+    again = ColumnSubset.load(tmp_path / "m")
+    refitted = clone(again).fit(FEW)
+    np.testing.assert_array_equal(refitted.columns_, model.columns_)
+    again.save(tmp_path / "m")
+    assert ColumnSubset.load(tmp_path / "m").k == 3
+
+
+def test_a_mask_comes_back_as_a_mask(tmp_path):
+    ColumnSubset(include=MASK, **SEARCH).fit(FEW).save(tmp_path / "m")
+    mask = ColumnSubset.load(tmp_path / "m").include
+    assert mask.dtype == bool
+    np.testing.assert_array_equal(mask, MASK)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": None}, "its version is None"),
+        ({"version": "1"}, "its version is '1'"),
+        ({"class": None}, "'class' is None; it must be text"),
+        ({"columns": None}, "'columns' is None; it must be a list"),
+        ({"columns": [0, 1, 99]}, "'columns' must be numbers from 0 to 9"),
+        ({"columns": ["a"]}, "'columns' must be numbers from 0 to 9"),
+        ({"n_features_in": "ten"}, "'n_features_in' is 'ten'; it must be a whole number"),
+        ({"parameters": None}, "'parameters' is None; it must be an object"),
+        ({"parameters": {"k": 3, "speed": 1}}, "ColumnSubset does not know: speed; save it again"),
+        ({"decoder": None}, "'decoder' is None; it must be an object"),
+    ],
+)
+def test_a_damaged_description_is_named(saved, change, message):
+    folder, meta = saved
+    (folder / "estimator.json").write_text(json.dumps(meta | change))
+    with pytest.raises(FileFormatError, match=message):
+        ColumnSubset.load(folder)
+
+
+@pytest.mark.parametrize(
+    "key", ["version", "class", "columns", "n_features_in", "parameters", "decoder"]
+)
+def test_a_description_that_lacks_something_is_damaged(saved, key):
+    folder, meta = saved
+    del meta[key]
+    (folder / "estimator.json").write_text(json.dumps(meta))
+    with pytest.raises(FileFormatError, match=key):
+        ColumnSubset.load(folder)
+
+
+def test_a_panel_that_lacks_something_is_damaged(tmp_path):
+    select(FEW, 3, strategies=["search"], random_state=0).save(tmp_path / "p")
+    whole = json.loads((tmp_path / "p" / "panel.json").read_text())
+    for key in ("version", "settings", "indices", "d", "names", "held_out"):
+        rest = {name: value for name, value in whole.items() if name != key}
+        (tmp_path / "p" / "panel.json").write_text(json.dumps(rest))
+        with pytest.raises(FileFormatError, match=key):
+            Panel.load(tmp_path / "p")
 
 
 def test_bad_folders_are_named(tmp_path):

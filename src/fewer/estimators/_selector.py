@@ -19,6 +19,7 @@ from fewer.estimators._measured import like_table, read_measured
 from fewer.estimators._storage import (
     describe_parameters,
     read_folder,
+    require,
     restore_parameters,
     write_folder,
 )
@@ -28,6 +29,13 @@ from fewer.train.explained import explained_variance
 __all__ = ["FeatureSelector", "decode", "filled_decoder"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
+DESCRIPTION = {
+    "class": str,
+    "parameters": dict,
+    "n_features_in": int,
+    "columns": list,
+    "decoder": dict,
+}
 
 
 class FeatureSelector(SelectorMixin, BaseEstimator):
@@ -42,6 +50,8 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     # -- input -----------------------------------------------------------------------------
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
+        if reset:
+            self._forget()
         X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
         check_values(X, getattr(self, "feature_names_in_", None))
         return X
@@ -52,9 +62,18 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is None: "
                 "give one value for each row"
             )
-        X, y = validate_data(self, as_array(X), as_array(y), **_checks(reset=True), **checks)
+        self._forget()
+        if isinstance(y, Tensor):  # labels may be text, so tables of them pass
+            y = as_array(y)
+        X, y = validate_data(self, as_array(X), y, **_checks(reset=True), **checks)
         check_values(X, getattr(self, "feature_names_in_", None))
         return X, y
+
+    def _forget(self) -> None:
+        """Drop an earlier fit: its columns must not meet the features of a later one."""
+        fitted = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
+        for name in (*fitted, "_one_target"):
+            self.__dict__.pop(name, None)
 
     def _opened(self, X: Any) -> tuple[Source, Moments]:
         """Source and moments of validated rows, which must hold something in every column."""
@@ -94,9 +113,9 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         """Keep the chosen columns of X, in column order: what a user would measure."""
         self._check_fitted()
         X = as_array(X)
-        if not sparse.issparse(X) and not hasattr(X, "columns"):
-            check_values(np.asarray(X))
-        return super().transform(X)
+        checked = self._validated(X, reset=False)
+        # scikit-learn keeps a table a table where set_output asks for one
+        return super().transform(X if hasattr(X, "columns") else checked)
 
     # -- from measured values --------------------------------------------------------------
 
@@ -131,6 +150,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
 
     def _decode_measured(self, measured: Any) -> np.ndarray:
         """Output of the decoder for measured values."""
+        self._check_fitted()
         names = getattr(self, "feature_names_in_", None)
         return decode(self.decoder_, read_measured(measured, self.columns_, names))
 
@@ -188,13 +208,20 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
             Options that were functions, which folders do not hold, such as ``decoder=...``.
         """
         meta, tensors = read_folder(path)
+        require(meta, DESCRIPTION, path)
         if meta["class"] != cls.__name__:
             raise FileFormatError(f"{path} holds a {meta['class']}; use {meta['class']}.load")
+        unknown = sorted(set(meta["parameters"]) - set(cls._get_param_names()))
+        if unknown:
+            raise FileFormatError(
+                f"{path} has options that {cls.__name__} does not know: {', '.join(unknown)}; "
+                "save it again, or load it with the version of fewer that wrote it"
+            )
         self = cls(**restore_parameters(meta["parameters"], functions, ONLY_FOR_TRAINING))
         self.n_features_in_ = meta["n_features_in"]
-        if meta["feature_names_in"] is not None:
+        if meta.get("feature_names_in") is not None:
             self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
-        self.columns_ = np.array(meta["columns"], dtype=np.int64)
+        self.columns_ = _read_columns(meta["columns"], self.n_features_in_, path)
         try:
             net = self._bare_decoder(meta["decoder"]["out"])
             self.decoder_ = filled_decoder(net, "decoder", tensors, meta["decoder"])
@@ -269,8 +296,30 @@ def decode(decoder: MeasuredDecoder, measured: np.ndarray) -> np.ndarray:
     parts = []
     for rows in blocks(len(measured), max(measured.shape[1], 1024)):
         values = torch.from_numpy(np.array(measured[rows], dtype=np.float64))
-        parts.append(decoder(values).numpy().astype(out, copy=False))
+        parts.append(_run(decoder, values).numpy().astype(out, copy=False))
     return np.concatenate(parts)
+
+
+def _run(decoder: MeasuredDecoder, values: Tensor) -> Tensor:
+    try:
+        return decoder(values)
+    except RuntimeError as error:
+        if "dtype" in str(error) or "scalar type" in str(error):
+            raise InputError(
+                f"the decoder does not work in float64 ({error}); register its tensors as "
+                "buffers (self.register_buffer) and leave the dtype of its input as it is"
+            ) from error
+        raise
+
+
+def _read_columns(stored: list[Any], d: int, path: str | os.PathLike[str]) -> np.ndarray:
+    whole = all(isinstance(j, int) and not isinstance(j, bool) and 0 <= j < d for j in stored)
+    if not stored or not whole or sorted(set(stored)) != stored:
+        raise FileFormatError(
+            f"{path} is damaged ('columns' must be numbers from 0 to {d - 1}, ascending); "
+            "save it again"
+        )
+    return np.array(stored, dtype=np.int64)
 
 
 def _outline(decoder: MeasuredDecoder) -> dict[str, Any]:
