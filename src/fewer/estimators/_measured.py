@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import check_array
 
 from fewer.data import as_array, check_values
@@ -16,24 +17,34 @@ def read_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) 
 
     Parameters
     ----------
-    measured : array or table
-        n x k values in column order, or a table that holds the chosen columns by name.
+    measured : array, sparse matrix or table
+        n x k values in column order, or a table that holds the chosen columns by name; by
+        number, where the model has no names and the table's labels are whole numbers.
     columns : array of int
         The chosen column numbers, ascending.
     names : array of str or None
         Names of all features, where the model has them.
     """
     k = len(columns)
-    measured = as_array(measured)
+    # only the wanted columns need to be numbers: tables have columns with identifiers too
     if hasattr(measured, "columns") and names is not None:
         measured = _by_name(measured, [str(name) for name in names[columns]])
-    values = check_array(measured, dtype=[np.float64, np.float32], ensure_all_finite=False)
+    elif hasattr(measured, "columns"):
+        measured = _by_number(measured, columns.tolist())
+    values = check_array(
+        as_array(measured),
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        ensure_all_finite=False,
+    )
     if values.shape[1] != k:
         wanted = columns if names is None else names[columns]
         raise InputError(
             f"measured has {values.shape[1]} columns; give the {k} chosen features, in this "
             f"order: {_some(wanted)}"
         )
+    if sparse.issparse(values):
+        values = values.toarray()
     check_values(values, None if names is None else names[columns], "measured")
     return values
 
@@ -59,6 +70,25 @@ def _by_name(table: Any, wanted: list[str]) -> Any:
             f"{_some(missing)}; add these columns, with NaN where they were not measured"
         )
     return table[[have[name] for name in wanted]]
+
+
+def _by_number(table: Any, wanted: list[int]) -> Any:
+    """Columns of a table whose labels are column numbers; any other table as it is."""
+    labels = [label for label in table.columns if _is_whole(label)]
+    if not labels or list(table.columns) == list(range(len(wanted))):
+        return table  # n x k without labels of its own: in column order, like an array
+    missing = [number for number in wanted if number not in labels]
+    if missing:
+        raise InputError(
+            f"measured has the column labels {_some(labels)}, which lack {_some(missing)} of the "
+            f"{len(wanted)} chosen column numbers; label the columns by their numbers when "
+            f"fitting, or give an array in this order: {_some(wanted)}"
+        )
+    return table[wanted]
+
+
+def _is_whole(label: Any) -> bool:
+    return isinstance(label, (int, np.integer)) and not isinstance(label, bool)
 
 
 def _some(items: Any, most: int = 8) -> str:
