@@ -8,6 +8,21 @@ from fewer.errors import InputError, TypeInputError
 from fewer.nn import MeasuredDecoder, build_decoder
 
 
+class Fixed(nn.Module):
+    """A map that training leaves as it is, kept as a plain tensor or as a buffer."""
+
+    def __init__(self, k, out, *, buffer=False):
+        super().__init__()
+        if buffer:
+            self.register_buffer("fixed", torch.ones(k, out), persistent=False)
+        else:
+            self.fixed = torch.ones(k, out)
+        self.gain = nn.Parameter(torch.ones(out))
+
+    def forward(self, x):
+        return x @ self.fixed * self.gain
+
+
 @pytest.mark.parametrize(
     ("spec", "options", "kinds"),
     [
@@ -44,6 +59,18 @@ def test_layers_are_as_asked(spec, options, kinds):
         (lambda k, out: nn.Linear(k, 4), {}, InputError, r"gives? \(2, 5\): make its last layer 5"),
         (lambda k, out: nn.Linear(9, out), {}, InputError, "cannot take 3 inputs"),
         (lambda k, out: "net", {}, TypeInputError, "returned str"),
+        (nn.Linear(3, 5), {}, TypeInputError, r"decoder=Linear\(\.\.\.\) is a module; pass a fun"),
+        ((8,), {"dropout": "a"}, TypeInputError, "dropout='a' must be a number of at least 0"),
+        ((8,), {"dropout": None}, TypeInputError, "dropout=None must be a number"),
+        ((8,), {"activation": ["relu"]}, InputError, r"activation=\['relu'\] is not known"),
+        ((8,), {"norm": ["batch"]}, InputError, r"norm=\['batch'\] is not known"),
+        (
+            nn.LSTM,
+            {},
+            TypeInputError,
+            r"forward returned tuple; return one tensor of shape \(n, 5\)",
+        ),
+        (Fixed, {}, InputError, "not in float64.*register its tensors"),
     ],
 )
 def test_bad_input_is_named(spec, options, error, message):
@@ -56,6 +83,19 @@ def test_probing_a_decoder_does_not_move_its_statistics():
     build_decoder(lambda k, out: nn.Sequential(norm, nn.Linear(k, out)), 3, 5)
     assert norm.num_batches_tracked == 0
     assert norm.training
+
+
+def test_trying_a_decoder_in_float64_leaves_it_as_it_was():
+    decoder = build_decoder(lambda k, out: Fixed(k, out, buffer=True), 3, 5)
+    assert {part.dtype for part in (decoder.fixed, decoder.gain)} == {torch.float32}
+
+    def tied(k, out):
+        first, second = nn.Linear(k, k), nn.Linear(k, k)
+        second.weight = first.weight
+        return nn.Sequential(first, second, nn.Linear(k, out))
+
+    net = build_decoder(tied, 3, 5)
+    assert net[0].weight is net[1].weight
 
 
 def test_measured_values_are_scaled_and_put_in_node_order():

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from numbers import Integral
+from itertools import chain
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor, nn
@@ -76,14 +77,22 @@ def build_decoder(
                 "or a function (k, out) -> nn.Module"
             )
         return nn.Linear(k, out)
+    if isinstance(spec, nn.Module):
+        name = type(spec).__name__
+        raise TypeInputError(
+            f"decoder={name}(...) is a module; pass a function (k, out) -> module that makes a "
+            f"new one each time, such as lambda k, out: {name}(...)"
+        )
     if callable(spec):
         return _checked(spec(k, out), k, out)
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise InputError(
             f"activation={activation!r} is not known; use one of {', '.join(ACTIVATIONS)}"
         )
-    if norm is not None and norm not in NORMS:
+    if norm is not None and (not isinstance(norm, str) or norm not in NORMS):
         raise InputError(f"norm={norm!r} is not known; use 'batch', 'layer' or None")
+    if not isinstance(dropout, Real):
+        raise TypeInputError(f"dropout={dropout!r} must be a number of at least 0 and below 1")
     if not 0 <= dropout < 1:
         raise InputError(f"dropout={dropout!r} must be at least 0 and below 1")
     layers: list[nn.Module] = []
@@ -127,11 +136,13 @@ class MeasuredDecoder(nn.Module):
         out_center: Tensor | None = None,
         out_scale: Tensor | None = None,
         link: str | None = None,
+        log_inputs: bool = False,
     ) -> None:
         super().__init__()
         k, dtype = len(fill), fill.dtype
         self.net = net
         self.link = link
+        self.register_buffer("log_inputs", torch.tensor(log_inputs))
         self.register_buffer("fill", fill)
         self.register_buffer("center", torch.zeros(k, dtype=dtype) if center is None else center)
         self.register_buffer("scale", torch.ones(k, dtype=dtype) if scale is None else scale)
@@ -146,10 +157,13 @@ class MeasuredDecoder(nn.Module):
     order: Tensor
     out_center: Tensor
     out_scale: Tensor
+    log_inputs: Tensor
 
     def inputs(self, measured: Tensor) -> Tensor:
         """What the network sees: gaps filled, centred, scaled, in node order."""
         filled = torch.where(torch.isnan(measured), self.fill, measured)
+        if self.log_inputs:  # counts
+            filled = torch.log1p(filled.clamp_min(0))
         return ((filled - self.center) / self.scale)[:, self.order]
 
     def forward(self, measured: Tensor) -> Tensor:
@@ -188,16 +202,38 @@ def _checked(module: object, k: int, out: int) -> nn.Module:
     module.eval()
     with torch.no_grad():
         try:
-            shape = tuple(module(torch.zeros(2, k)).shape)
+            output = module(torch.zeros(2, k))
         except RuntimeError as error:
             raise InputError(
                 f"the decoder cannot take {k} inputs ({error}); "
                 "build it from the (k, out) that it is called with"
             ) from error
+        if not isinstance(output, Tensor):
+            raise TypeInputError(
+                f"the decoder's forward returned {type(output).__name__}; "
+                f"return one tensor of shape (n, {out})"
+            )
+        _try_in_double(module, k)
     module.train(was_training)
+    shape = tuple(output.shape)
     if shape != (2, out):
         raise InputError(
             f"the decoder maps 2 rows of {k} values to shape {shape}; it must give (2, {out}): "
             f"make its last layer {out} wide"
         )
     return module
+
+
+def _try_in_double(module: nn.Module, k: int) -> None:
+    # a trained decoder is used in float64: better to learn before training that it cannot be
+    state = {
+        name: part.double() if part.is_floating_point() else part
+        for name, part in chain(module.named_parameters(), module.named_buffers())
+    }
+    try:
+        torch.func.functional_call(module, state, torch.zeros(2, k, dtype=torch.float64))
+    except RuntimeError as error:
+        raise InputError(
+            f"the decoder works in float32 but not in float64 ({error}); register its tensors "
+            "as buffers (self.register_buffer) and leave the dtype of its input as it is"
+        ) from error
