@@ -6,9 +6,11 @@ import polars as pl
 import pytest
 import torch
 from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
 
 from fewer import ConcreteAutoencoder, ConcreteClassifier, ConcreteRegressor
 from fewer.errors import FewerError, InputError, NotFittedError
+from fewer.nn import MeasuredDecoder
 
 GOOD = np.random.default_rng(0).normal(size=(40, 6))
 QUICK = {"epochs": 10, "tries": 1, "stop_probability": 0.05, "refit_epochs": 2, "device": "cpu"}
@@ -117,6 +119,56 @@ def test_targets():
 
 
 @pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+@pytest.mark.parametrize("library", [pd, pl])
+def test_text_labels_may_come_in_a_table(library):
+    species = np.where(GOOD[:, 0] > 0, "setosa", "virginica")
+    table = library.DataFrame({"species": species})
+    with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
+        model = ConcreteClassifier(k=2, **QUICK).fit(GOOD, table)
+    assert model.classes_.tolist() == ["setosa", "virginica"]
+    assert set(model.predict(GOOD)) <= {"setosa", "virginica"}
+    torch_labels = ConcreteClassifier(k=2, **QUICK).fit(GOOD, torch.arange(40) % 2)
+    assert torch_labels.classes_.tolist() == [0, 1]
+
+
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+def test_an_interrupted_fit_leaves_nothing_of_the_one_before():
+    y = np.arange(40) % 2
+    first = pd.DataFrame(GOOD, columns=list("abcdef"))
+    for model, target in (
+        (ConcreteAutoencoder(k=2, include=["f"], **QUICK), None),
+        (ConcreteRegressor(k=2, include=["f"], **QUICK), y),
+        (ConcreteClassifier(k=2, include=["f"], **QUICK), y),
+    ):
+        model.fit(first, target)
+        with pytest.raises(InputError, match="'f', which is not a feature"):
+            model.fit(first[["a", "b", "c"]], target)
+        for use in (model.get_support, model.get_feature_names_out, model.feature_groups):
+            with pytest.raises(NotFittedError, match="not fitted yet"):
+                use()
+
+
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+def test_transform_checks_rows_as_score_does():
+    frame = pd.DataFrame(GOOD, columns=list("abcdef"))
+    model = ConcreteAutoencoder(k=2, random_state=0, **QUICK).fit(frame)
+    bad = pd.DataFrame(with_value(3, 2, np.inf), columns=list("abcdef"))
+    for output in ("default", "pandas"):
+        model.set_output(transform=output)
+        for method in (model.transform, model.score, model.reconstruct):
+            with pytest.raises(InputError, match="X contains infinity: row 3, column 'c' is inf"):
+                method(bad)
+    kept = model.transform(frame)
+    pd.testing.assert_frame_equal(kept, frame[list(model.get_feature_names_out())])
+    unnamed = ConcreteAutoencoder(k=2, random_state=0, **QUICK).fit(GOOD)
+    for row in (np.array([1.0, np.inf]), [1.0, np.inf], torch.tensor([1.0, torch.inf])):
+        with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
+            unnamed.transform(row)
+    with pytest.raises(InputError, match="X contains infinity: row 3, column 2"):
+        unnamed.transform(infinite_sparse())
+
+
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
 def test_other_columns_after_fitting():
     frame = pd.DataFrame(GOOD, columns=list("abcdef"))
     model = ConcreteAutoencoder(k=2, random_state=0, **QUICK).fit(frame)
@@ -158,6 +210,44 @@ def test_other_columns_after_fitting():
 def test_use_before_fit(call):
     with pytest.raises(NotFittedError, match=r"not fitted yet; call fit\(X\) first"):
         call(ConcreteAutoencoder(k=2))
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        (ConcreteClassifier(k=2), "predict_measured"),
+        (ConcreteClassifier(k=2), "predict_proba_measured"),
+        (ConcreteRegressor(k=2), "predict_measured"),
+        (ConcreteClassifier(k=2), "predict"),
+        (ConcreteRegressor(k=2), "predict"),
+    ],
+)
+def test_prediction_before_fit(model, method):
+    with pytest.raises(NotFittedError, match=r"not fitted yet; call fit\(X\) first"):
+        getattr(model, method)(GOOD[:, :2])
+
+
+class Plain(torch.nn.Module):
+    """Its plain tensor does not follow .double()."""
+
+    def __init__(self, k, out):
+        super().__init__()
+        self.layer = torch.nn.Linear(k, out)
+        self.fixed = torch.eye(k)
+
+    def forward(self, x):
+        return self.layer(x @ self.fixed)
+
+
+def test_a_decoder_that_cannot_run_in_float64_says_what_to_do():
+    remedy = r"in float64 .*register its tensors as buffers"
+    with pytest.raises(InputError, match=remedy):  # before training
+        ConcreteAutoencoder(k=2, decoder=Plain, **QUICK).fit(GOOD)
+    decoder = MeasuredDecoder(Plain(2, 3), fill=torch.zeros(2)).double().eval()
+    model = ConcreteAutoencoder(k=2, **QUICK).fit(GOOD)
+    model.decoder_ = decoder
+    with pytest.raises(InputError, match=remedy):
+        model.inverse_transform(GOOD[:, :2])
 
 
 def test_repeated_names_are_refused():
