@@ -1,5 +1,6 @@
 """The command line as a user types it."""
 
+import os
 import subprocess
 import sys
 
@@ -8,9 +9,10 @@ import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
-from fewer import __version__
+from fewer import ConcreteAutoencoder, __version__
 from fewer.cli import app
 from fewer.demo import run_demo
+from fewer.errors import InputError
 
 
 def test_help_answers_without_torch():
@@ -43,6 +45,59 @@ def test_demo(tmp_path):
     assert pixels.shape[1] > 1000
     assert pixels[..., :3].std() > 0.2  # not a blank page
     assert [path.name for path in picture.parent.iterdir()] == ["digits.png"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--out", "."], "is a folder; name a file in it"),
+        (["--out", "a.docx"], "pictures cannot be written as .docx; use one of"),
+        (["--out", "notes.txt/a.png"], "notes.txt is not a folder; choose another"),
+        (["--out", "locked/a.png"], "no permission to write into"),
+        (["--seed", "-1"], "seed=-1 must be from 0 to 4294967295"),
+        (["--seed", str(2**32)], "seed=4294967296 must be from 0 to"),
+    ],
+)
+def test_a_bad_option_is_one_line_before_any_work(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("text")
+    (tmp_path / "locked").mkdir()
+    allowed = os.access
+    monkeypatch.setattr(  # root may write anywhere
+        os, "access", lambda path, mode: "locked" not in str(path) and allowed(path, mode)
+    )
+    monkeypatch.setattr(ConcreteAutoencoder, "fit", lambda *rows: pytest.fail("it has begun"))
+    done = CliRunner().invoke(app, ["demo", *options])
+    assert done.exit_code == 1
+    assert isinstance(done.exception, SystemExit)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    told = CliRunner().invoke(app, ["--debug", "demo", *options])
+    assert isinstance(told.exception, InputError)
+
+
+def test_main_prints_errors_without_a_traceback(tmp_path):
+    code = "import sys; sys.argv = ['fewer', *sys.argv[1:]]; from fewer.cli import main; main()"
+    call = [sys.executable, "-c", code]
+    options = ["demo", "--out", str(tmp_path)]
+    done = subprocess.run([*call, *options], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    told = subprocess.run([*call, "--debug", *options], capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert "Traceback" in told.stderr
+
+
+def test_errors_that_are_not_ours_keep_their_traceback(monkeypatch):
+    def broken(*args, **options):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("fewer.demo.run_demo", broken)
+    done = CliRunner().invoke(app, ["demo"])
+    assert isinstance(done.exception, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

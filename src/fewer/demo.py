@@ -11,8 +11,9 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
 from fewer.data import covariance, open_source
+from fewer.errors import InputError
 from fewer.estimators import ConcreteAutoencoder
-from fewer.report.images import draw_reconstructions, save_figure
+from fewer.report.images import check_target, draw_reconstructions, save_figure
 from fewer.search.greedy import greedy
 
 __all__ = ["Demo", "run_demo", "show_demo"]
@@ -41,6 +42,9 @@ def run_demo(out: str | Path, *, seed: int = 0, progress: bool = False) -> Demo:
     progress : bool, default=False
         Show a progress bar.
     """
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed} must be from 0 to {2**32 - 1}")
+    check_target(out)
     X = load_digits().data / 16.0
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(X))

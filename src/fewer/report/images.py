@@ -1,6 +1,7 @@
 """Chosen pixels and what can be rebuilt from them, in the manner of the paper's figure 1."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-__all__ = ["draw_reconstructions", "mosaic", "save_figure"]
+from fewer.errors import InputError
+
+__all__ = ["check_target", "draw_reconstructions", "mosaic", "save_figure"]
 
 CHOSEN = "#d55e00"  # vermilion: told apart from greys by everybody
 
@@ -78,17 +81,54 @@ def draw_reconstructions(
     return figure
 
 
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that `save_figure` could not write, before the work that leads to it.
+
+    Examples
+    --------
+    >>> check_target("picture.docx")
+    Traceback (most recent call last):
+    fewer.errors.InputError: picture.docx: pictures cannot be written as .docx; use one of ...
+    """
+    target = Path(path)
+    known = FigureCanvasAgg.get_supported_filetypes()
+    if _kind(target) not in known:
+        raise InputError(
+            f"{target}: pictures cannot be written as {target.suffix}; use one of "
+            + ", ".join(f".{kind}" for kind in sorted(known))
+        )
+    if target.is_dir():
+        raise InputError(
+            f"{target} is a folder; name a file in it, such as {target / 'digits.png'}"
+        )
+    nearest = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+    if not nearest.is_dir():
+        raise InputError(f"{target} cannot be written: {nearest} is not a folder; choose another")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{target} cannot be written: no permission to write into {nearest}; choose another"
+        )
+
+
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> Path:
     """Write a figure under a temporary name, then rename it."""
+    check_target(path)
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    kind = target.suffix.removeprefix(".") or "png"
-    handle, scratch = tempfile.mkstemp(suffix=f".{kind}", dir=target.parent)
-    os.close(handle)
     try:
-        figure.savefig(scratch, dpi=dpi, format=kind)
-        os.chmod(scratch, 0o644)
-        os.replace(scratch, target)
-    finally:
-        Path(scratch).unlink(missing_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # in a folder of its own the file gets the permissions that the umask gives
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            figure.savefig(scratch / "picture", dpi=dpi, format=_kind(target))
+            os.replace(scratch / "picture", target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"{target} cannot be written ({error.strerror or error}); choose another path"
+        ) from error
     return target
+
+
+def _kind(target: Path) -> str:
+    return target.suffix.removeprefix(".").lower() or "png"
