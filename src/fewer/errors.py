@@ -10,6 +10,9 @@ FewerWarning (UserWarning)
 └── NotConvergedWarning (sklearn's ConvergenceWarning)
 """
 
+import sys
+import warnings
+
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
@@ -21,6 +24,7 @@ __all__ = [
     "NotConvergedWarning",
     "NotFittedError",
     "TypeInputError",
+    "warn",
 ]
 
 
@@ -50,3 +54,21 @@ class FewerWarning(UserWarning):
 
 class NotConvergedWarning(FewerWarning, ConvergenceWarning):
     """The selector has not settled on single features; the message says what to change."""
+
+
+def warn(message: str, category: type[FewerWarning] = FewerWarning) -> None:
+    """Warn at the line of the user's that led here, whatever lies between.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn("careful")
+    >>> str(caught[0].message)
+    'careful'
+    """
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fewer."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

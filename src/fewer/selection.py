@@ -24,13 +24,13 @@ from fewer.data import (
     moments,
     open_source,
 )
-from fewer.errors import FewerWarning, InputError
+from fewer.errors import FewerWarning, InputError, warn
 from fewer.estimators._storage import describe_parameters
 from fewer.nn import MeasuredDecoder, make_loss
 from fewer.panel import LEVELS, Leaderboard, Panel, Score
 from fewer.search import greedy, residual, search, swap
 from fewer.train import GradientSettings, fit_closed_form, fit_gradient, obeying_features
-from fewer.train.device import pick_device, seeded
+from fewer.train.device import float64_device, pick_device, seeded
 from fewer.train.eligible import eligible
 from fewer.train.explained import explained_variance
 from fewer.train.folds import Fold, make_folds, split_rows
@@ -236,11 +236,9 @@ class _Selection:
         if k is not None and not isinstance(k, bool) and isinstance(k, (int, np.integer)):
             rank = int((~self.stats.constant).sum())
             if rank < k <= self.d:
-                warnings.warn(
+                warn(
                     f"k={k}, but only {rank} of {self.d} features vary: the rest of the panel "
-                    "adds nothing",
-                    FewerWarning,
-                    stacklevel=4,
+                    "adds nothing"
                 )
 
     def _scaling(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -320,9 +318,9 @@ class _Selection:
             include=include,
             allowed=allowed,
             seed=seed,
-            device=self.device,
+            device=self._float64,
         )
-        start = self.rule.complete(obeying_features(found.logits[0], self.rule))
+        start = self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
         return swap(fold.train.to(self._float64), start, self.rule).indices
 
     def _gradient(self, fold: Fold, seed: int) -> NDArray[np.int64]:
@@ -496,19 +494,17 @@ class _Selection:
         )
         best = candidates[0].error
         if linear <= best:
-            warnings.warn(
+            warn(
                 f"the network does not beat a linear decoder: held-out error {best:.4g} against "
                 f"{linear:.4g}. Use decoder='linear', which is exact and faster, or give the "
-                "network more rows",
-                FewerWarning,
-                stacklevel=4,
+                "network more rows"
             )
 
     # -- small things ----------------------------------------------------------------------
 
     @property
     def _float64(self) -> torch.device:
-        return torch.device("cpu") if self.device.type == "mps" else self.device
+        return float64_device(self.device)
 
     def _left(self) -> float | None:
         limit = self.options["time_limit"]

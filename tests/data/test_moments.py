@@ -54,8 +54,12 @@ def test_pairwise_covariance(late):
     if late:
         gaps[:100] = False
     X[gaps] = np.nan
-    found = covariance(open_source(X))
+    found = covariance(open_source(X), missing="pairwise")
     centred = X - np.nanmean(X, axis=0)
+    filled = np.nan_to_num(centred)
+    np.testing.assert_allclose(
+        covariance(open_source(X)).matrix.numpy(), filled.T @ filled / len(X), rtol=1e-6
+    )
     expected = np.nanmean(centred[:, :, None] * centred[:, None, :], axis=0)
     assert np.linalg.eigvalsh(expected).min() > 0  # nothing to repair here
     np.testing.assert_allclose(found.matrix.numpy(), expected, rtol=1e-6)
@@ -65,7 +69,8 @@ def test_pairwise_covariance(late):
 def test_a_pairwise_covariance_is_made_positive():
     X = np.array([[1.0, 1, np.nan], [-1, -1, np.nan], [np.nan, 1, 1], [np.nan, -1, -1]])
     X = np.vstack([X, [[1, np.nan, -1], [-1, np.nan, 1]]])
-    values = np.linalg.eigvalsh(covariance(open_source(X)).matrix.numpy())
+    found = covariance(open_source(X), missing="pairwise").matrix.numpy()
+    values = np.linalg.eigvalsh(found)
     assert values.min() > -1e-12
 
 
@@ -84,3 +89,9 @@ def test_constant_columns_are_found():
     X = np.array([[1.0, 2.0, np.nan], [1.0, 3.0, 4.0]])
     assert moments(open_source(X)).constant.tolist() == [True, False, True]
     assert moments(open_source(np.ones((3, 2)))).scale == 1.0
+
+
+def test_a_sparse_matrix_far_from_zero():
+    X = 1e8 + np.random.default_rng(0).normal(size=(60, 3))
+    found = covariance(open_source(sparse.csr_array(X))).matrix.numpy()
+    np.testing.assert_allclose(found, np.cov(X.T, bias=True), atol=1e-6)

@@ -3,13 +3,22 @@
 from fewer.data.batches import Batch, Batches
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.open import as_array, check_values, open_source
-from fewer.data.source import DenseSource, RowSubset, ScaledSource, Source, SparseSource, blocks
+from fewer.data.source import (
+    DenseSource,
+    Log1pSource,
+    RowSubset,
+    ScaledSource,
+    Source,
+    SparseSource,
+    blocks,
+)
 
 __all__ = [
     "Batch",
     "Batches",
     "Covariance",
     "DenseSource",
+    "Log1pSource",
     "Moments",
     "RowSubset",
     "ScaledSource",

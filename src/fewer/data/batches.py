@@ -38,6 +38,8 @@ class Batches:
         Inputs become (x - center) / scale.
     targets : Tensor, default=None
         What to predict; the inputs themselves if None.
+    log_inputs : bool, default=False
+        Inputs are log(1 + x) of counts, centred and scaled after that.
     raw_targets : bool, default=False
         Predict the inputs in their own units (for losses that need counts or 0/1 values).
     device : torch.device, default="cpu"
@@ -63,16 +65,17 @@ class Batches:
         center: Tensor | None = None,
         scale: float = 1.0,
         targets: Tensor | None = None,
+        log_inputs: bool = False,
         raw_targets: bool = False,
         has_missing: bool = True,
         device: torch.device | str = "cpu",
     ) -> None:
         self.source, self.index, self.device = source, np.asarray(index), torch.device(device)
-        center = torch.zeros_like(mean) if center is None else center
-        self.center = center.to(self.device, torch.float32)
-        self.fill = ((mean - center) / scale).to(self.device, torch.float32)
+        self.mean = mean.double()
+        self.center = torch.zeros_like(self.mean) if center is None else center.double()
         self.scale = scale
         self.targets = None if targets is None else targets.to(self.device)
+        self.log_inputs = log_inputs
         self.raw_targets = raw_targets
         self.has_missing = has_missing
         self.columns: Tensor | None = None
@@ -95,8 +98,15 @@ class Batches:
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """All rows in a fresh random order, ``size`` at a time."""
         order = torch.randperm(len(self), generator=generator)
-        for start in range(0, len(self), size):
-            yield self.take(order[start : start + size])
+        last = self.steps(size) - 1
+        for step in range(last + 1):
+            end = len(self) if step == last else (step + 1) * size
+            yield self.take(order[step * size : end])
+
+    def steps(self, size: int) -> int:
+        """Number of batches in an epoch: a single row left over joins the batch before it."""
+        whole, left = divmod(len(self), size)
+        return max(1, whole + (left > 1 or (left == 1 and size == 1)))
 
     def in_order(self, size: int = 4096) -> Iterator[Batch]:
         """All rows as they come."""
@@ -107,8 +117,7 @@ class Batches:
         """The rows at these positions of ``index``."""
         targets = None if self.targets is None else self.targets[at.to(self.device)]
         if self._resident is None:
-            raw = self.source.rows(self.index[at.numpy()]).to(self.device, non_blocking=True)
-            return self._prepare(raw, targets)
+            return self._prepare(self.source.rows(self.index[at.numpy()], torch.float64), targets)
         at = at.to(self.device)
         # index_select: three times as fast as indexing on a CPU
         x, target, observed = (
@@ -120,15 +129,18 @@ class Batches:
         return Batch(x, x if target is None else target, observed)
 
     def _prepare(self, raw: Tensor, targets: Tensor | None) -> Batch:
-        x = (raw - self.center).div_(self.scale)
         observed = None
         if self.has_missing:
-            observed = ~torch.isnan(x)
-            x = torch.where(observed, x, self.fill)
+            gaps = torch.isnan(raw)
+            raw = torch.where(gaps, self.mean, raw)
+            observed = (~gaps).to(self.device)
+        # centred in float64: a large offset must not eat the digits that float32 has
+        base = torch.log1p(raw) if self.log_inputs else raw
+        x = ((base - self.center) / self.scale).float().to(self.device, non_blocking=True)
         inputs = x if self.columns is None else x[:, self.columns]
         if targets is not None:
             return Batch(inputs, targets, None)
-        return Batch(inputs, raw.nan_to_num(nan=0.0) if self.raw_targets else x, observed)
+        return Batch(inputs, raw.float().to(self.device) if self.raw_targets else x, observed)
 
     def _fits(self) -> bool:
         # a sparse source would grow: its rows become dense only a batch at a time
@@ -143,12 +155,12 @@ class Batches:
         n, d = len(self), self.source.shape[1]
         supervised = self.targets is not None
         own_target = not supervised and self.raw_targets
-        x = torch.empty(n, d, device=self.device)
-        target = torch.empty(n, d, device=self.device) if own_target else None
+        x = torch.empty(n, d, device=self.device, dtype=torch.float32)
+        target = torch.empty_like(x) if own_target else None
         masked = self.has_missing and not supervised
         observed = torch.empty(n, d, dtype=torch.bool, device=self.device) if masked else None
         for rows in blocks(n, d):
-            part = self._prepare(self.source.rows(self.index[rows]).to(self.device), None)
+            part = self._prepare(self.source.rows(self.index[rows], torch.float64), None)
             x[rows] = part.x
             if target is not None:
                 target[rows] = part.target

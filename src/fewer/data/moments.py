@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fewer.data.source import RowSubset, Source, SparseSource, blocks
+from fewer.errors import InputError
 
 __all__ = ["Covariance", "Moments", "covariance", "moments"]
 
@@ -97,12 +98,18 @@ def moments(source: Source) -> Moments:
     )
 
 
-def covariance(source: Source) -> Covariance:
+def covariance(source: Source, missing: str = "mean") -> Covariance:
     """Mean and covariance of all features in one pass, in float64.
 
-    With missing values the entry (i, j) averages the products over rows in which both are
-    observed, about the means of all observed values; since such a matrix need not be positive
-    semi-definite, negative eigenvalues are then set to zero.
+    Parameters
+    ----------
+    source : Source
+        The rows.
+    missing : {"mean", "pairwise"}, default="mean"
+        "mean": a missing value counts as its column's mean, which is what a decoder sees of it.
+        "pairwise": the entry (i, j) averages the products over rows in which both are observed,
+        about the means of all observed values; since such a matrix need not be positive
+        semi-definite, negative eigenvalues are then set to zero.
 
     Examples
     --------
@@ -113,11 +120,16 @@ def covariance(source: Source) -> Covariance:
     >>> bool(np.allclose(found, np.cov(X.T, bias=True)))
     True
     """
+    if missing not in ("mean", "pairwise"):
+        raise InputError(f"missing={missing!r} is not known; use 'mean' or 'pairwise'")
     n, d = source.shape
     if isinstance(source, RowSubset) and isinstance(source.source, SparseSource):
         source = SparseSource(source.source.matrix[source.index])
     if isinstance(source, SparseSource) and not np.isnan(source.matrix.data).any():
-        return _sparse_covariance(source)
+        found = _sparse_covariance(source)
+        # a mean far from zero cancels; only then is the slow way worth it
+        if (found.matrix.diagonal() >= 1e-7 * found.mean.square()).all():
+            return found
     shift: Tensor | None = None
     first = torch.zeros(d, dtype=torch.float64)
     products = torch.zeros(d, d, dtype=torch.float64)
@@ -144,10 +156,12 @@ def covariance(source: Source) -> Covariance:
         mean = first / n
         return Covariance(n, shift + mean, products / n - torch.outer(mean, mean))
     mean = first / pairs.diagonal().clamp_min(1)
-    # sum over joint rows of (x_i - m_i)(x_j - m_j)
+    # sum over joint rows of (x_i - m_i)(x_j - m_j); other rows add nothing to filled values
     centred = (
         products - mean[:, None] * left_sums.T - left_sums * mean + pairs * torch.outer(mean, mean)
     )
+    if missing == "mean":
+        return Covariance(n, shift + mean, centred / n)
     matrix = torch.where(pairs > 0, centred / pairs.clamp_min(1), 0.0)
     return Covariance(n, shift + mean, _nearest_positive(matrix))
 

@@ -8,7 +8,15 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-__all__ = ["DenseSource", "RowSubset", "ScaledSource", "Source", "SparseSource", "blocks"]
+__all__ = [
+    "DenseSource",
+    "Log1pSource",
+    "RowSubset",
+    "ScaledSource",
+    "Source",
+    "SparseSource",
+    "blocks",
+]
 
 BLOCK_BYTES = 32 * 2**20
 
@@ -137,6 +145,30 @@ class ScaledSource:
         """Dense copies of some rows."""
         rows = self.source.rows(index, torch.float64)
         return rows.sub_(self.center).div_(self.scale).to(dtype)
+
+
+class Log1pSource:
+    """log(1 + x) of the rows of another source of counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Log1pSource(DenseSource(np.array([[0, 1]]))).rows(slice(1)).exp()
+    tensor([[1., 2.]])
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.is_sparse = source.is_sparse
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.source.shape
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        return self.source.rows(index, dtype).log1p_()
 
 
 def blocks(n: int, d: int, itemsize: int = 8) -> Iterator[slice]:

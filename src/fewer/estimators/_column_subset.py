@@ -16,7 +16,7 @@ from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search
 from fewer.search.substitutes import swap_losses
 from fewer.train import fit_linear
-from fewer.train.device import pick_device
+from fewer.train.device import float64_device, pick_device
 from fewer.train.folds import RIDGES, choose_ridge, make_folds, split_rows
 
 __all__ = ["ColumnSubset"]
@@ -142,7 +142,7 @@ class ColumnSubset(FeatureSelector):
         source, stats = self._opened(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         began = time.perf_counter()
-        C = covariance(source).matrix.to(_float64_device(self.device))
+        C = covariance(source).matrix.to(float64_device(pick_device(self.device)))
         self.ridge_ = self._penalty(source, C, rule, seed)
         found = search(
             C,
@@ -219,8 +219,3 @@ class ColumnSubset(FeatureSelector):
         self.residuals_ = np.array(meta["residuals"])
         self.history_ = meta["history"]
         self.swap_losses_ = tensors["swap_losses"].numpy()
-
-
-def _float64_device(device: str) -> torch.device:
-    found = pick_device(device)
-    return torch.device("cpu") if found.type == "mps" else found  # MPS has no float64

@@ -1,7 +1,7 @@
 """What the three concrete estimators have in common: their options and their selector."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,21 @@ from fewer.train import GradientSettings, fit_covariance, fit_gradient, nodes_fo
 
 __all__ = ["ConcreteEstimator"]
 
-MOST_FOR_COVARIANCE = 20_000  # features: the matrix then takes 3 GB
+MOST_FOR_COVARIANCE = 10_000  # features: the matrix and what is made of it then take 3 GB
+ONLY_GRADIENT = (
+    "batch_size",
+    "learning_rate",
+    "learning_rate_decay",
+    "schedule",
+    "anneal",
+    "draw",
+    "logits",
+    "embedding",
+    "patience",
+    "validation_fraction",
+    "refit",
+    "normalize",
+)
 
 
 class ConcreteEstimator(FeatureSelector):
@@ -112,12 +126,7 @@ class ConcreteEstimator(FeatureSelector):
 
     def _fit(self, X: Any, targets: Tensor | None = None, out: int | None = None) -> Self:
         """Train on validated X; the subclasses say what is to be predicted."""
-        loss = make_loss(self._auto_loss if self.loss == "auto" else self.loss)
-        if (loss.name == "cross_entropy") != (self._auto_loss == "cross_entropy"):
-            raise InputError(
-                f"loss={loss.name!r} does not go with {type(self).__name__}: cross_entropy is "
-                "for ConcreteClassifier, and only that"
-            )
+        loss = self._loss()
         d = X.shape[1]
         rule = self._rule(
             d,
@@ -129,10 +138,15 @@ class ConcreteEstimator(FeatureSelector):
             groups=self.groups,
         )
         source, stats = self._opened(X)
-        if loss.check is not None and targets is None:
-            reason = loss.check(float(stats.minimum.min()), float(stats.maximum.max()))
+        if loss.check is not None:
+            low, high = stats.minimum.min(), stats.maximum.max()
+            if targets is not None:
+                low, high = targets.min(), targets.max()
+            reason = loss.check(float(low), float(high), "X" if targets is None else "y")
             if reason:
                 raise InputError(reason)
+        if self.cost_weight and self.costs is None:
+            raise InputError(f"cost_weight={self.cost_weight!r} needs costs=; give them too")
         settings = self._settings(nodes_for(rule, source))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self._solver(settings, loss, targets, d) == "closed_form":
@@ -151,6 +165,19 @@ class ConcreteEstimator(FeatureSelector):
         self.n_conflicts_ = fit.conflicts
         return self
 
+    def _loss(self) -> Loss:
+        auto = isinstance(self.loss, str) and self.loss == "auto"
+        loss = make_loss(self._auto_loss if auto else self.loss)
+        classifies = self._auto_loss == "cross_entropy"
+        if classifies and callable(self.loss):
+            return replace(loss, link="softmax")
+        if (loss.name == "cross_entropy") != classifies:
+            raise InputError(
+                f"loss={loss.name!r} does not go with {type(self).__name__}: cross_entropy is "
+                "for ConcreteClassifier, and only that"
+            )
+        return loss
+
     def _settings(self, nodes: int) -> GradientSettings:
         names = [field.name for field in fields(GradientSettings)]
         options = {name: getattr(self, name) for name in names} | {"k": nodes}
@@ -166,14 +193,22 @@ class ConcreteEstimator(FeatureSelector):
                 f"solver={self.solver!r} is not known; use 'auto', 'closed_form' or 'gradient'"
             )
         fits = targets is None and settings.linear and loss.name == "mse"
-        if self.solver == "closed_form" and not fits:
-            raise InputError(
-                "solver='closed_form' needs a linear decoder, loss='mse' and no target; "
-                "use solver='gradient' for anything else"
-            )
+        defaults = {field.name: field.default for field in fields(GradientSettings)}
+        idle = [name for name in ONLY_GRADIENT if getattr(self, name) != defaults[name]]
+        if self.solver == "closed_form":
+            if not fits:
+                raise InputError(
+                    "solver='closed_form' needs a linear decoder, loss='mse' and no target; "
+                    "use solver='gradient' for anything else"
+                )
+            if idle:
+                raise InputError(
+                    f"{idle[0]}={getattr(self, idle[0])!r} has no effect with "
+                    "solver='closed_form'; leave it out, or use solver='gradient'"
+                )
         if self.solver != "auto":
             return self.solver
-        return "closed_form" if fits and d <= MOST_FOR_COVARIANCE else "gradient"
+        return "closed_form" if fits and not idle and d <= MOST_FOR_COVARIANCE else "gradient"
 
     # -- the choice ------------------------------------------------------------------------
 
@@ -181,7 +216,8 @@ class ConcreteEstimator(FeatureSelector):
         """List the m likeliest features of each node, likeliest first.
 
         Groups are in the order of `get_feature_names_out`, each led by the chosen feature; the
-        rest are those that the node would take in its stead, so they tend to be related.
+        rest are those that the node would take in its stead, so they tend to be related. A node
+        that was given its feature by ``include`` has no others.
 
         Parameters
         ----------
@@ -199,22 +235,27 @@ class ConcreteEstimator(FeatureSelector):
             chosen = self.nodes_[node]
             if node >= len(self.logits_):  # bought with what was left of a budget
                 node = int(np.argmax(self.logits_[:, chosen]))  # noqa: PLW2901
-            ranked = np.argsort(-self.logits_[node], kind="stable")
-            groups.append(np.array([chosen, *ranked[ranked != chosen]])[:m])
+            logits = self.logits_[node]
+            ranked = np.argsort(-logits, kind="stable")
+            ranked = ranked[(ranked != chosen) & np.isfinite(logits[ranked])]
+            groups.append(np.array([chosen, *ranked])[:m])
         return self._named_groups(groups, m)
 
     # -- keeping ---------------------------------------------------------------------------
 
     def _bare_decoder(self, out: int) -> nn.Module:
-        settings = self._settings(len(self.columns_))
-        return build_decoder(
-            settings.decoder,
-            len(self.columns_),
-            out,
-            activation=settings.activation,
-            dropout=settings.dropout,
-            norm=settings.norm,
-        )
+        spec = self.decoder
+        if isinstance(spec, str) and spec == "auto":
+            spec = self._auto_decoder
+        with torch.random.fork_rng(devices=[]):  # its first weights are replaced anyway
+            return build_decoder(
+                spec,
+                len(self.columns_),
+                out,
+                activation=self.activation,
+                dropout=self.dropout,
+                norm=self.norm,
+            )
 
     def _extra_meta(self) -> dict[str, Any]:
         return {

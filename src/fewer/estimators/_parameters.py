@@ -19,7 +19,7 @@ PARAMETERS = """k : int or None, default=10
         "gradient" trains selector and decoder together, as in the paper. "closed_form" solves
         the decoder exactly at each step, on the covariance matrix, and trains the selector
         alone: faster and better, for a linear decoder, "mse" and no target. "auto" takes it
-        there, for up to 20,000 features.
+        there, for up to 10,000 features, unless an option is set that only the gradient has.
     activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
         After each hidden layer of the decoder.
     dropout : float, default=0.0
@@ -53,7 +53,8 @@ PARAMETERS = """k : int or None, default=10
     embedding : int, default=None
         Width of that embedding; the number of features if None.
     stop_probability : float, default=0.99
-        Training ends when the mean over nodes of the largest probability gets here.
+        Training ends when the mean over nodes of the largest probability gets here; in closed
+        form all steps are made.
     tries : int, default=3
         If it does not get there, start again with twice the epochs, so many times in all.
     patience : int, default=None
@@ -62,7 +63,8 @@ PARAMETERS = """k : int or None, default=10
     validation_fraction : float, default=0.1
         Share of rows held out to compare epochs and starts; none are with fewer than 20 rows.
     n_init : int, default=1
-        Independent starts; the one with the lowest held-out loss is kept.
+        Independent starts; the one with the lowest held-out loss is kept (in closed form, the
+        one whose choice leaves the smallest residual).
     refit : {"scratch", "finetune", "none"}, default="scratch"
         The decoder for the final choice: a new one (exact least squares where it is linear and
         the loss is "mse"), the trained one tuned further, or the trained one as it is. Nodes
@@ -111,7 +113,7 @@ ATTRIBUTES = """columns_ : ndarray of int
     refit_history_ : list of dict
         The same for the refit of the decoder; empty where that was exact.
     converged_ : bool
-        Whether ``stop_probability`` was reached.
+        Whether the selector settled: ``stop_probability`` was reached, or 0.8 in closed form.
     n_conflicts_ : int
         Nodes that had to take another feature than their favourite.
     n_features_in_, feature_names_in_

@@ -341,6 +341,7 @@ def filled_decoder(
         fill=state["fill"].clone(),
         out_center=state["out_center"].clone(),
         out_scale=state["out_scale"].clone(),
+        offset=state["offset"].clone(),
         link=outline["link"],
     )
     decoder.load_state_dict(state)

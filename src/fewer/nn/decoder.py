@@ -135,6 +135,7 @@ class MeasuredDecoder(nn.Module):
         order: Tensor | None = None,
         out_center: Tensor | None = None,
         out_scale: Tensor | None = None,
+        offset: Tensor | None = None,
         link: str | None = None,
         log_inputs: bool = False,
     ) -> None:
@@ -150,6 +151,7 @@ class MeasuredDecoder(nn.Module):
         zero, one = torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)
         self.register_buffer("out_center", zero if out_center is None else out_center)
         self.register_buffer("out_scale", one if out_scale is None else out_scale)
+        self.register_buffer("offset", zero if offset is None else offset)
 
     fill: Tensor
     center: Tensor
@@ -157,6 +159,7 @@ class MeasuredDecoder(nn.Module):
     order: Tensor
     out_center: Tensor
     out_scale: Tensor
+    offset: Tensor
     log_inputs: Tensor
 
     def inputs(self, measured: Tensor) -> Tensor:
@@ -170,7 +173,7 @@ class MeasuredDecoder(nn.Module):
         """Decode n x k measured values."""
         output = self.net(self.inputs(measured))
         if self.link is not None:
-            output = LINKS[self.link](output)
+            output = LINKS[self.link](output + self.offset)
         return output * self.out_scale + self.out_center
 
 

@@ -1,13 +1,13 @@
 """Losses, each with the map from a network's raw output to the units of its target."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fewer.errors import InputError
+from fewer.errors import InputError, TypeInputError
 
 __all__ = ["LOSSES", "Loss", "make_loss"]
 
@@ -32,7 +32,7 @@ class Loss:
         Set where the loss only sees output - target, so that targets may be centred and divided
         by a number s without changing which network is best: the loss then falls by s**degree.
     check : callable, default=None
-        ``target -> None`` or the reason that such targets cannot be used.
+        ``(lowest, highest, what) -> None``, or the reason that such targets cannot be used.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Loss:
     mean: LossFunction | None = None
     link: str | None = None
     degree: int | None = None
-    check: Callable[[float, float], str | None] | None = None
+    check: Callable[[float, float, str], str | None] | None = None
 
     def __call__(self, output: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
         """Mean loss over all entries, or over the ``observed`` ones."""
@@ -71,21 +71,37 @@ class Loss:
         """The same loss when targets have been divided by ``scale``."""
         return make_loss("huber", delta=1 / scale) if self.name == "huber" else self
 
+    def of_scaled(self, scale: float, offset: Tensor) -> "Loss":
+        """The same loss for a network whose output still has to be scaled and shifted."""
 
-def _unit_interval(low: float, high: float) -> str | None:
+        def entries(output: Tensor, target: Tensor) -> Tensor:
+            return self.entries(output * scale + offset.to(output), target)
+
+        return replace(self, entries=entries, mean=None)
+
+    def offset(self, mean: Tensor) -> Tensor:
+        """Network output whose link is ``mean``: where training had better start."""
+        if self.link == "exp":
+            return mean.clamp_min(1e-6).log()
+        if self.link == "sigmoid":
+            return torch.logit(mean, eps=1e-4)
+        return torch.zeros_like(mean)
+
+
+def _unit_interval(low: float, high: float, what: str) -> str | None:
     if low >= 0 and high <= 1:
         return None
     return (
-        f"loss='bce' needs values from 0 to 1; X goes from {low:g} to {high:g}. "
-        "Scale X, or use loss='mse'"
+        f"loss='bce' needs values from 0 to 1; {what} goes from {low:g} to {high:g}. "
+        f"Scale {what}, or use loss='mse'"
     )
 
 
-def _counts(low: float, high: float) -> str | None:
+def _counts(low: float, high: float, what: str) -> str | None:
     if low >= 0:
         return None
     return (
-        f"loss='poisson' needs counts of 0 or more; X goes down to {low:g}. "
+        f"loss='poisson' needs counts of 0 or more; {what} goes down to {low:g}. "
         "Give raw counts, or use loss='mse'"
     )
 
@@ -135,17 +151,31 @@ def make_loss(loss: str | LossFunction | Loss, *, delta: float = 1.0) -> Loss:
     >>> make_loss("poisson").name
     'poisson'
     >>> make_loss(lambda output, target: (output - target).abs() ** 3).name
-    '<lambda>'
+    'your <lambda>'
     """
     if isinstance(loss, Loss):
         return loss
-    if loss == "huber":
-        return _huber(delta)
     if callable(loss):
-        return Loss(getattr(loss, "__name__", type(loss).__name__), loss)
-    if loss not in LOSSES:
+        # so named that it is never taken for one of ours
+        return Loss(f"your {getattr(loss, '__name__', type(loss).__name__)}", _checked(loss))
+    if isinstance(loss, str) and loss == "huber":
+        return _huber(delta)
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise InputError(
             f"loss={loss!r} is not known; use one of {', '.join(map(repr, LOSSES))}, "
             "or a function of (output, target)"
         )
     return LOSSES[loss]
+
+
+def _checked(function: LossFunction) -> LossFunction:
+    def entries(output: Tensor, target: Tensor) -> Tensor:
+        value = function(output, target)
+        if not isinstance(value, Tensor):
+            raise TypeInputError(
+                f"the loss function returned {type(value).__name__}; return a tensor, "
+                "one number for each entry"
+            )
+        return value
+
+    return entries

@@ -1,5 +1,7 @@
 """From what k nodes want to a panel: distinct features, and every constraint obeyed."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -7,6 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fewer.constraints import Constraints
+from fewer.search import greedy
 
 __all__ = ["distinct_features", "obeying_features"]
 
@@ -30,13 +33,18 @@ def distinct_features(logits: Tensor) -> NDArray[np.int64]:
     return linear_sum_assignment(_scores(logits), maximize=True)[1]
 
 
-def obeying_features(logits: Tensor, rule: Constraints) -> NDArray[np.int64]:
+def obeying_features(
+    logits: Tensor, rule: Constraints, C: Tensor | None = None
+) -> NDArray[np.int64]:
     """One feature for each node, from different units of ``rule``, within its budget.
 
     A node's score for a unit (features measured together) is the log probability that it picks
     any of them. Over budget, the exchange for a cheaper unit that loses the least score for the
     cost saved is made until the panel fits; a panel without k spends what is left on the units
     that any node likes best, so there may be more features than nodes.
+
+    A node does not know that a group comes whole. Where several want the same group, and the
+    covariance C is given, the others take what a greedy search adds to what is already there.
 
     Examples
     --------
@@ -49,6 +57,8 @@ def obeying_features(logits: Tensor, rule: Constraints) -> NDArray[np.int64]:
     if rule.groups is None and rule.budget is None:
         return distinct_features(logits)
     scores = _scores(logits)
+    if C is not None and rule.budget is None:
+        return _filled_up(scores, rule, C)
     by_unit = np.stack([np.logaddexp.reduce(scores[:, unit], axis=1) for unit in rule.units], 1)
     units = linear_sum_assignment(by_unit, maximize=True)[1]
     if rule.budget is not None:
@@ -61,6 +71,23 @@ def obeying_features(logits: Tensor, rule: Constraints) -> NDArray[np.int64]:
             for u, node in zip(units, nodes, strict=True)
         ]
     )
+
+
+def _filled_up(scores: NDArray[np.float64], rule: Constraints, C: Tensor) -> NDArray[np.int64]:
+    wanted = scores.argmax(axis=1)
+    holder: dict[int, int] = {}  # unit -> the node that wants it most
+    for node in np.argsort(-scores.max(axis=1), kind="stable"):
+        holder.setdefault(int(rule.unit_of[wanted[node]]), int(node))
+    chosen = wanted.copy()
+    losers = [node for node in range(len(scores)) if node not in holder.values()]
+    if losers:
+        kept = rule.complete(wanted[list(holder.values())])
+        path = greedy(C, replace(rule, include=np.union1d(rule.include, kept)))
+        extra = [u for u in dict.fromkeys(rule.unit_of[path.order].tolist()) if u not in holder]
+        for node, unit in zip(losers, extra, strict=True):
+            members = rule.units[unit]
+            chosen[node] = members[np.argmax(scores[node, members])]
+    return chosen
 
 
 def _affordable(

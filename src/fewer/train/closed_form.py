@@ -21,7 +21,7 @@ from fewer.nn.schedule import exponential
 from fewer.train.adam import Adam
 from fewer.train.assignment import distinct_features
 
-__all__ = ["SelectorFit", "fit_closed_form"]
+__all__ = ["SelectorFit", "finished", "fit_closed_form"]
 
 REPORT_EVERY = 10
 
@@ -105,10 +105,10 @@ def fit_closed_form(
     >>> sorted(fit.features[0].tolist())
     [1, 2]
     """
-    C = C.to(C.device if device is None else device)
     d = len(C)
     variance = float(C.diagonal().double().mean()) or 1.0
     C = (C / variance).float()  # mean variance 1: one learning rate fits all
+    C = C.to(C.device if device is None else device)
     fixed = torch.as_tensor([] if include is None else include, dtype=torch.int64, device=C.device)
     forbidden = torch.zeros(d, dtype=torch.bool, device=C.device)
     if allowed is not None:
@@ -116,7 +116,9 @@ def fit_closed_form(
     forbidden[fixed] = True
     generator = torch.Generator(C.device).manual_seed(seed)
     free = k - len(fixed)
-    logits = 0.01 * torch.randn(starts, free, d, generator=generator, device=C.device)
+    logits = 0.01 * torch.randn(
+        starts, free, d, generator=generator, device=C.device, dtype=torch.float32
+    )
     logits.masked_fill_(forbidden, -torch.inf)
     prices = None
     if costs is not None and cost_weight:
@@ -146,7 +148,7 @@ def fit_closed_form(
             history.append(row)
             if on_row is not None:
                 on_row(row)
-    return _finished(logits, fixed, history)
+    return finished(logits, fixed, history)
 
 
 def _residual_and_gradient(
@@ -155,32 +157,44 @@ def _residual_and_gradient(
     """Residual of every start and its gradient with respect to the free rows of M.
 
     With A = M C M' + p I, Q = M C C M' and P = A^-1 the residual is tr C - tr P Q, and its
-    gradient -2 (P M C C - P Q P M C). Products are in float32, the k x k inverse in float64:
-    in less it fails.
+    gradient -2 (P M C C - P Q P M C). Products are in float32, the k x k inverse in float64, of
+    a matrix with unit diagonal: in less it fails.
     """
     starts, free, d = M.shape
     MC = (M.reshape(-1, d) @ C).view(starts, free, d)
     if len(fixed):
         rows = C[fixed].expand(starts, -1, -1)
-        taken = torch.zeros(len(fixed), d, device=C.device)
+        taken = torch.zeros(len(fixed), d, device=C.device, dtype=C.dtype)
         taken[torch.arange(len(fixed)), fixed] = 1
         M = torch.cat([M, taken.expand(starts, -1, -1)], dim=1)
         MC = torch.cat([MC, rows], dim=1)
-    k = M.shape[1]
     A = (MC @ M.mT).double()
     Q = (MC @ MC.mT).double()
     A = (A + A.mT) / 2
     A.diagonal(dim1=1, dim2=2).add_(ridge)
-    P = torch.cholesky_inverse(torch.linalg.cholesky(A))
+    P = _inverse(A)
     residual = C.diagonal().sum() - (P * Q).sum(dim=(1, 2))
     PQP = (P @ Q @ P)[:, :free].float()
     PMC = P[:, :free].float() @ MC
     grad = (PMC.reshape(-1, d) @ C).view(starts, free, d).sub_(PQP @ MC).mul_(-2)
-    assert MC.shape[1] == k
     return residual, grad
 
 
-def _finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> SelectorFit:
+def _inverse(A: Tensor) -> Tensor:
+    """Inverses of positive matrices that float32 rounding may have made slightly indefinite."""
+    scale = A.diagonal(dim1=1, dim2=2).clamp_min(1e-30).rsqrt()
+    A = scale[..., None] * A * scale[:, None]
+    jitter = 0.0
+    while True:
+        factor, failed = torch.linalg.cholesky_ex(A)
+        if not failed.any():
+            return scale[..., None] * torch.cholesky_inverse(factor) * scale[:, None]
+        jitter = max(1e-7, 10 * jitter)
+        A.diagonal(dim1=1, dim2=2).add_(jitter)
+
+
+def finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> SelectorFit:
+    """Logits of all nodes, fixed ones first, and the distinct features that they want."""
     logits, fixed = logits.cpu(), fixed.cpu()
     starts, free, d = logits.shape
     certain = torch.full((len(fixed), d), -torch.inf)

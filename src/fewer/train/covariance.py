@@ -8,20 +8,22 @@ import torch
 
 from fewer.constraints import Constraints
 from fewer.data import Moments, Source, covariance
+from fewer.errors import NotConvergedWarning, warn
 from fewer.nn import MeasuredDecoder
 from fewer.search import residual
 from fewer.train.assignment import obeying_features
 from fewer.train.closed_form import fit_closed_form
-from fewer.train.device import pick_device
+from fewer.train.device import float64_device, pick_device
 from fewer.train.eligible import eligible
 from fewer.train.fit import Fit
 from fewer.train.least_squares import fit_linear
-from fewer.train.progress import epoch_bar
+from fewer.train.progress import EpochBar, epoch_bar
 from fewer.train.settings import GradientSettings
 
 __all__ = ["fit_covariance"]
 
 STEPS = 600
+SETTLED = 0.8  # mean max probability: with an exact decoder a few undecided nodes do no harm
 
 
 def fit_covariance(
@@ -35,54 +37,67 @@ def fit_covariance(
     """Choose features on the covariance of a source and fit the exact linear decoder.
 
     Of ``settings.n_init`` starts, trained side by side, the one whose choice leaves the smallest
-    residual is kept.
+    residual is kept. Where the selectors do not settle they are trained again, from scratch, with
+    twice the steps.
     """
     steps = STEPS if isinstance(settings.epochs, str) else settings.epochs
     began = time.perf_counter()
     C = covariance(source).matrix
     include, allowed = eligible(rule, stats, settings.k)
     history: list[dict[str, Any]] = []
-    with epoch_bar("closed form", steps, settings.progress) as bar:
+    for attempt in range(1, settings.tries + 1):
+        with epoch_bar(f"try {attempt}", steps, settings.progress) as bar:
 
-        def note(row: dict[str, Any]) -> None:
-            entry = {
-                "try": 1,
-                "epoch": row["step"],
-                "temperature": row["temperature"],
-                "loss": row["loss"],
-                "val_loss": None,
-                "mean_max_probability": row["mean_max_probability"],
-                "distinct": row["distinct"],
-                "seconds": time.perf_counter() - began,
-            }
-            history.append(entry)
-            bar(entry)
-            if settings.on_epoch is not None:
-                settings.on_epoch(entry)
+            def note(row: dict[str, Any], attempt: int = attempt, bar: EpochBar = bar) -> None:
+                entry = {
+                    "try": attempt,
+                    "epoch": row["step"],
+                    "temperature": row["temperature"],
+                    "loss": row["loss"],
+                    "val_loss": None,
+                    "mean_max_probability": row["mean_max_probability"],
+                    "distinct": row["distinct"],
+                    "seconds": time.perf_counter() - began,
+                }
+                history.append(entry)
+                bar(entry)
+                if settings.on_epoch is not None:
+                    settings.on_epoch(entry)
 
-        found = fit_closed_form(
-            C,
-            settings.k,
-            include=include,
-            allowed=allowed,
-            costs=rule.costs,
-            cost_weight=settings.cost_weight,
-            starts=settings.n_init,
-            steps=steps,
-            learning_rate=settings.closed_form_rate,
-            start_temperature=settings.start_temperature,
-            end_temperature=settings.end_temperature,
-            seed=seed,
-            device=pick_device(settings.device),
-            on_row=note,
-        )
-    choices = [obeying_features(logits, rule) for logits in found.logits]
+            found = fit_closed_form(
+                C,
+                settings.k,
+                include=include,
+                allowed=allowed,
+                costs=rule.costs,
+                cost_weight=settings.cost_weight,
+                starts=settings.n_init,
+                steps=steps,
+                learning_rate=settings.closed_form_rate,
+                start_temperature=settings.start_temperature,
+                end_temperature=settings.end_temperature,
+                seed=seed,
+                device=float64_device(pick_device(settings.device)),
+                on_row=note,
+            )
+        if torch.softmax(found.logits, dim=-1).amax(dim=-1).mean() >= SETTLED:
+            break
+        steps *= 2
+    choices = [obeying_features(logits, rule, C) for logits in found.logits]
     left = [residual(C, rule.complete(choice), settings.ridge) for choice in choices]
     best = int(np.argmin(left))
     features, logits = choices[best], found.logits[best]
     columns = rule.complete(features)
     decoder = fit_linear(source, columns, stats, ridge=settings.ridge)
-    settled = torch.softmax(logits, dim=1).amax(dim=1).mean()
+    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
+    if settled < SETTLED:
+        warn(
+            f"the selector has not settled: mean max probability {settled:.3f} after "
+            f"{settings.tries} tries, the last of {history[-1]['epoch']} steps. The features are "
+            f"still {len(columns)} distinct ones, but may be poor: raise epochs, or use "
+            "fewer.ColumnSubset",
+            NotConvergedWarning,
+        )
     wanted = logits.argmax(dim=1).numpy()
     return Fit(
         features,
@@ -91,6 +106,6 @@ def fit_covariance(
         MeasuredDecoder(decoder, fill=torch.from_numpy(stats.mean[columns])).eval(),
         history,
         [],
-        bool(settled >= settings.stop_probability),
+        settled >= SETTLED,
         int((wanted != features[: len(wanted)]).sum()),
     )

@@ -16,12 +16,15 @@ def eligible(
 
     One feature, that of the largest variance, stands for each included unit; the unit's others
     join when the decoder is fitted. Constant features are left out while enough others are there.
+    The mask leaves included units out, except for the features that stand for them.
     """
     include = [
         unit[np.argmax(stats.variance[unit])]
         for unit in (rule.units[u] for u in rule.included_units)
     ]
-    useful = rule.allowed & ~stats.constant
-    useful[include] = True
-    allowed = useful if useful.sum() >= k else rule.allowed
-    return np.array(include, dtype=np.int64), allowed
+    allowed = rule.allowed & ~np.isin(rule.unit_of, rule.included_units)
+    useful = allowed & ~stats.constant
+    left = len(np.unique(rule.unit_of[useful]))
+    mask = useful if left >= k - len(include) else allowed
+    mask[include] = True
+    return np.array(include, dtype=np.int64), mask

@@ -2,9 +2,9 @@
 
 import copy
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
-from fewer.data import Moments, Source
-from fewer.errors import InputError, NotConvergedWarning
+from fewer.data import Moments, Source, blocks, covariance
+from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
 from fewer.nn.schedule import make_schedule
 from fewer.train.adam import Adam
@@ -83,7 +83,7 @@ def fit_gradient(
     )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Start:
     """One trained start, before the decoder is fitted to its choice."""
 
@@ -99,9 +99,11 @@ class _Start:
         assert isinstance(selector, ConcreteSelector)
         return selector.logits.detach().cpu()
 
-    @property
+    @cached_property
     def features(self) -> np.ndarray:
-        return obeying_features(self.logits, self.problem.rule)
+        rule = self.problem.rule
+        C = None if rule.groups is None else covariance(self.problem.source).matrix
+        return obeying_features(self.logits, rule, C)
 
     @property
     def conflicts(self) -> int:
@@ -134,10 +136,15 @@ def _held_out(start: _Start, seed: int) -> float:
     if problem.settings.refit == "none":
         return start.loss
     index, columns = problem.valid.index, problem.rule.complete(start.features)
-    x = problem.source.rows(index, torch.float64)
-    target = x if problem.targets is None else problem.targets[index].double()
+    wrong = seen = 0.0
     with torch.no_grad():
-        return float((decoder(x[:, columns]) - target).square().nanmean())
+        for rows in blocks(len(index), problem.source.shape[1]):
+            x = problem.source.rows(index[rows], torch.float64)
+            target = x if problem.targets is None else problem.targets[index[rows]].double()
+            error = (decoder(x[:, columns]) - target).square()
+            wrong += float(error.nansum())
+            seen += float((~torch.isnan(error)).sum())
+    return wrong / max(seen, 1.0)
 
 
 def _train_start(problem: Problem, seed: int) -> _Start:
@@ -181,7 +188,8 @@ def _train_once(
         (selector.parameters(), settings.selector_rate),
         (network.decoder.parameters(), settings.decoder_rate),
     )
-    steps_an_epoch = -(-len(train) // settings.batch_size)
+    steps_an_epoch = train.steps(settings.batch_size)
+    learns = settings.k > len(problem.include)
     temperature = make_schedule(
         settings.schedule,
         settings.start_temperature,
@@ -239,7 +247,8 @@ def _train_once(
             exhausted = held_out is not None and best.seen(
                 held_out, network, counts=epoch > epochs // 2
             )
-            if settled >= settings.stop_probability or exhausted or not np.isfinite(loss):
+            decided = learns and settled >= settings.stop_probability
+            if decided or exhausted or not np.isfinite(loss):
                 break
     best.restore(network)
     return network, history, best.loss * unit
@@ -261,7 +270,7 @@ def _cost_penalty(
 
 
 def _warn(last: dict[str, Any], settings: GradientSettings) -> None:
-    warnings.warn(
+    warn(
         f"the selector has not settled: mean max probability {last['mean_max_probability']:.3f} "
         f"after {settings.tries} tries, the last of {last['epoch']} epochs, below "
         f"stop_probability={settings.stop_probability}. The features are still {settings.k} "
@@ -270,5 +279,4 @@ def _warn(last: dict[str, Any], settings: GradientSettings) -> None:
         f"{settings.end_temperature:g}). Features that are copies of one another stay undecided "
         "without harm.",
         NotConvergedWarning,
-        stacklevel=4,
     )

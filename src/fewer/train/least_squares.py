@@ -20,11 +20,14 @@ def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
     >>> solve_normal(torch.ones(2, 2).double(), torch.ones(2, 1).double()).T
     tensor([[0.5000, 0.5000]], dtype=torch.float64)
     """
-    values, vectors = torch.linalg.eigh(gram)
-    values = values.clamp_min(0) + ridge
+    spread = gram.diagonal() + ridge
+    # unit diagonal: what counts as singular must not depend on the units of the columns
+    scale = torch.where(spread > 0, spread, 1.0).rsqrt()
+    penalised = gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    values, vectors = torch.linalg.eigh(scale[:, None] * penalised * scale)
     cut = values.amax() * len(gram) * torch.finfo(gram.dtype).eps * 10
     inverse = torch.where(values > cut, 1 / values, 0.0)
-    return (vectors * inverse) @ (vectors.T @ cross)
+    return scale[:, None] * ((vectors * inverse) @ (vectors.T @ (scale[:, None] * cross)))
 
 
 def fit_linear(
@@ -71,7 +74,8 @@ def fit_linear(
         for start in range(0, len(partial), step):
             part = torch.from_numpy(partial[start : start + step])
             weight[part], bias[part] = _solve_partial(source, chosen, part, center, ridge)
-    linear = nn.Linear(k, m, dtype=torch.float64)
+    # not initialised: that would draw from the caller's random numbers
+    linear = nn.utils.skip_init(nn.Linear, k, m, dtype=torch.float64)
     with torch.no_grad():
         linear.weight.copy_(weight)
         linear.bias.copy_(bias)

@@ -28,8 +28,6 @@ def train_epoch(
     total = torch.zeros((), device=batches.device)
     steps = 0
     for x, target, observed in batches.shuffled(batch_size, generator):
-        if len(x) == 1 and steps:
-            continue  # batch norm cannot take a single row, and one row more hardly matters
         if before_step is not None:
             before_step()
         optimizer.zero_grad()
@@ -45,10 +43,9 @@ def train_epoch(
 def evaluate(network: nn.Module, batches: Batches, loss: Loss) -> float:
     """Mean loss over all rows, the network in eval mode."""
     network.eval()
-    total: Tensor = torch.zeros((), device=batches.device, dtype=torch.float64)
-    weight: Tensor = torch.zeros((), device=batches.device, dtype=torch.float64)
+    total = weight = 0.0
     for x, target, observed in batches.in_order():
-        entries = len(x) if observed is None else observed.sum()
-        total += loss(network(x), target, observed) * entries
+        entries = float(len(x) if observed is None else observed.sum())
+        total += float(loss(network(x), target, observed)) * entries
         weight += entries
-    return (total / weight.clamp_min(1)).item()
+    return total / max(weight, 1.0)

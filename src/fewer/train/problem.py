@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fewer.constraints import Constraints
-from fewer.data import Batches, Moments, Source
+from fewer.data import Batches, Log1pSource, Moments, Source, moments
 from fewer.nn import Loss, build_decoder
 from fewer.train.device import pick_device, use_mixed
 from fewer.train.eligible import eligible
@@ -25,6 +25,8 @@ class Problem:
     settings: GradientSettings
     source: Source
     stats: Moments
+    inputs: Moments  # of what the network sees: the rows, or their logarithms
+    log_inputs: bool
     loss: Loss
     out: int
     train: Batches
@@ -38,6 +40,7 @@ class Problem:
     scale: float
     out_center: Tensor
     out_scale: float
+    offset: Tensor  # of the network's output, before the link
     targets: Tensor | None  # in their own units, all rows
 
 
@@ -56,17 +59,37 @@ def prepare(
     n, d = source.shape
     device = pick_device(settings.device)
     mean = torch.from_numpy(stats.mean)
-    center = mean if settings.normalize else torch.zeros_like(mean)
-    scale = stats.scale if settings.normalize else 1.0
-    rescale = settings.normalize and loss.degree is not None
+    # a log rate that is linear in counts explodes beyond the largest count seen; in their
+    # logarithms it is a power law
+    log_inputs = settings.normalize and targets is None and loss.link == "exp"
+    inputs = moments(Log1pSource(source)) if log_inputs else stats
+    center = torch.from_numpy(inputs.mean) if settings.normalize else torch.zeros_like(mean)
+    scale = inputs.scale if settings.normalize else 1.0
+    # centre and spread of what is predicted; classes have none
+    out_center, out_scale = torch.zeros(()), 1.0
     if targets is None:
-        out_center, out_scale = (center, scale) if rescale else (torch.zeros(d), 1.0)
-    elif rescale:
+        out_center, out_scale = mean, stats.scale
+    elif targets.is_floating_point():
         out_center = targets.double().mean(0)
         out_scale = float((targets.double() - out_center).square().mean().sqrt()) or 1.0
-        targets = ((targets.double() - out_center) / out_scale).float()
+    offset = torch.zeros(())
+    rescale = settings.normalize and loss.degree is not None
+    if rescale:
+        loss = loss.in_units_of(out_scale)
+        if targets is not None:
+            targets = (targets.double() - out_center) / out_scale
+    elif loss.link is not None and targets is not None and not targets.is_floating_point():
+        out_center, out_scale = torch.zeros(()), 1.0
+    elif loss.link is not None:
+        offset = loss.offset(out_center)
+        loss = loss.of_scaled(1.0, offset)
+        out_center, out_scale = torch.zeros(()), 1.0
+    elif settings.normalize:
+        loss = loss.of_scaled(out_scale, out_center)
     else:
         out_center, out_scale = torch.zeros(()), 1.0
+    if targets is not None and targets.is_floating_point():
+        targets = targets.float()
     order = np.random.default_rng(seed).permutation(n)
     held = round(n * settings.validation_fraction) if n >= FEWEST_FOR_VALIDATION else 0
 
@@ -79,7 +102,8 @@ def prepare(
             center=center,
             scale=scale,
             targets=None if targets is None else targets[index],
-            raw_targets=targets is None and not rescale,
+            log_inputs=log_inputs,
+            raw_targets=settings.normalize and not rescale,  # without it x is raw anyway
             has_missing=stats.has_missing,
             device=device,
         )
@@ -89,7 +113,9 @@ def prepare(
         settings=settings,
         source=source,
         stats=stats,
-        loss=loss.in_units_of(out_scale),
+        inputs=inputs,
+        log_inputs=log_inputs,
+        loss=loss,
         out=d if out is None else out,
         train=batches(order[held:]),
         valid=batches(order[:held]) if held else None,
@@ -102,6 +128,7 @@ def prepare(
         scale=scale,
         out_center=out_center,
         out_scale=out_scale,
+        offset=offset,
         targets=given,
     )
 

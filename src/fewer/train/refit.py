@@ -54,19 +54,19 @@ def refit_decoder(
             stats = moments(source)
         exact = fit_linear(source, columns, stats, targets=targets, ridge=settings.ridge)
         return MeasuredDecoder(exact, fill=fill), []
-    single = torch.float32
-    center, scale = problem.center[columns], torch.full((len(columns),), problem.scale)
-    spread = torch.from_numpy(np.sqrt(stats.variance[columns]))
+    center = problem.center[columns]
+    scale = torch.full((len(columns),), problem.scale, dtype=torch.float64)
+    spread = torch.from_numpy(np.sqrt(problem.inputs.variance[columns]))
     order = torch.from_numpy(np.argsort(np.argsort(features)))  # node i's place among columns
     history: list[dict[str, Any]] = []
     if mode == "scratch":
         net: nn.Module = new_decoder(problem, len(columns))
         order = torch.arange(len(columns))
-        scale = torch.where(spread > 0, spread, 1.0).to(scale.dtype)
+        scale = torch.where(spread > 0, spread, 1.0)
     else:
         net = trained
     if mode != "none":
-        rescale = _InputScale((problem.scale / scale)[order].to(single))
+        rescale = _InputScale((problem.scale / scale)[order].float())
         node_columns = columns[order.numpy()]
         valid = problem.valid
         history = train_decoder(
@@ -86,12 +86,14 @@ def refit_decoder(
             row["val_loss"] = None if row["val_loss"] is None else row["val_loss"] * unit
     decoder = MeasuredDecoder(
         net,
-        fill=fill.to(single),
-        center=center.to(single),
-        scale=scale.to(single),
+        fill=fill,
+        center=center.double(),
+        scale=scale.double(),
         order=order,
-        out_center=problem.out_center.to(single),
-        out_scale=torch.tensor(problem.out_scale, dtype=single),
+        out_center=problem.out_center.double(),
+        out_scale=torch.tensor(problem.out_scale, dtype=torch.float64),
+        offset=problem.offset.double(),
+        log_inputs=problem.log_inputs,
         link=problem.loss.link,
     )
     return decoder, history

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fewer.errors import InputError, TypeInputError
-from fewer.nn.decoder import DecoderSpec, build_decoder, hidden_widths
+from fewer.nn.decoder import DecoderSpec, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
 
 __all__ = ["GradientSettings"]
@@ -64,8 +64,11 @@ class GradientSettings:
     on_epoch: Callable[[dict[str, Any]], None] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.decoder, str):
-            build_decoder(self.decoder, 1, 1)  # refuses unknown names
+        if isinstance(self.decoder, str) and self.decoder != "linear":
+            raise InputError(
+                f"decoder={self.decoder!r} is not known; use 'linear', hidden widths such as "
+                "(75,), or a function (k, out) -> nn.Module"
+            )
         for name in ("k", "batch_size", "tries", "n_init"):
             _whole(name, getattr(self, name))
         for name in ("epochs", "refit_epochs"):
@@ -87,6 +90,12 @@ class GradientSettings:
         _choice("logits", self.logits, "direct", "indirect")
         _choice("refit", self.refit, "scratch", "finetune", "none")
         _choice("precision", self.precision, "auto", "float32", "bfloat16")
+        for name in ("start_temperature", "end_temperature"):
+            _number(name, getattr(self, name), above=0)
+        if self.on_epoch is not None and not callable(self.on_epoch):
+            raise TypeInputError(f"on_epoch={self.on_epoch!r} must be a function of a dict")
+        if self.norm == "batch" and self.batch_size == 1:
+            raise InputError("norm='batch' needs batch_size of at least 2")
         make_schedule(self.schedule, self.start_temperature, self.end_temperature, 1)
 
     @property
