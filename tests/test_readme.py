@@ -25,3 +25,8 @@ def test_links_lead_somewhere():
     text = README.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert target.startswith("http") or (README.parent / target).exists(), target
+
+
+def test_no_figure_was_left_out():
+    text = README.read_text(encoding="utf-8")
+    assert not re.findall(r"\b[A-Z]+_(?:ERROR|SECONDS)\b|\bOUTPUT\b", text)

@@ -110,7 +110,8 @@ def select(
         "standard": every feature counts the same, whatever its units. "none": features count by
         their own variance. Results are in the units of the data either way.
     strategies : "auto" or list of {"search", "closed_form", "gradient"}, default="auto"
-        Who may propose; "auto" is the first two for a linear decoder, all three for others.
+        Who may propose; "auto" is the search for a linear decoder, and the closed form where
+        features are few enough, all three for others. Greedy selection is always compared.
     validation : float, int or "auto", default="auto"
         Share of rows held out, or number of folds. "auto" is 5 folds for a linear decoder with
         fewer than 100 rows a chosen feature, else a tenth of the rows.
@@ -273,7 +274,10 @@ class _Selection:
     def _candidates(self, folds: list[Fold]) -> list[_Candidate]:
         wanted = self.options["strategies"]
         if wanted == "auto":
-            wanted = STRATEGIES[:2] if self.linear else STRATEGIES
+            wanted = STRATEGIES
+            if self.linear:
+                # on wide data a second opinion for every fold takes longer than it is worth
+                wanted = STRATEGIES[: 2 if len(folds) * self.d <= 2000 else 1]
         found = [_Candidate("greedy", self._greedy)]
         if "search" in wanted:
             found.append(_Candidate("search", self._search))
