@@ -87,8 +87,8 @@ class Explorer:
         """Fill up partial panels, walk `steps` swaps from there, return the best of each walk.
 
         The features `barred` of each panel are not used to fill it up and may not come
-        back at once. `noise` scatters the gains by which places are filled. Too
-        late to fill them, nothing is returned.
+        back at once. `noise` scatters the gains by which places are filled. Where time
+        runs out before they are, nothing is returned.
         """
         with _threads(len(panels) * self.places.K * self.places.c, self.device):
             return self._walk(panels, steps, barred, noise, deadline)

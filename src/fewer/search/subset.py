@@ -105,7 +105,7 @@ def search(
         Panels that are improved side by side; by default as many as fill the processor.
     stall : int, optional
         Rounds without progress after which to stop; 0 for greedy and swaps only. By
-        default 8, down to 1 where a round takes tens of seconds.
+        default 6, down to 1 where a round takes tens of seconds.
     time_limit : float, optional
         Seconds after which to stop with the best so far. The greedy start is always
         finished.
@@ -189,7 +189,7 @@ class _Run:
         batch = explorer.batch if starts is None else starts
         steps = min(100 + rule.most_units, 10 * rule.most_units, 250)
         if stall is None:
-            stall = int(np.clip(explorer.patience // (steps * batch), 1, 8))
+            stall = int(np.clip(explorer.patience // (steps * batch), 1, 6))
         panels, barred = self._first(batch)
         noise, idle = 0.3, 0
         while idle < stall and not self._late():
