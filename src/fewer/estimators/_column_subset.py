@@ -51,8 +51,9 @@ class ColumnSubset(FeatureSelector):
         once towards k and is paid once, at its highest cost.
     starts : int, default=None
         Panels that are improved side by side; as many as fill the processor if None.
-    stall : int, default=8
-        Rounds without progress after which the search ends; 0 for greedy and swaps only.
+    stall : int, default=None
+        Rounds without progress after which the search ends; 0 for greedy and swaps only. None is
+        6, and fewer on very large problems.
     time_limit : float, default=None
         Seconds after which the search ends with the best panel so far.
     device : str, default="auto"
@@ -102,7 +103,7 @@ class ColumnSubset(FeatureSelector):
         budget: float | None = None,
         groups: Any = None,
         starts: int | None = None,
-        stall: int = 8,
+        stall: int | None = None,
         time_limit: float | None = None,
         device: str = "auto",
         random_state: Any = None,
