@@ -239,6 +239,7 @@ class Plain(torch.nn.Module):
         return self.layer(x @ self.fixed)
 
 
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
 def test_a_decoder_that_cannot_run_in_float64_says_what_to_do():
     remedy = r"in float64 .*register its tensors as buffers"
     with pytest.raises(InputError, match=remedy):  # before training

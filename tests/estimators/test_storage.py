@@ -22,6 +22,9 @@ from fewer import (
 )
 from fewer.errors import FileFormatError, InputError, NotFittedError
 
+# short training does not settle, and need not to be saved
+pytestmark = pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+
 QUICK = {
     "epochs": 20,
     "tries": 1,
