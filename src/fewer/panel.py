@@ -117,9 +117,10 @@ class Panel:
 
         Parameters
         ----------
-        measured : array of shape (n, k) or table
-            The chosen features in column order; or a pandas or polars table that has their names,
-            in any order. NaN stands for "not measured" and takes the training mean.
+        measured : array or sparse matrix of shape (n, k), or table
+            The chosen features in column order; or a pandas or polars table that has their names
+            (their column numbers, where the data had no names) in any order, among other
+            columns. NaN stands for "not measured" and takes the training mean.
         interval : float, default=None
             Also give bounds that hold this share of values, such as 0.9, from held-out residuals.
 

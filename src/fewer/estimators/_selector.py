@@ -124,10 +124,11 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
 
         Parameters
         ----------
-        measured : array of shape (n, k) or table
+        measured : array or sparse matrix of shape (n, k), or table
             The chosen features in column order, as `transform` gives them; or a pandas or
-            polars table that has their names, in any order. NaN stands for "not measured" and
-            takes the training mean.
+            polars table that has their names (their column numbers, where X had no names) in
+            any order, among other columns. NaN stands for "not measured" and takes the
+            training mean.
 
         Returns
         -------
