@@ -164,3 +164,9 @@ def test_check_names_the_broken_rule(panel, words):
 def test_it_imports_without_torch():
     code = "import sys, fewer.constraints; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_costs_in_a_series_are_read_by_label():
+    pandas = pytest.importorskip("pandas")
+    costs = pandas.Series({"c": 3.0, "a": 1.0, "b": 2.0})
+    assert resolve(["a", "b", "c"], 3, 1, costs=costs).costs.tolist() == [1.0, 2.0, 3.0]

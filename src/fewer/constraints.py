@@ -318,6 +318,8 @@ class _Lookup:
 
 
 def _prices(costs: Any, look: _Lookup) -> NDArray[np.float64]:
+    if hasattr(costs, "items") and hasattr(costs, "index"):
+        costs = dict(costs.items())  # a pandas Series is read by its labels, not by position
     if isinstance(costs, Mapping):
         price = np.full(look.d, np.nan)
         for feature, cost in costs.items():

@@ -29,7 +29,13 @@ from fewer.estimators._storage import describe_parameters
 from fewer.nn import MeasuredDecoder, make_loss
 from fewer.panel import LEVELS, Leaderboard, Panel, Score
 from fewer.search import greedy, residual, search, swap
-from fewer.train import GradientSettings, fit_closed_form, fit_gradient, obeying_features
+from fewer.train import (
+    GradientSettings,
+    fit_closed_form,
+    fit_gradient,
+    fit_random_features,
+    obeying_features,
+)
 from fewer.train.device import float64_device, pick_device, seeded
 from fewer.train.eligible import eligible
 from fewer.train.explained import explained_variance
@@ -241,6 +247,11 @@ class _Selection:
                     f"k={k}, but only {rank} of {self.d} features vary: the rest of the panel "
                     "adds nothing"
                 )
+            elif self.n <= k <= self.d:
+                warn(
+                    f"k={k} features from {self.n} rows: their rank is at most {self.n - 1}, so "
+                    "the choice beyond that rests on the penalty alone; use more rows or a lower k"
+                )
 
     def _scaling(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self.options["scale"] == "none":
@@ -288,6 +299,8 @@ class _Selection:
                     )
         if "closed_form" in wanted:
             found.append(_Candidate("closed form, swaps", self._closed_form))
+            if not self.linear:
+                found.append(_Candidate("random features", self._random_features))
         if "gradient" in wanted:
             found.append(_Candidate("gradient", self._gradient))
         return found
@@ -326,6 +339,19 @@ class _Selection:
         )
         start = self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
         return swap(fold.train.to(self._float64), start, self.rule).indices
+
+    def _random_features(self, fold: Fold, seed: int) -> NDArray[np.int64]:
+        part = RowSubset(self.source, fold.train_index)
+        include, allowed = eligible(self.rule, self._fold_stats(fold), self.settings.k)
+        found = fit_random_features(
+            part,
+            self.settings.k,
+            include=include,
+            allowed=allowed,
+            seed=seed,
+            device=self._float64,
+        )
+        return self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
 
     def _gradient(self, fold: Fold, seed: int) -> NDArray[np.int64]:
         part = RowSubset(self.source, fold.train_index)

@@ -7,8 +7,14 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from fewer import ColumnSubset, ConcreteAutoencoder, ConcreteClassifier, ConcreteRegressor
-from fewer.errors import InputError, NotConvergedWarning
+from fewer import (
+    ColumnSubset,
+    ConcreteAutoencoder,
+    ConcreteClassifier,
+    ConcreteRegressor,
+    select,
+)
+from fewer.errors import FewerWarning, InputError, NotConvergedWarning
 
 CPU = {"random_state": 0, "device": "cpu"}
 
@@ -106,8 +112,8 @@ def test_options_of_the_gradient_are_never_ignored():
         ConcreteAutoencoder(k=3, solver="closed_form", draw="row").fit(X)
     with pytest.raises(InputError, match="solver='magic' is not known"):
         ConcreteAutoencoder(k=3, solver="magic").fit(X)
-    with pytest.raises(InputError, match="needs a linear decoder"):
-        ConcreteAutoencoder(k=3, solver="closed_form", decoder=(4,)).fit(X)
+    with pytest.raises(InputError, match="needs loss='mse' and no target"):
+        ConcreteAutoencoder(k=3, solver="closed_form", loss="mae").fit(X)
     with pytest.raises(InputError, match=r"cost_weight=1\.0 needs costs="):
         ConcreteAutoencoder(k=3, cost_weight=1.0).fit(X)
 
@@ -204,3 +210,23 @@ def test_a_warning_points_at_the_users_line():
 def test_odd_options_are_named(options, message):
     with pytest.raises(InputError, match=message):
         ConcreteAutoencoder(k=2, **options).fit(rows())
+
+
+def test_more_features_than_rows_are_warned_of_and_still_chosen():
+    X = rows(12, d=30, rank=5)
+    with pytest.warns(FewerWarning, match=r"k=15 features from 12 rows.*use ridge='auto'"):
+        assert len(ColumnSubset(k=15, **CPU).fit(X).columns_) == 15
+    with pytest.warns(FewerWarning, match="k=15 features from 12 rows: their rank is at most 11"):
+        assert select(X, 15, random_state=0, device="cpu").k == 15
+    assert len(ColumnSubset(k=15, ridge="auto", **CPU).fit(X).columns_) == 15
+
+
+def test_a_network_solved_by_way_of_random_features():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(800, 2))
+    X = np.c_[z, np.sin(2 * z), z[:, [0]] * z[:, [1]], z**2, 0.3 * rng.normal(size=(800, 3))]
+    model = ConcreteAutoencoder(k=2, solver="closed_form", decoder=(64,), **CPU).fit(X)
+    assert model.columns_.tolist() == [0, 1]
+    assert model.score(X) > 0.8
+    assert model.history_[-1]["mean_max_probability"] > 0.8
+    assert model.refit_history_

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, covariance
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search
@@ -141,6 +141,12 @@ class ColumnSubset(FeatureSelector):
             groups=self.groups,
         )
         source, stats = self._opened(X)
+        if X.shape[0] <= (rule.k or 0) and self.ridge == 0:
+            warn(
+                f"k={rule.k} features from {X.shape[0]} rows, so rank at most {X.shape[0] - 1}: "
+                "any such panel fits these rows perfectly; use ridge='auto', more rows or a "
+                "lower k"
+            )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         began = time.perf_counter()
         C = covariance(source).matrix.to(float64_device(pick_device(self.device)))

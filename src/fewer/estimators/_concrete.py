@@ -12,25 +12,22 @@ from torch import Tensor, nn
 from fewer.errors import InputError
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import Loss, build_decoder, make_loss
-from fewer.train import GradientSettings, fit_covariance, fit_gradient, nodes_for
+from fewer.train import GradientSettings, fit_covariance, fit_gradient, fit_proxy, nodes_for
 
 __all__ = ["ConcreteEstimator"]
 
 MOST_FOR_COVARIANCE = 10_000  # features: the matrix and what is made of it then take 3 GB
+# options that a selector solved in closed form does not have, and that an exact decoder has not
 ONLY_GRADIENT = (
-    "batch_size",
-    "learning_rate",
     "learning_rate_decay",
     "schedule",
     "anneal",
     "draw",
     "logits",
     "embedding",
-    "patience",
-    "validation_fraction",
     "refit",
-    "normalize",
 )
+ONLY_TRAINED = ("batch_size", "learning_rate", "patience", "validation_fraction", "normalize")
 
 
 class ConcreteEstimator(FeatureSelector):
@@ -149,8 +146,11 @@ class ConcreteEstimator(FeatureSelector):
             raise InputError(f"cost_weight={self.cost_weight!r} needs costs=; give them too")
         settings = self._settings(nodes_for(rule, source))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if self._solver(settings, loss, targets, d) == "closed_form":
+        solver = self._solver(settings, loss, targets, d)
+        if solver == "closed_form" and settings.linear:
             fit = fit_covariance(source, stats, settings, seed=seed, rule=rule)
+        elif solver == "closed_form":
+            fit = fit_proxy(source, stats, settings, loss=loss, seed=seed, rule=rule)
         else:
             fit = fit_gradient(
                 source, stats, settings, loss=loss, seed=seed, targets=targets, out=out, rule=rule
@@ -192,13 +192,14 @@ class ConcreteEstimator(FeatureSelector):
             raise InputError(
                 f"solver={self.solver!r} is not known; use 'auto', 'closed_form' or 'gradient'"
             )
-        fits = targets is None and settings.linear and loss.name == "mse"
+        fits = targets is None and loss.name == "mse"
         defaults = {field.name: field.default for field in fields(GradientSettings)}
-        idle = [name for name in ONLY_GRADIENT if getattr(self, name) != defaults[name]]
+        unused = ONLY_GRADIENT + (ONLY_TRAINED if settings.linear else ())
+        idle = [name for name in unused if getattr(self, name) != defaults[name]]
         if self.solver == "closed_form":
             if not fits:
                 raise InputError(
-                    "solver='closed_form' needs a linear decoder, loss='mse' and no target; "
+                    "solver='closed_form' needs loss='mse' and no target; "
                     "use solver='gradient' for anything else"
                 )
             if idle:
@@ -208,7 +209,8 @@ class ConcreteEstimator(FeatureSelector):
                 )
         if self.solver != "auto":
             return self.solver
-        return "closed_form" if fits and not idle and d <= MOST_FOR_COVARIANCE else "gradient"
+        exact = fits and settings.linear and not idle and d <= MOST_FOR_COVARIANCE
+        return "closed_form" if exact else "gradient"
 
     # -- the choice ------------------------------------------------------------------------
 

@@ -16,10 +16,12 @@ PARAMETERS = """k : int or None, default=10
         (classes), or ``(output, target) -> tensor``. "auto" is "cross_entropy" for the
         classifier and "mse" otherwise.
     solver : {"auto", "closed_form", "gradient"}, default="auto"
-        "gradient" trains selector and decoder together, as in the paper. "closed_form" solves
-        the decoder exactly at each step, on the covariance matrix, and trains the selector
-        alone: faster and better, for a linear decoder, "mse" and no target. "auto" takes it
-        there, for up to 10,000 features, unless an option is set that only the gradient has.
+        "gradient" trains selector and decoder together, as in the paper. "closed_form", for
+        "mse" and no target, solves the decoder exactly at each step and trains the selector
+        alone: a linear decoder on the covariance matrix, which is faster and better; one on
+        fresh random features in the place of a network, which is trained afterwards. "auto"
+        takes it for linear decoders, for up to 10,000 features, unless an option is set that
+        only the gradient has.
     activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
         After each hidden layer of the decoder.
     dropout : float, default=0.0

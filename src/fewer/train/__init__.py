@@ -7,6 +7,7 @@ from fewer.train.fit import Fit
 from fewer.train.gradient import fit_gradient
 from fewer.train.least_squares import fit_linear
 from fewer.train.nodes import nodes_for
+from fewer.train.proxy import fit_proxy
 from fewer.train.random_features import fit_random_features
 from fewer.train.settings import GradientSettings
 
@@ -19,6 +20,7 @@ __all__ = [
     "fit_covariance",
     "fit_gradient",
     "fit_linear",
+    "fit_proxy",
     "fit_random_features",
     "nodes_for",
     "obeying_features",

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewer.data import Source, covariance
+from fewer.data import Batches, Source, covariance
 from fewer.nn import gumbel_noise, relaxed_choice
 from fewer.nn.schedule import exponential
 from fewer.train.adam import Adam
@@ -86,10 +86,15 @@ def fit_random_features(
     n, d = source.shape
     summary = covariance(source)
     variance = float(summary.matrix.diagonal().mean()) or 1.0
-    rows = torch.nan_to_num(source.rows(slice(0, n)).sub_(summary.mean.float()), nan=0.0)
-    rows = rows.div_(variance**0.5).to(device)
-    axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components]
-    targets = rows @ axes.float().to(device)
+    rows = Batches(
+        source,
+        np.arange(n),
+        mean=summary.mean,
+        center=summary.mean,
+        scale=variance**0.5,
+        device=device,
+    )
+    axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components].float().to(device)
     fixed = torch.as_tensor([] if include is None else include, dtype=torch.int64, device=device)
     forbidden = torch.zeros(d, dtype=torch.bool, device=device)
     if allowed is not None:
@@ -98,17 +103,16 @@ def fit_random_features(
     half = min(batch, n // 2)
     temperature = exponential(start_temperature, end_temperature, steps)
     history: list[dict[str, Any]] = []
-    with seeded(seed, device):
+    with seeded(seed, device) as order:
         logits = 0.01 * torch.randn(k - len(fixed), d, device=device)
         logits.masked_fill_(forbidden, -torch.inf).requires_grad_()
         optimizer = Adam(([logits], learning_rate))
         for step in range(steps if len(logits) else 0):
             T = temperature(step)
             M = relaxed_choice(logits, T, gumbel_noise(logits))
-            index = torch.randint(n, (2 * half,), device=device)
-            x, y = rows[index], targets[index]
+            x = rows.take(torch.randint(n, (2 * half,), generator=order)).x
             chosen = torch.cat([x[:, fixed], x @ M.T], dim=1)
-            loss = _held_half_error(chosen, y, half, width, ridge)
+            loss = _held_half_error(chosen, x @ axes, half, width, ridge)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -1,0 +1,84 @@
+"""Networks by way of random features: selector in closed form, then the decoder as asked."""
+
+import time
+from typing import Any
+
+import torch
+
+from fewer.constraints import Constraints
+from fewer.data import Moments, Source, covariance
+from fewer.nn import Loss
+from fewer.train.assignment import obeying_features
+from fewer.train.device import float64_device, pick_device, seeded
+from fewer.train.eligible import eligible
+from fewer.train.fit import Fit
+from fewer.train.problem import new_decoder, prepare
+from fewer.train.progress import epoch_bar
+from fewer.train.random_features import fit_random_features
+from fewer.train.refit import refit_decoder
+from fewer.train.settings import GradientSettings
+
+__all__ = ["fit_proxy"]
+
+STEPS = 600
+
+
+def fit_proxy(
+    source: Source,
+    stats: Moments,
+    settings: GradientSettings,
+    *,
+    loss: Loss,
+    seed: int,
+    rule: Constraints,
+) -> Fit:
+    """Choose features against decoders on random features, then train the asked-for decoder."""
+    steps = STEPS if isinstance(settings.epochs, str) else settings.epochs
+    began = time.perf_counter()
+    include, allowed = eligible(rule, stats, settings.k)
+    history: list[dict[str, Any]] = []
+    with epoch_bar("random features", steps, settings.progress) as bar:
+
+        def note(row: dict[str, Any]) -> None:
+            entry = {"try": 1, "epoch": row["step"], "val_loss": None, **row}
+            del entry["step"]
+            entry["seconds"] = time.perf_counter() - began
+            history.append(entry)
+            bar(entry)
+            if settings.on_epoch is not None:
+                settings.on_epoch(entry)
+
+        found = fit_random_features(
+            source,
+            settings.k,
+            include=include,
+            allowed=allowed,
+            steps=steps,
+            start_temperature=settings.start_temperature,
+            end_temperature=settings.end_temperature,
+            learning_rate=settings.selector_rate,
+            seed=seed,
+            device=float64_device(pick_device(settings.device)),
+            on_row=note,
+        )
+    logits = found.logits[0]
+    C = None if rule.groups is None else covariance(source).matrix
+    features = obeying_features(logits, rule, C)
+    problem = prepare(source, stats, settings, loss, seed, None, None, rule)
+    with seeded(seed + 1, problem.device) as generator:
+        fresh = new_decoder(problem, settings.k)
+        decoder, refit_history = refit_decoder(
+            problem, fresh, features, conflicts=0, generator=generator
+        )
+    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
+    wanted = logits.argmax(dim=1).numpy()
+    return Fit(
+        features,
+        rule.complete(features),
+        logits,
+        decoder.cpu().double().eval(),
+        history,
+        refit_history,
+        settled >= 0.8,
+        int((wanted != features[: len(wanted)]).sum()),
+    )
