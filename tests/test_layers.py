@@ -17,6 +17,7 @@ LAYERS = [
     "baselines",
     "assess",
     "panel",
+    "strategies",
     "selection",
     "report",
     "datasets",

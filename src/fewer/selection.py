@@ -1,8 +1,6 @@
 """Candidates from every strategy, compared on held-out rows; the best becomes the panel."""
 
 import time
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +12,6 @@ from torch import Tensor, nn
 
 from fewer.constraints import resolve
 from fewer.data import (
-    Moments,
     RowSubset,
     ScaledSource,
     Source,
@@ -24,24 +21,16 @@ from fewer.data import (
     moments,
     open_source,
 )
-from fewer.errors import FewerWarning, InputError, warn
+from fewer.errors import InputError, warn
 from fewer.estimators._storage import describe_parameters
 from fewer.nn import MeasuredDecoder, make_loss
 from fewer.panel import LEVELS, Leaderboard, Panel, Score
-from fewer.search import greedy, residual, search, swap
-from fewer.train import (
-    GradientSettings,
-    fit_closed_form,
-    fit_gradient,
-    fit_random_features,
-    obeying_features,
-)
+from fewer.search import greedy, residual, search
+from fewer.strategies import Choose, Strategies
+from fewer.train import GradientSettings, fit_linear, nodes_for
 from fewer.train.device import float64_device, pick_device, seeded
-from fewer.train.eligible import eligible
 from fewer.train.explained import explained_variance
-from fewer.train.folds import Fold, make_folds, split_rows
-from fewer.train.least_squares import fit_linear
-from fewer.train.nodes import nodes_for
+from fewer.train.folds import Fold, ScaledFold, make_folds, scaled_fold, split_rows
 from fewer.train.problem import prepare
 from fewer.train.refit import refit_decoder
 
@@ -60,7 +49,7 @@ class _Candidate:
     """A strategy at work: how it chooses columns from the rows of a fold."""
 
     strategy: str
-    choose: Callable[[Fold, int], NDArray[np.int64]]
+    choose: Choose
     panels: list[NDArray[np.int64]] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     ridge: float = 0.0
@@ -192,17 +181,23 @@ class _Selection:
         self.n, self.d = self.raw.shape
         self._check(k)
         self.rule = resolve(self.names, self.d, k, **options["wishes"])
-        self.center, self.scale = self._scaling()
-        self.source = ScaledSource(self.raw, self.center, self.scale)
+        self.center, self.scale = self._scaling(self.stats.mean, self.stats.variance)
         self.seed = int(check_random_state(options["random_state"]).randint(2**31 - 1))
         self.device = pick_device(options["device"])
         self.settings = GradientSettings(
-            k=nodes_for(self.rule, self.source),
+            k=nodes_for(self.rule, ScaledSource(self.raw, self.center, self.scale)),
             decoder=options["decoder"],
             device=options["device"],
             progress=False,
         )
         self.linear = self.settings.linear
+        self.strategies = Strategies(
+            self.rule,
+            self.settings,
+            float64_device(self.device),
+            lambda fold: self._rows(fold, fold.train_index),
+            self._left,
+        )
 
     def run(self) -> Panel:
         held = self._held_rows()
@@ -253,11 +248,16 @@ class _Selection:
                     "the choice beyond that rests on the penalty alone; use more rows or a lower k"
                 )
 
-    def _scaling(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _scaling(
+        self, mean: NDArray[np.float64], variance: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self.options["scale"] == "none":
             return np.zeros(self.d), np.ones(self.d)
-        spread = np.sqrt(self.stats.variance)
-        return self.stats.mean, np.where(spread > 0, spread, 1.0)
+        spread = np.sqrt(variance)
+        return mean, np.where(spread > 0, spread, 1.0)
+
+    def _rows(self, fold: ScaledFold, index: NDArray[np.int64]) -> Source:
+        return ScaledSource(RowSubset(self.raw, index), fold.center, fold.scale)
 
     def _held_rows(self) -> list[NDArray[np.int64]]:
         wanted, labels = self.options["validation"], self.options["row_groups"]
@@ -274,111 +274,46 @@ class _Selection:
         labels = None if labels is None else np.asarray(labels)
         return split_rows(self.n, wanted, self.seed, labels)
 
-    def _folds(self, held: list[NDArray[np.int64]]) -> list[Fold]:
-        folds = make_folds(self.raw, held)
-        ratio = torch.from_numpy(1 / self.scale)
-        weight = ratio[:, None] * ratio
-        return [replace(fold, train=fold.train * weight, held=fold.held * weight) for fold in folds]
+    def _folds(self, held: list[NDArray[np.int64]]) -> list[ScaledFold]:
+        """Folds in scaled units; the scaling comes from the training rows of each alone."""
+        folds = []
+        for fold in make_folds(self.raw, held):
+            center, scale = self._scaling(fold.mean.numpy(), fold.train.diagonal().numpy())
+            folds.append(scaled_fold(fold, center, scale))
+        return folds
 
     # -- strategies ------------------------------------------------------------------------
 
-    def _candidates(self, folds: list[Fold]) -> list[_Candidate]:
+    def _candidates(self, folds: list[ScaledFold]) -> list[_Candidate]:
         wanted = self.options["strategies"]
         if wanted == "auto":
             wanted = STRATEGIES
             if self.linear:
                 # on wide data a second opinion for every fold takes longer than it is worth
                 wanted = STRATEGIES[: 2 if len(folds) * self.d <= 2000 else 1]
-        found = [_Candidate("greedy", self._greedy)]
+        found = [_Candidate("greedy", self.strategies.greedy)]
         if "search" in wanted:
-            found.append(_Candidate("search", self._search))
+            found.append(_Candidate("search", self.strategies.search))
             if self.linear and len(folds) > 1:
                 for ridge in RIDGES:
                     found.append(
-                        _Candidate(f"search, ridge {ridge:g}", self._penalised(ridge), ridge=ridge)
+                        _Candidate(
+                            f"search, ridge {ridge:g}",
+                            self.strategies.penalised(ridge),
+                            ridge=ridge,
+                        )
                     )
         if "closed_form" in wanted:
-            found.append(_Candidate("closed form, swaps", self._closed_form))
+            found.append(_Candidate("closed form, swaps", self.strategies.closed_form))
             if not self.linear:
-                found.append(_Candidate("random features", self._random_features))
+                found.append(_Candidate("random features", self.strategies.random_features))
         if "gradient" in wanted:
-            found.append(_Candidate("gradient", self._gradient))
+            found.append(_Candidate("gradient", self.strategies.gradient))
         return found
-
-    def _greedy(self, fold: Fold, seed: int) -> NDArray[np.int64]:
-        return greedy(fold.train.to(self._float64), self.rule).panel()
-
-    def _search(self, fold: Fold, seed: int) -> NDArray[np.int64]:
-        return search(
-            fold.train.to(self._float64), self.rule, seed=seed, time_limit=self._left()
-        ).indices
-
-    def _penalised(self, ridge: float) -> Callable[[Fold, int], NDArray[np.int64]]:
-        def choose(fold: Fold, seed: int) -> NDArray[np.int64]:
-            variance = float(fold.train.diagonal().mean())
-            return search(
-                fold.train.to(self._float64),
-                self.rule,
-                ridge=ridge * variance,
-                stall=2,
-                seed=seed,
-                time_limit=self._left(),
-            ).indices
-
-        return choose
-
-    def _closed_form(self, fold: Fold, seed: int) -> NDArray[np.int64]:
-        include, allowed = eligible(self.rule, self._fold_stats(fold), self.settings.k)
-        found = fit_closed_form(
-            fold.train,
-            self.settings.k,
-            include=include,
-            allowed=allowed,
-            seed=seed,
-            device=self._float64,
-        )
-        start = self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
-        return swap(fold.train.to(self._float64), start, self.rule).indices
-
-    def _random_features(self, fold: Fold, seed: int) -> NDArray[np.int64]:
-        part = RowSubset(self.source, fold.train_index)
-        include, allowed = eligible(self.rule, self._fold_stats(fold), self.settings.k)
-        found = fit_random_features(
-            part,
-            self.settings.k,
-            include=include,
-            allowed=allowed,
-            seed=seed,
-            device=self._float64,
-        )
-        return self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
-
-    def _gradient(self, fold: Fold, seed: int) -> NDArray[np.int64]:
-        part = RowSubset(self.source, fold.train_index)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FewerWarning)
-            fit = fit_gradient(
-                part,
-                moments(part),
-                replace(self.settings, refit="none"),
-                loss=make_loss("mse"),
-                seed=seed,
-                rule=self.rule,
-            )
-        return fit.columns
-
-    def _fold_stats(self, fold: Fold) -> Moments:
-        variance = fold.train.diagonal().numpy()
-        return replace(
-            self.stats,
-            variance=variance,
-            minimum=np.zeros(self.d),
-            maximum=variance,
-        )
 
     # -- comparison ------------------------------------------------------------------------
 
-    def _linear_errors(self, candidate: _Candidate, folds: list[Fold]) -> None:
+    def _linear_errors(self, candidate: _Candidate, folds: list[ScaledFold]) -> None:
         """Errors with the decoder penalty that does best over the folds."""
         variance = float(folds[0].train.diagonal().mean())
         penalties = DECODER_RIDGES if len(folds) > 1 else (0.0,)
@@ -392,39 +327,35 @@ class _Selection:
         candidate.errors = table[:, best].tolist()
         candidate.ridge = penalties[best] * variance
 
-    def _network_errors(self, candidate: _Candidate, folds: list[Fold]) -> None:
+    def _network_errors(self, candidate: _Candidate, folds: list[ScaledFold]) -> None:
         for fold, panel in zip(folds, candidate.panels, strict=True):
-            decoder, _ = self._train_network(panel, fold)
-            part = RowSubset(self.source, fold.held_index)
+            decoder = self._train_network(panel, fold)
+            part = self._rows(fold, fold.held_index)
             errors = explained_variance(decoder, part, panel)[1]
             candidate.errors.append(float(errors.mean()))
 
-    def _train_network(
-        self, columns: NDArray[np.int64], fold: Fold | None
-    ) -> tuple[MeasuredDecoder, int]:
-        """A decoder for scaled rows: of a fold's training rows, or of all."""
-        index = np.arange(self.n) if fold is None else fold.train_index
-        part = RowSubset(self.source, index)
-        stats = moments(part)
+    def _train_network(self, columns: NDArray[np.int64], fold: ScaledFold) -> MeasuredDecoder:
+        """A decoder for scaled rows, trained on the training rows of a fold."""
+        part = self._rows(fold, fold.train_index)
         settings = replace(self.settings, k=len(columns))
         rule = resolve(None, self.d, len(columns), include=columns)
-        problem = prepare(part, stats, settings, make_loss("mse"), self.seed, None, None, rule)
+        problem = prepare(
+            part, moments(part), settings, make_loss("mse"), self.seed, None, None, rule
+        )
         with seeded(self.seed, problem.device) as generator:
-            decoder, history = refit_decoder(
+            decoder, _ = refit_decoder(
                 problem, nn.Identity(), columns, conflicts=0, generator=generator
             )
-        return decoder.cpu().double().eval(), len(history)
+        return decoder.cpu().double().eval()
 
     # -- the winner ------------------------------------------------------------------------
 
-    def _finish(self, candidates: list[_Candidate], folds: list[Fold]) -> Panel:
+    def _finish(self, candidates: list[_Candidate], folds: list[ScaledFold]) -> Panel:
         winner = candidates[0]
         self._warn_if_linear_is_as_good(candidates, folds)
-        columns = self._final_columns(winner, folds)
-        if self.linear:
-            decoder = self._linear_decoder(self.source, columns, winner.ridge)
-        else:
-            decoder, _ = self._train_network(columns, None)
+        everything = self._everything()
+        columns = self._final_columns(winner, everything)
+        decoder = self._fitted(winner, columns, everything)
         held_out, quantiles = self._held_out(winner, folds)
         board = Leaderboard(
             {
@@ -438,7 +369,7 @@ class _Selection:
         )
         return Panel(
             indices=columns,
-            decoder=self._in_units(decoder, columns),
+            decoder=_in_units(decoder, columns, everything),
             names=self.names,
             d=self.d,
             held_out=held_out,
@@ -447,46 +378,46 @@ class _Selection:
             settings=self._settings(winner),
         )
 
-    def _final_columns(self, winner: _Candidate, folds: list[Fold]) -> NDArray[np.int64]:
+    def _everything(self) -> ScaledFold:
+        """All rows as training rows, none held out."""
+        whole = covariance(self.raw)
+        fold = Fold(whole.matrix, whole.matrix, whole.mean, np.arange(self.n), np.arange(0))
+        return scaled_fold(fold, self.center, self.scale)
+
+    def _final_columns(self, winner: _Candidate, everything: ScaledFold) -> NDArray[np.int64]:
         """The winning strategy on all rows, started from what it found before."""
         if not self.linear:
             return winner.panels[0]
-        ratio = torch.from_numpy(1 / self.scale)
-        C = (covariance(self.raw).matrix * (ratio[:, None] * ratio)).to(self._float64)
-        everything = Fold(C.cpu(), C.cpu(), np.arange(self.n), np.arange(0))
+        C = everything.train.to(float64_device(self.device))
+        found = winner.choose(everything, self.seed)
         if winner.strategy.startswith("search, ridge"):
             # penalised on purpose, yet never worse than greedy on the rows themselves
-            base, found = greedy(C, self.rule).panel(), winner.choose(everything, self.seed)
+            base = greedy(C, self.rule).panel()
             return found if residual(C, found) <= residual(C, base) else base
         # the others minimise the same residual, so on all rows they can work together
-        return search(
-            C,
-            self.rule,
-            seed=self.seed,
-            time_limit=self._left(),
-            initial=[winner.choose(everything, self.seed), *winner.panels],
-        ).indices
+        start = [found, *winner.panels]
+        return search(C, self.rule, seed=self.seed, time_limit=self._left(), initial=start).indices
 
-    def _linear_decoder(
-        self, source: Source, columns: NDArray[np.int64], ridge: float
+    def _fitted(
+        self, winner: _Candidate, columns: NDArray[np.int64], fold: ScaledFold
     ) -> MeasuredDecoder:
-        stats = moments(source)
-        linear = fit_linear(source, columns, stats, ridge=ridge)
-        fill = torch.from_numpy(stats.mean[columns])
-        return MeasuredDecoder(linear, fill=fill).eval()
+        """The decoder for scaled rows, fitted on the training rows of a fold."""
+        if not self.linear:
+            return self._train_network(columns, fold)
+        part = self._rows(fold, fold.train_index)
+        stats = moments(part)
+        linear = fit_linear(part, columns, stats, ridge=winner.ridge)
+        return MeasuredDecoder(linear, fill=torch.from_numpy(stats.mean[columns])).eval()
 
-    def _held_out(self, winner: _Candidate, folds: list[Fold]) -> tuple[Score, NDArray[np.float64]]:
+    def _held_out(
+        self, winner: _Candidate, folds: list[ScaledFold]
+    ) -> tuple[Score, NDArray[np.float64]]:
         """Score and residual quantiles on rows that took no part, in the units of the data."""
         kept: list[Tensor] = []
         values, errors, rows = [], [], []
         quota = max(1, MOST_RESIDUALS // len(folds))
         for fold, panel in zip(folds, winner.panels, strict=True):
-            if self.linear:
-                train = RowSubset(self.source, fold.train_index)
-                scaled = self._linear_decoder(train, panel, winner.ridge)
-            else:
-                scaled = self._train_network(panel, fold)[0]
-            decoder = self._in_units(scaled, panel).double().eval()
+            decoder = _in_units(self._fitted(winner, panel, fold), panel, fold).double().eval()
             held = RowSubset(self.raw, fold.held_index)
             value, error = explained_variance(decoder, held, panel)
             values.append(value)
@@ -500,22 +431,9 @@ class _Selection:
         score = Score(float(weights @ values), weights @ np.stack(errors))
         return score, np.nanquantile(residuals, LEVELS, axis=0)
 
-    def _in_units(self, decoder: MeasuredDecoder, columns: NDArray[np.int64]) -> MeasuredDecoder:
-        """Fold the scaling of features into a decoder that was fitted on scaled rows."""
-        center, scale = torch.from_numpy(self.center), torch.from_numpy(self.scale)
-        inside, spread = center[columns], scale[columns]
-        return MeasuredDecoder(
-            decoder.net,
-            fill=decoder.fill.double() * spread + inside,
-            center=decoder.center.double() * spread + inside,
-            scale=decoder.scale.double() * spread,
-            order=decoder.order,
-            out_center=decoder.out_center.double() * scale + center,
-            out_scale=decoder.out_scale.double() * scale,
-            link=decoder.link,
-        )
-
-    def _warn_if_linear_is_as_good(self, candidates: list[_Candidate], folds: list[Fold]) -> None:
+    def _warn_if_linear_is_as_good(
+        self, candidates: list[_Candidate], folds: list[ScaledFold]
+    ) -> None:
         if self.linear:
             return
         panels = min(candidates, key=lambda c: c.error).panels
@@ -531,10 +449,6 @@ class _Selection:
             )
 
     # -- small things ----------------------------------------------------------------------
-
-    @property
-    def _float64(self) -> torch.device:
-        return float64_device(self.device)
 
     def _left(self) -> float | None:
         limit = self.options["time_limit"]
@@ -561,3 +475,20 @@ class _Selection:
             "ridge": winner.ridge,
             "seconds": time.perf_counter() - self.began,
         }
+
+
+def _in_units(
+    decoder: MeasuredDecoder, columns: NDArray[np.int64], fold: ScaledFold
+) -> MeasuredDecoder:
+    """Put the scaling of features around a decoder that was fitted on scaled rows."""
+    center, scale = torch.from_numpy(fold.center), torch.from_numpy(fold.scale)
+    inside, spread = center[columns], scale[columns]
+    return MeasuredDecoder(
+        decoder.net,
+        fill=decoder.fill.double() * spread + inside,
+        center=decoder.center.double() * spread + inside,
+        scale=decoder.scale.double() * spread,
+        order=decoder.order,
+        out_center=decoder.out_center.double() * scale + center,
+        out_scale=decoder.out_scale.double() * scale,
+    )

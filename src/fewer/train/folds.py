@@ -10,7 +10,14 @@ from torch import Tensor
 from fewer.data import Covariance, RowSubset, Source, covariance
 from fewer.train.least_squares import solve_normal
 
-__all__ = ["Fold", "choose_ridge", "make_folds", "split_rows"]
+__all__ = [
+    "Fold",
+    "ScaledFold",
+    "choose_ridge",
+    "make_folds",
+    "scaled_fold",
+    "split_rows",
+]
 
 # penalties that are tried, as shares of the mean variance
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
@@ -23,6 +30,7 @@ class Fold:
 
     train: Tensor  # covariance, d x d
     held: Tensor  # second moments about the training mean, d x d
+    mean: Tensor  # of the training rows, d
     train_index: NDArray[np.int64]
     held_index: NDArray[np.int64]
 
@@ -37,6 +45,29 @@ class Fold:
         rows = self.held[columns]
         total = self.held.trace() - 2 * (B * rows).sum() + (B * (rows[:, columns] @ B)).sum()
         return float(total) / len(self.held)
+
+
+@dataclass(frozen=True)
+class ScaledFold(Fold):
+    """A fold whose matrices are in scaled units."""
+
+    center: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+
+def scaled_fold(fold: Fold, center: NDArray[np.float64], scale: NDArray[np.float64]) -> ScaledFold:
+    """A fold in the units of (x - center) / scale."""
+    ratio = torch.from_numpy(1 / scale)
+    weight = ratio[:, None] * ratio
+    return ScaledFold(
+        fold.train * weight,
+        fold.held * weight,
+        fold.mean,
+        fold.train_index,
+        fold.held_index,
+        center,
+        scale,
+    )
 
 
 def split_rows(
@@ -103,7 +134,7 @@ def _fold(
     train: Covariance, held: Covariance, rest: NDArray[np.int64], index: NDArray[np.int64]
 ) -> Fold:
     gap = held.mean - train.mean
-    return Fold(train.matrix, held.matrix + torch.outer(gap, gap), rest, index)
+    return Fold(train.matrix, held.matrix + torch.outer(gap, gap), train.mean, rest, index)
 
 
 def _merged(parts: list[Covariance]) -> Covariance:

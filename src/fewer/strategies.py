@@ -1,0 +1,121 @@
+"""How each strategy of `fewer.select` chooses columns from the training rows of a fold."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fewer.constraints import Constraints
+from fewer.data import Moments, Source, moments
+from fewer.errors import FewerWarning
+from fewer.nn import make_loss
+from fewer.search import greedy, search, swap
+from fewer.train import (
+    GradientSettings,
+    fit_closed_form,
+    fit_gradient,
+    fit_random_features,
+    obeying_features,
+)
+from fewer.train.eligible import eligible
+from fewer.train.folds import ScaledFold
+
+__all__ = ["Choose", "Strategies"]
+
+Choose = Callable[[ScaledFold, int], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Strategies:
+    """The strategies, with what they share. Each takes a fold of scaled rows and a seed."""
+
+    rule: Constraints
+    settings: GradientSettings
+    device: torch.device  # one that has float64
+    rows: Callable[[ScaledFold], Source]  # scaled training rows of a fold
+    left: Callable[[], float | None]  # seconds until the time limit
+
+    def greedy(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+        """Greedy selection: what everything else has to beat."""
+        return greedy(fold.train.to(self.device), self.rule).panel()
+
+    def search(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+        """Greedy, swaps, and walks from perturbed panels."""
+        return search(
+            fold.train.to(self.device), self.rule, seed=seed, time_limit=self.left()
+        ).indices
+
+    def penalised(self, ridge: float) -> Choose:
+        """The search with a penalty, given as a share of the mean variance."""
+
+        def choose(fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+            variance = float(fold.train.diagonal().mean())
+            return search(
+                fold.train.to(self.device),
+                self.rule,
+                ridge=ridge * variance,
+                stall=2,
+                seed=seed,
+                time_limit=self.left(),
+            ).indices
+
+        return choose
+
+    def closed_form(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+        """A concrete selector with the linear decoder solved, then swaps."""
+        include, allowed = eligible(self.rule, self._stats(fold), self.settings.k)
+        found = fit_closed_form(
+            fold.train,
+            self.settings.k,
+            include=include,
+            allowed=allowed,
+            seed=seed,
+            device=self.device,
+        )
+        start = self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
+        return swap(fold.train.to(self.device), start, self.rule).indices
+
+    def random_features(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+        """A concrete selector with a decoder on random features solved."""
+        part = self.rows(fold)
+        include, allowed = eligible(self.rule, self._stats(fold), self.settings.k)
+        found = fit_random_features(
+            part,
+            self.settings.k,
+            include=include,
+            allowed=allowed,
+            seed=seed,
+            device=self.device,
+        )
+        return self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
+
+    def gradient(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+        """The paper's method, with the decoder that was asked for."""
+        part = self.rows(fold)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FewerWarning)
+            fit = fit_gradient(
+                part,
+                moments(part),
+                replace(self.settings, refit="none"),
+                loss=make_loss("mse"),
+                seed=seed,
+                rule=self.rule,
+            )
+        return fit.columns
+
+    def _stats(self, fold: ScaledFold) -> Moments:
+        """What `eligible` needs to know: which features vary in this fold."""
+        variance = fold.train.diagonal().numpy()
+        zero = np.zeros(len(variance))
+        return Moments(
+            n=len(fold.train_index),
+            observed=np.full(len(variance), len(fold.train_index)),
+            mean=zero,
+            variance=variance,
+            minimum=zero,
+            maximum=variance,
+        )
