@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fewer.nn import ConcreteNetwork, ConcreteSelector, make_loss
-from fewer.nn.fused import linear_reconstruction_loss
+from fewer.nn import ConcreteNetwork, ConcreteSelector, autoencoder, make_loss
+from fewer.nn.fused import linear_reconstruction_gradients
 
 
 def inputs(seed, dtype, *, offset=0.0):
@@ -18,50 +18,71 @@ def inputs(seed, dtype, *, offset=0.0):
     return tuple(part.to(dtype) for part in (x, choice, weight, bias))
 
 
-def gradients(function, x, *parameters):
+def by_autograd(x, *parameters):
     leaves = [p.clone().requires_grad_() for p in parameters]
-    loss = function(x, *leaves)
-    (3 * loss).backward()  # a factor, so that an ignored upstream gradient shows
+    choice, weight, bias = leaves
+    loss = F.mse_loss(F.linear(x @ choice.T, weight, bias), x)
+    loss.backward()
     return [loss.detach(), *(leaf.grad for leaf in leaves)]
-
-
-def plain(x, choice, weight, bias):
-    return F.mse_loss(F.linear(x @ choice.T, weight, bias), x)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_exact_in_float64(seed):
     arguments = inputs(seed, torch.float64, offset=seed)
-    pairs = zip(
-        gradients(linear_reconstruction_loss, *arguments), gradients(plain, *arguments), strict=True
-    )
-    for ours, theirs in pairs:
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    ours, theirs = linear_reconstruction_gradients(*arguments), by_autograd(*arguments)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_float32_is_within_its_tolerance_of_float64(seed):
-    exact = gradients(plain, *inputs(seed, torch.float64))
-    single = gradients(linear_reconstruction_loss, *inputs(seed, torch.float32))
+    exact = by_autograd(*inputs(seed, torch.float64))
+    single = linear_reconstruction_gradients(*inputs(seed, torch.float32))
     for ours, theirs in zip(single, exact, strict=True):
         error = (ours.double() - theirs).abs().max() / theirs.abs().max()
         assert error < 1e-5
 
 
-def test_a_network_takes_the_short_way_only_where_it_is_the_same():
-    network = ConcreteNetwork(ConcreteSelector(6, 2), torch.nn.Linear(2, 6)).train()
-    x = torch.randn(9, 6, generator=torch.Generator().manual_seed(0))
-    mse = make_loss("mse")
-
-    def name(*arguments):
+@pytest.mark.parametrize("include", [None, [4, 1]])
+def test_a_network_gets_the_same_gradients_either_way(include):
+    allowed = torch.tensor([True, True, False, True, True, True])
+    network = ConcreteNetwork(
+        ConcreteSelector(6, 3, include=include, allowed=allowed, temperature=0.7),
+        torch.nn.Linear(3, 6),
+    )
+    network.double().train()
+    x = torch.randn(9, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    results = []
+    for target in (x, x.clone()):  # a copy is not recognised, so autograd does the work
+        network.zero_grad()
         torch.manual_seed(0)
-        return type(network.loss(*arguments).grad_fn).__name__
+        loss = network.backward(x, target, None, make_loss("mse"))
+        results.append([loss, *(p.grad for p in network.parameters())])
+    assert all(torch.isfinite(part).all() for part in results[0])
+    for short, long in zip(*results, strict=True):
+        torch.testing.assert_close(short, long, rtol=1e-9, atol=1e-12)
 
-    assert "LinearReconstruction" in name(x, x, None, mse)
-    assert "LinearReconstruction" not in name(x, x.clone(), None, mse)
-    assert "LinearReconstruction" not in name(x, x, None, make_loss("mae"))
-    assert "LinearReconstruction" not in name(x, x, torch.ones(9, 6, dtype=torch.bool), mse)
-    torch.manual_seed(0)
-    short = network.loss(x, x, None, mse)
-    torch.manual_seed(0)
-    torch.testing.assert_close(short, mse(network(x), x))
+
+def test_the_short_way_is_taken_only_where_it_is_the_same(monkeypatch):
+    calls = []
+    plain = autoencoder.linear_reconstruction_gradients
+    monkeypatch.setattr(
+        autoencoder,
+        "linear_reconstruction_gradients",
+        lambda *arguments: calls.append(1) or plain(*arguments),
+    )
+    x = torch.randn(9, 6)
+    seen = torch.ones(9, 6, dtype=torch.bool)
+    linear = ConcreteNetwork(ConcreteSelector(6, 2), torch.nn.Linear(2, 6))
+    linear.backward(x, x, None, make_loss("mse"))
+    assert len(calls) == 1
+    linear.backward(x, x, None, make_loss("mae"))
+    linear.backward(x, x, seen, make_loss("mse"))
+    linear.backward(x, x, None, make_loss("mse"), penalty=linear.selector.weight.sum)
+    for other in (
+        ConcreteNetwork(ConcreteSelector(6, 2, draw="row"), torch.nn.Linear(2, 6)),
+        ConcreteNetwork(ConcreteSelector(6, 2, logits="indirect"), torch.nn.Linear(2, 6)),
+        ConcreteNetwork(ConcreteSelector(6, 2), torch.nn.Linear(2, 6, bias=False)),
+    ):
+        other.backward(x, x, None, make_loss("mse"))
+    assert len(calls) == 1

@@ -1,10 +1,12 @@
 """Selector and decoder as one network."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from fewer.nn.concrete import ConcreteSelector
-from fewer.nn.fused import linear_reconstruction_loss
+from fewer.nn.fused import linear_reconstruction_gradients
 from fewer.nn.losses import Loss
 
 __all__ = ["ConcreteNetwork"]
@@ -35,22 +37,41 @@ class ConcreteNetwork(nn.Module):
         self.decoder = decoder
         self.mixed = mixed
 
-    def loss(self, x: Tensor, target: Tensor, observed: Tensor | None, loss: Loss) -> Tensor:
-        """Loss of a batch; a linear autoencoder under squared error takes a shorter way."""
-        decoder, selector = self.decoder, self.selector
+    def backward(
+        self,
+        x: Tensor,
+        target: Tensor,
+        observed: Tensor | None,
+        loss: Loss,
+        penalty: Callable[[], Tensor] | None = None,
+    ) -> Tensor:
+        """Leave the gradients of a batch's loss in the parameters and return the loss.
+
+        A linear autoencoder under squared error takes a shorter way than autograd.
+        """
+        selector, decoder = self.selector, self.decoder
         if (
             target is x
             and observed is None
+            and penalty is None
             and loss.name == "mse"
-            and self.training
             and not self.mixed
             and type(decoder) is nn.Linear
             and decoder.bias is not None
             and isinstance(selector, ConcreteSelector)
             and selector.draw == "batch"
+            and selector.embedding is None
         ):
-            return linear_reconstruction_loss(x, selector.sample(), decoder.weight, decoder.bias)
-        return loss(self(x), target, observed)
+            with torch.no_grad():
+                choice = selector.sample()
+                value, d_choice, decoder.weight.grad, decoder.bias.grad = (
+                    linear_reconstruction_gradients(x, choice, decoder.weight, decoder.bias)
+                )
+                selector.accumulate(choice, d_choice)
+            return value
+        value = loss(self(x), target, observed)
+        (value if penalty is None else value + penalty()).backward()
+        return value.detach()
 
     def forward(self, x: Tensor) -> Tensor:
         """Select k values of each row and decode them."""

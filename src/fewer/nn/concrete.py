@@ -144,6 +144,13 @@ class ConcreteSelector(nn.Module):
             logits = logits.masked_fill(self.forbidden, -torch.inf)
         return logits if self.certain is None else torch.cat([self.certain, logits])
 
+    def accumulate(self, choice: Tensor, gradient: Tensor) -> None:
+        """Set the gradient of direct logits, given that of the draw ``choice`` they led to."""
+        fixed = 0 if self.certain is None else len(self.certain)
+        choice, gradient = choice[fixed:], gradient[fixed:]
+        inner = (gradient * choice).sum(dim=1, keepdim=True)
+        self.weight.grad = (gradient - inner).mul_(choice).div_(self._temperature)
+
     def sample(self, rows: int | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Draw m_1 ... m_k: k x d, or rows x k x d when ``rows`` is given."""
         logits = self.logits

@@ -5,19 +5,20 @@ x M', x W, u' x and g' x, where g is the gradient with respect to u: the n x d r
 itself cancels out. Autograd would use five products and several passes over n x d numbers.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-__all__ = ["linear_reconstruction_loss"]
+__all__ = ["linear_reconstruction_gradients"]
 
 
-def linear_reconstruction_loss(x: Tensor, choice: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Mean squared error of decoding ``x @ choice.T`` back to x; gradients come with it.
+@torch.no_grad()
+def linear_reconstruction_gradients(
+    x: Tensor, choice: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean squared error of decoding ``x @ choice.T`` back to x, and its gradients.
 
-    Equal to ``mse_loss(linear(x @ choice.T, weight, bias), x)`` up to rounding: expanding the
-    square loses about as many digits as the error is smaller than x itself.
+    The loss equals ``mse_loss(linear(x @ choice.T, weight, bias), x)`` up to rounding: expanding
+    the square loses about as many digits as the error is smaller than x itself.
 
     Parameters
     ----------
@@ -28,6 +29,10 @@ def linear_reconstruction_loss(x: Tensor, choice: Tensor, weight: Tensor, bias: 
     weight, bias : Tensor (d, k), (d,)
         The linear decoder.
 
+    Returns
+    -------
+    loss, and its gradients with respect to choice, weight and bias
+
     Examples
     --------
     >>> import torch
@@ -35,40 +40,24 @@ def linear_reconstruction_loss(x: Tensor, choice: Tensor, weight: Tensor, bias: 
     >>> _ = torch.manual_seed(0)
     >>> x, M, W, b = torch.rand(9, 5), torch.rand(2, 5), torch.rand(5, 2), torch.rand(5)
     >>> plain = F.mse_loss(F.linear(x @ M.T, W, b), x)
-    >>> torch.allclose(linear_reconstruction_loss(x, M, W, b), plain)
+    >>> torch.allclose(linear_reconstruction_gradients(x, M, W, b)[0], plain)
     True
     """
-    return _LinearReconstruction.apply(x, choice, weight, bias)
-
-
-class _LinearReconstruction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, choice: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        n, k = len(x), len(choice)
-        both = x @ torch.cat([choice, weight.T]).T  # n x 2k
-        u, xw = both[:, :k], both[:, k:]
-        gram, wb = weight.T @ weight, bias @ weight
-        g = torch.addmm(wb, u, gram)  # (u W' + b) W
-        # |u W' + b - x|^2 = <u, (u W' + b) W> + <1 b, u W' + b> - 2 <u, x W> - 2 <1 b, x> + |x|^2
-        u_sum, x_sum = u.sum(0), x.sum(0)
-        flat = x.reshape(-1)
-        total = (
-            (u * (g - 2 * xw)).sum()
-            + u_sum @ wb
-            + n * (bias @ bias)
-            - 2 * (bias @ x_sum)
-            + flat @ flat
-        )
-        scale = 2.0 / x.numel()
-        g, scaled = g.sub_(xw).mul_(scale), u * scale
-        sides = torch.cat([scaled, g], dim=1).T @ x  # 2k x d: u' x and g' x
-        d_weight = torch.addmm(sides[:k].T, weight, scaled.T @ u, beta=-1)
-        d_weight.addr_(bias, u_sum, alpha=scale)
-        d_bias = (weight @ u_sum).add_(bias, alpha=n).sub_(x_sum).mul_(scale)
-        ctx.save_for_backward(sides[k:], d_weight, d_bias)
-        return total / x.numel()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        d_choice, d_weight, d_bias = ctx.saved_tensors
-        return None, d_choice * grads[0], d_weight * grads[0], d_bias * grads[0]
+    n, k = len(x), len(choice)
+    both = x @ torch.cat([choice, weight.T]).T  # n x 2k
+    u, xw = both[:, :k], both[:, k:]
+    gram, wb = weight.T @ weight, bias @ weight
+    g = torch.addmm(wb, u, gram)  # (u W' + b) W
+    # |u W' + b - x|^2 = <u, (u W' + b) W> + <1 b, u W' + b> - 2 <u, x W> - 2 <1 b, x> + |x|^2
+    u_sum, x_sum = u.sum(0), x.sum(0)
+    flat = x.reshape(-1)
+    total = (
+        (u * (g - 2 * xw)).sum() + u_sum @ wb + n * (bias @ bias) - 2 * (bias @ x_sum) + flat @ flat
+    )
+    scale = 2.0 / x.numel()
+    g, scaled = g.sub_(xw).mul_(scale), u * scale
+    sides = torch.cat([scaled, g], dim=1).T @ x  # 2k x d: u' x and g' x
+    d_weight = torch.addmm(sides[:k].T, weight, scaled.T @ u, beta=-1)
+    d_weight.addr_(bias, u_sum, alpha=scale)
+    d_bias = (weight @ u_sum).add_(bias, alpha=n).sub_(x_sum).mul_(scale)
+    return total / x.numel(), sides[k:], d_weight, d_bias

@@ -31,10 +31,9 @@ def train_epoch(
         if before_step is not None:
             before_step()
         optimizer.zero_grad()
-        value = network.loss(x, target, observed, loss)
-        (value if penalty is None else value + penalty()).backward()
+        value = network.backward(x, target, observed, loss, penalty)
         optimizer.step()
-        total += value.detach()  # no .item(): it would wait for the GPU at every step
+        total += value  # no .item(): it would wait for the GPU at every step
         steps += 1
     return total.item() / steps
 
