@@ -6,9 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from sklearn.datasets import load_digits
 
 torch.set_num_threads(1)  # make test runs one process a core
+# the same examples each time; HYPOTHESIS_PROFILE=default looks for new ones
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(scope="session")

@@ -170,3 +170,9 @@ def test_costs_in_a_series_are_read_by_label():
     pandas = pytest.importorskip("pandas")
     costs = pandas.Series({"c": 3.0, "a": 1.0, "b": 2.0})
     assert resolve(["a", "b", "c"], 3, 1, costs=costs).costs.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("groups", [None, [0, 0]])
+def test_everything_excluded_is_refused(groups):
+    with pytest.raises(InputError, match="exclude leaves no feature to choose from"):
+        resolve(None, 2, None, exclude=[0, 1], groups=groups, costs=[1, 1], budget=3)

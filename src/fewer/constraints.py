@@ -83,7 +83,7 @@ class Constraints:
     def units(self) -> tuple[Indices, ...]:
         """The allowed features of each unit, ascending; units without any are left out."""
         allowed = np.flatnonzero(self.allowed)
-        if self.groups is None:
+        if self.groups is None or len(allowed) == 0:
             return tuple(allowed[:, None])
         label = self.groups[allowed]
         order = np.argsort(label, kind="stable")
