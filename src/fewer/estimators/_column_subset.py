@@ -131,15 +131,7 @@ class ColumnSubset(FeatureSelector):
         y : ignored
         """
         X = self._validated(X, reset=True)
-        rule = self._rule(
-            X.shape[1],
-            self.k,
-            include=self.include,
-            exclude=self.exclude,
-            costs=self.costs,
-            budget=self.budget,
-            groups=self.groups,
-        )
+        rule = self._rule(X.shape[1])
         source, stats = self._opened(X)
         if X.shape[0] <= (rule.k or 0) and self.ridge == 0:
             warn(

@@ -125,15 +125,7 @@ class ConcreteEstimator(FeatureSelector):
         """Train on validated X; the subclasses say what is to be predicted."""
         loss = self._loss()
         d = X.shape[1]
-        rule = self._rule(
-            d,
-            self.k,
-            include=self.include,
-            exclude=self.exclude,
-            costs=self.costs,
-            budget=self.budget,
-            groups=self.groups,
-        )
+        rule = self._rule(d)
         source, stats = self._opened(X)
         if loss.check is not None:
             low, high = stats.minimum.min(), stats.maximum.max()

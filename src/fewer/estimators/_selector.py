@@ -44,6 +44,12 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     Subclasses set ``columns_`` (ascending) and ``decoder_`` in ``fit``.
     """
 
+    k: int | None
+    include: Any
+    exclude: Any
+    costs: Any
+    budget: float | None
+    groups: Any
     columns_: np.ndarray
     decoder_: MeasuredDecoder
 
@@ -82,12 +88,21 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         _refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
         return source, stats
 
-    def _rule(self, d: int, k: int | None, **wishes: Any) -> Constraints:
-        """The constraints, with names resolved to columns."""
-        if k is not None:
-            _check_k(k, d)
+    def _rule(self, d: int) -> Constraints:
+        """What the options ask of a panel, with names resolved to columns."""
+        if self.k is not None:
+            _check_k(self.k, d)
         names = getattr(self, "feature_names_in_", None)
-        return resolve(None if names is None else [str(name) for name in names], d, k, **wishes)
+        return resolve(
+            None if names is None else [str(name) for name in names],
+            d,
+            self.k,
+            include=self.include,
+            exclude=self.exclude,
+            costs=self.costs,
+            budget=self.budget,
+            groups=self.groups,
+        )
 
     # -- the choice ------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from fewer.nn.schedule import exponential
 from fewer.train.adam import Adam
 from fewer.train.assignment import distinct_features
 
-__all__ = ["SelectorFit", "finished", "fit_closed_form"]
+__all__ = ["SelectorFit", "finished", "fit_closed_form", "taken_and_barred"]
 
 REPORT_EVERY = 10
 
@@ -109,11 +109,7 @@ def fit_closed_form(
     variance = float(C.diagonal().double().mean()) or 1.0
     C = (C / variance).float()  # mean variance 1: one learning rate fits all
     C = C.to(C.device if device is None else device)
-    fixed = torch.as_tensor([] if include is None else include, dtype=torch.int64, device=C.device)
-    forbidden = torch.zeros(d, dtype=torch.bool, device=C.device)
-    if allowed is not None:
-        forbidden |= ~torch.as_tensor(allowed, device=C.device)
-    forbidden[fixed] = True
+    fixed, forbidden = taken_and_barred(d, include, allowed, C.device)
     generator = torch.Generator(C.device).manual_seed(seed)
     free = k - len(fixed)
     logits = 0.01 * torch.randn(
@@ -149,6 +145,18 @@ def fit_closed_form(
             if on_row is not None:
                 on_row(row)
     return finished(logits, fixed, history)
+
+
+def taken_and_barred(
+    d: int, include: np.ndarray | None, allowed: np.ndarray | None, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Features of the fixed nodes, and a mask of those that the free nodes may not take."""
+    fixed = torch.as_tensor([] if include is None else include, dtype=torch.int64, device=device)
+    forbidden = torch.zeros(d, dtype=torch.bool, device=device)
+    if allowed is not None:
+        forbidden |= ~torch.as_tensor(allowed, device=device)
+    forbidden[fixed] = True
+    return fixed, forbidden
 
 
 def _residual_and_gradient(

@@ -18,7 +18,7 @@ from fewer.data import Batches, Source, covariance
 from fewer.nn import gumbel_noise, relaxed_choice
 from fewer.nn.schedule import exponential
 from fewer.train.adam import Adam
-from fewer.train.closed_form import REPORT_EVERY, SelectorFit, finished
+from fewer.train.closed_form import REPORT_EVERY, SelectorFit, finished, taken_and_barred
 from fewer.train.device import seeded
 
 __all__ = ["fit_random_features"]
@@ -95,11 +95,7 @@ def fit_random_features(
         device=device,
     )
     axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components].float().to(device)
-    fixed = torch.as_tensor([] if include is None else include, dtype=torch.int64, device=device)
-    forbidden = torch.zeros(d, dtype=torch.bool, device=device)
-    if allowed is not None:
-        forbidden |= ~torch.as_tensor(allowed, device=device)
-    forbidden[fixed] = True
+    fixed, forbidden = taken_and_barred(d, include, allowed, device)
     half = min(batch, n // 2)
     temperature = exponential(start_temperature, end_temperature, steps)
     history: list[dict[str, Any]] = []
