@@ -1,0 +1,130 @@
+"""A data set in memory: values, labels, names, groups, and how to split it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewer.datasets.split import Split, by_fold, by_group, by_mark, random_rows
+from fewer.errors import InputError
+
+__all__ = ["Dataset"]
+
+PROTOCOLS = ("clean", "paper")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows as they were published, unscaled, with everything that an honest test needs.
+
+    Attributes
+    ----------
+    name : str
+        What `fewer.datasets.load` calls it.
+    X : array (n, d)
+        Values in their own units; NaN where missing.
+    y : array (n,) or None
+        Class of each row; ``target_names[y]`` is its name.
+    names : array of str (d,)
+        Of the features.
+    target_names : array of str
+        Of the classes.
+    groups : array (n,) or None
+        Rows with the same label come from one mouse, patient, subject or group of speakers.
+    unit : str
+        What a group is: "mouse", "patient", ...
+    image_shape : (int, int) or None
+        Where the features are pixels.
+    official : array of bool (n,) or None
+        Rows of the published test part.
+    landmarks : array of bool (d,) or None
+        Features that are L1000 landmark genes.
+    largest : float or None
+        The largest possible value where values start at 0 (255 for pixels): dividing by it
+        scales the data without looking at them.
+    synthetic : bool
+        Made by a generator: not measured by anyone.
+    description, source, licence : str
+        Where the data come from.
+    digest : str
+        SHA-256 of the values and labels, whatever the order of the rows.
+    parts : Split or None
+        The published split, where the data come with one.
+
+    Examples
+    --------
+    >>> from fewer.datasets import load
+    >>> digits = load("digits")
+    >>> digits.X.shape, digits.image_shape
+    ((1797, 64), (8, 8))
+    >>> split = digits.split(seed=0)
+    >>> len(split.train), len(split.validation), len(split.test)
+    (1293, 144, 360)
+    """
+
+    name: str
+    X: NDArray[Any]
+    y: NDArray[np.int64] | None
+    names: NDArray[np.str_]
+    target_names: NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=str))
+    groups: NDArray[Any] | None = None
+    unit: str = "row"
+    image_shape: tuple[int, int] | None = None
+    official: NDArray[np.bool_] | None = None
+    landmarks: NDArray[np.bool_] | None = None
+    largest: float | None = None
+    synthetic: bool = False
+    description: str = ""
+    source: str = ""
+    licence: str = ""
+    digest: str = ""
+    parts: Split | None = None
+
+    def split(self, protocol: str = "clean", seed: int = 0) -> Split:
+        """Split the rows as a protocol has it.
+
+        Parameters
+        ----------
+        protocol : {"clean", "paper"}, default="clean"
+            "clean": whole mice, patients, subjects or speaker groups are held out, the
+            official test part where seed is 0. "paper": 72% of the rows to train, 8% to
+            validate and 20% to test, at random. Both take the 10,000 official test images of
+            MNIST and Fashion-MNIST alone, 6000 to fit and 4000 to test, as the paper does.
+        seed : int, default=0
+            Of the split. For ISOLET, which has five speaker groups, seed 0 tests on the fifth,
+            the official one, seed 1 on the fourth, and so on.
+        """
+        if protocol not in PROTOCOLS:
+            raise InputError(f"protocol={protocol!r} is not known; use 'clean' or 'paper'")
+        if seed < 0:
+            raise InputError(f"seed={seed} must be 0 or more")
+        n = len(self.X)
+        if self.parts is not None:
+            return self.parts
+        if self.name in ("mnist", "fashion") and self.official is not None:
+            return random_rows(np.flatnonzero(self.official), 6000, seed)
+        if self.name == "digits":
+            return random_rows(np.arange(n), 1437, seed)
+        grouped = self.name in ("isolet", "har", "mice", "tcga", "luad")
+        if not grouped or (protocol == "paper" and self.name not in ("tcga", "luad")):
+            return random_rows(np.arange(n), round(0.8 * n), seed)
+        return self._grouped(seed)
+
+    def _grouped(self, seed: int) -> Split:
+        if self.groups is None:
+            raise InputError(
+                f"this copy of {self.name} does not say which rows belong to one {self.unit}, so "
+                f"it cannot be split honestly: put {self.name}.npz into the folder FEWER_DATA "
+                "(see help(fewer.datasets.load)), or use protocol='paper'"
+            )
+        if self.name == "isolet":
+            return by_fold(self.groups, seed, self.unit)
+        if self.name == "har":
+            if seed == 0 and self.official is not None:
+                rule = "by subject, the official 9 of 30 to test"
+                return by_mark(self.official, self.groups, seed, self.unit, rule)
+            return by_group(self.groups, 0.3, seed, self.unit)
+        return by_group(self.groups, 0.2, seed, self.unit)

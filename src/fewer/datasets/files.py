@@ -1,0 +1,86 @@
+"""Where files of data sets are looked for, and how we know that they are the right ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewer.errors import FileFormatError
+
+__all__ = ["cache_folder", "data_folders", "digest", "find_file", "read_npz", "write_npz"]
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: a folder "fewer" in the user's cache."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "fewer"
+
+
+def data_folders() -> list[Path]:
+    """Folders to look into, in this order: FEWER_DATA where it is set, then the cache."""
+    own = os.environ.get("FEWER_DATA")
+    return [Path(own).expanduser(), cache_folder()] if own else [cache_folder()]
+
+
+def find_file(name: str) -> Path | None:
+    """The first file of that name in the folders."""
+    return next((path for folder in data_folders() if (path := folder / name).is_file()), None)
+
+
+def read_npz(path: Path) -> Arrays:
+    """Read arrays, never objects: a file that holds pickled ones is refused."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return dict(stored)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise FileFormatError(
+            f"{path} cannot be read ({error}); delete it and get it again"
+        ) from error
+
+
+def write_npz(path: Path, arrays: Arrays) -> None:
+    """Write arrays under a temporary name, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}-{os.getpid()}.npz")
+    try:
+        np.savez_compressed(scratch, allow_pickle=False, **arrays)
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def digest(*columns: NDArray[Any]) -> str:
+    """SHA-256 of rows, whatever their order: each row's bytes side by side, sorted.
+
+    Examples
+    --------
+    >>> X, y = np.eye(3), np.arange(3)
+    >>> digest(X, y) == digest(X[::-1], y[::-1])
+    True
+    >>> digest(X, y) == digest(X[::-1], y)
+    False
+    """
+    rows = np.concatenate([_row_bytes(part) for part in columns], axis=1)
+    whole = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel()
+    return hashlib.sha256(np.sort(whole).tobytes()).hexdigest()
+
+
+def _row_bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
+    if part.dtype.kind == "f":  # one kind of zero and one kind of NaN
+        part = np.where(np.isnan(part), np.nan, part + 0).astype(part.dtype)
+    block = np.ascontiguousarray(part.reshape(len(part), -1))
+    return block.view(np.uint8).reshape(len(block), -1)

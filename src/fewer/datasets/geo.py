@@ -1,0 +1,141 @@
+"""The gene expression set of the paper: the real one where the user has it, and a stand-in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewer.datasets.dataset import Dataset
+from fewer.datasets.files import data_folders
+from fewer.datasets.split import Split
+from fewer.errors import FileFormatError, InputError
+
+__all__ = ["read_geo", "synthetic_geo"]
+
+LANDMARKS, TARGETS = 943, 9520
+TRAIN, VALIDATION, TEST = 88_807, 11_101, 12_263
+PARTS = ("tr", "va", "te")
+HOW = (
+    "The paper's set is not public in one piece: get bgedv2_QNORM.gctx from the authors of D-GEX "
+    "(github.com/uci-cbcl/D-GEX), run their preprocess.sh, and put its six files "
+    "bgedv2_X_tr_float64.npy ... bgedv2_Y_te_float64.npy (and bgedv2_GTEx_1000G_lm.txt, "
+    "bgedv2_GTEx_1000G_tg.txt for gene names) into the folder FEWER_DATA. "
+    "load('geo-synthetic') makes a stand-in of the same size"
+)
+RANK, DECAY, SQUASH, NOISE = 600, 0.6, 0.15, 0.25
+CHUNK = 8192
+
+
+def read_geo() -> Dataset:
+    """GEO as D-GEX prepares it: 943 landmark genes, then 9520 targets, standardised."""
+    folder = _geo_folder()
+    blocks = [[_load(folder, f"bgedv2_{kind}_{part}") for kind in "XY"] for part in PARTS]
+    sizes = [len(x) for x, _ in blocks]
+    d = blocks[0][0].shape[1] + blocks[0][1].shape[1]
+    X = np.empty((sum(sizes), d), dtype=np.float32)
+    row = 0
+    for x, targets in blocks:
+        if len(x) != len(targets) or x.shape[1] + targets.shape[1] != d:
+            raise FileFormatError(
+                f"the bgedv2 files in {folder} do not fit together: {x.shape} landmark and "
+                f"{targets.shape} target values; run D-GEX's preprocessing again"
+            )
+        X[row : row + len(x), : x.shape[1]] = x
+        X[row : row + len(x), x.shape[1] :] = targets
+        row += len(x)
+    landmarks = np.arange(d) < blocks[0][0].shape[1]
+    return Dataset(
+        name="geo",
+        X=X,
+        y=None,
+        names=_gene_names(folder, landmarks),
+        landmarks=landmarks,
+        description="Gene expression from GEO as prepared by D-GEX, standardised by gene",
+        source="Y. Chen, Y. Li, R. Narayan, A. Subramanian, X. Xie, Bioinformatics 2016",
+        licence="as agreed with its providers",
+        parts=_parts(sizes, "D-GEX's own split"),
+    )
+
+
+def synthetic_geo(
+    n: int = TRAIN + VALIDATION + TEST, d: int = LANDMARKS + TARGETS, seed: int = 0
+) -> Dataset:
+    """A stand-in for GEO of the same size, made up: no row of it was ever measured.
+
+    600 normal factors, the i-th weighing i^-0.6, times normal loadings give z; a gene is
+    tanh(0.15 z) plus normal noise whose standard deviation, 0.25 U(0, 1), is drawn once a gene;
+    then every gene is standardised. The spectrum falls like that of real expression data.
+    The rows are split as D-GEX splits its own, 79% to train, 10% to validate, 11% to test.
+
+    Parameters
+    ----------
+    n, d : int
+        Rows and genes; the defaults are those of the paper.
+    seed : int
+        Of everything random.
+
+    Examples
+    --------
+    >>> geo = synthetic_geo(n=200, d=50)
+    >>> geo.X.shape, geo.synthetic, len(geo.split().test)
+    ((200, 50), True, 22)
+    """
+    if n < 20 or d < 2:
+        raise InputError(f"n={n}, d={d}: a synthetic set needs at least 20 rows and 2 genes")
+    rng = np.random.default_rng(seed)
+    weights = np.arange(1, RANK + 1, dtype=np.float32) ** -DECAY
+    loadings = rng.standard_normal((RANK, d), dtype=np.float32) * weights[:, None]
+    spread = (NOISE * rng.random(d)).astype(np.float32)
+    X = np.empty((n, d), dtype=np.float32)
+    for start in range(0, n, CHUNK):  # bounded memory
+        rows = slice(start, min(start + CHUNK, n))
+        z = rng.standard_normal((rows.stop - start, RANK), dtype=np.float32) @ loadings
+        X[rows] = np.tanh(np.float32(SQUASH) * z)
+        X[rows] += spread * rng.standard_normal(X[rows].shape, dtype=np.float32)
+    X -= X.mean(axis=0, dtype=np.float64).astype(np.float32)
+    X /= X.std(axis=0, dtype=np.float64).astype(np.float32)
+    train, test = round(n * 0.7917), round(n * 0.1093)
+    return Dataset(
+        name="geo-synthetic",
+        X=X,
+        y=None,
+        names=np.array([f"synthetic_gene_{j}" for j in range(d)]),
+        synthetic=True,
+        description=f"SYNTHETIC stand-in for GEO, {n} x {d}, seed {seed}: not measured data",
+        source="fewer.datasets.geo.synthetic_geo",
+        licence="MIT",
+        parts=_parts([train, n - train - test, test], "the shares of D-GEX's split"),
+    )
+
+
+def _parts(sizes: list[int], rule: str) -> Split:
+    ends = np.cumsum(sizes)
+    rows = np.arange(ends[-1])
+    return Split(rows[: ends[0]], rows[ends[0] : ends[1]], rows[ends[1] :], rows[: ends[1]], rule)
+
+
+def _geo_folder() -> Path:
+    for folder in data_folders():
+        if (folder / "bgedv2_X_tr_float64.npy").is_file():
+            return folder
+    raise InputError(f"geo is not there. {HOW}")
+
+
+def _load(folder: Path, stem: str) -> NDArray[np.float64]:
+    path = folder / f"{stem}_float64.npy"
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"{path} cannot be read ({error}). {HOW}") from error
+
+
+def _gene_names(folder: Path, landmarks: NDArray[np.bool_]) -> NDArray[np.str_]:
+    found: list[str] = []
+    for kind, count in (("lm", int(landmarks.sum())), ("tg", int((~landmarks).sum()))):
+        path = folder / f"bgedv2_GTEx_1000G_{kind}.txt"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        own = [line.split("\t")[0] for line in lines]
+        found += own if len(own) == count else [f"{kind}_{j}" for j in range(count)]
+    return np.array(found)

@@ -1,0 +1,110 @@
+"""`load`: a data set by its name."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from fewer.datasets.catalogue import CATALOGUE, NAMES, Entry
+from fewer.datasets.dataset import Dataset
+from fewer.datasets.fetch import fetch
+from fewer.datasets.files import (
+    Arrays,
+    cache_folder,
+    data_folders,
+    digest,
+    find_file,
+    read_npz,
+    write_npz,
+)
+from fewer.datasets.geo import read_geo, synthetic_geo
+from fewer.datasets.readers import from_arrays, read_digits
+from fewer.errors import FileFormatError, InputError
+
+__all__ = ["load"]
+
+
+def load(name: str, *, download: bool = False, verify: bool = True, **options: Any) -> Dataset:
+    """Load one of the benchmark data sets.
+
+    Files are looked for in the folder that the environment variable FEWER_DATA names, then in
+    the user's cache. Nothing is fetched from the network unless ``download=True``.
+
+    Parameters
+    ----------
+    name : str
+        "mnist", "fashion", "isolet", "coil20", "mice", "har" (the sets of the paper, with HAR in
+        the place of its sibling "Activity"), "tcga" and "luad" (gene expression), "digits" (comes
+        with scikit-learn), "geo" (where you have D-GEX's files) or "geo-synthetic".
+    download : bool, default=False
+        Fetch a set that is not there from OpenML, check it, and keep it in the cache: "mnist",
+        "fashion", "isolet", "mice", "har".
+    verify : bool, default=True
+        Refuse a file whose values are not the published ones.
+    **options
+        For "geo-synthetic": n, d and seed.
+
+    Returns
+    -------
+    Dataset
+
+    Examples
+    --------
+    >>> from fewer.datasets import load
+    >>> load("digits").X.shape
+    (1797, 64)
+    >>> load("mnsit")
+    Traceback (most recent call last):
+    fewer.errors.InputError: there is no data set 'mnsit'; did you mean 'mnist'? ...
+    """
+    if name not in NAMES:
+        close = get_close_matches(str(name), NAMES, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"there is no data set {name!r}; {hint}Known: {', '.join(NAMES)}")
+    if name == "geo-synthetic":
+        return synthetic_geo(**options)
+    if options:
+        raise InputError(f"{name} has no options; got {', '.join(map(repr, options))}")
+    if name == "digits":
+        return read_digits()
+    if name == "geo":
+        return read_geo()
+    entry = CATALOGUE[name]
+    path = find_file(entry.file)
+    if path is not None:
+        stored = read_npz(path)
+        return from_arrays(name, stored, _checked(name, entry, stored, str(path), verify))
+    if not download or entry.openml is None:
+        raise InputError(_missing(name, entry))
+    stored = fetch(name)
+    found = _checked(name, entry, stored, "what OpenML sent", verify and entry.openml_digest)
+    write_npz(cache_folder() / entry.file, stored)
+    return from_arrays(name, stored, found)
+
+
+def _checked(name: str, entry: Entry, stored: Arrays, where: str, verify: bool) -> str:
+    """The digest of what was read; refuse other values than those published."""
+    lacking = [key for key in ("X", "y", "target_names") if key not in stored]
+    if lacking:
+        raise FileFormatError(
+            f"{where} lacks {', '.join(lacking)}, so it is not the file of {name}; get it again"
+        )
+    found = digest(stored["X"], stored["y"])
+    if verify and found != entry.digest:
+        raise FileFormatError(
+            f"{where} does not hold the published values of {name}: checksum {found[:12]}..., "
+            f"expected {entry.digest[:12]}...; get it again, or pass verify=False to use it anyway"
+        )
+    return found
+
+
+def _missing(name: str, entry: Entry) -> str:
+    looked = ", ".join(str(folder) for folder in data_folders())
+    if entry.openml is not None:
+        way = f"load({name!r}, download=True) fetches it from OpenML (set {entry.openml})"
+    else:
+        way = f"it cannot be fetched automatically: {entry.where}"
+    return (
+        f"{name}: {entry.file} is not in {looked}. Set FEWER_DATA to the folder that holds it; "
+        f"{way}"
+    )

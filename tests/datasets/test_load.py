@@ -1,0 +1,168 @@
+"""Loading by name: what is there, what is missing, what is damaged."""
+
+import numpy as np
+import pytest
+
+from fewer.datasets import NAMES, load
+from fewer.datasets import load as load_function
+from fewer.datasets.fetch import canonical
+from fewer.datasets.files import read_npz, write_npz
+from fewer.errors import FileFormatError, InputError
+
+SHAPES = {
+    "mnist": (70000, 784, 10),
+    "fashion": (70000, 784, 10),
+    "isolet": (7797, 617, 26),
+    "coil20": (1440, 400, 20),
+    "mice": (1080, 77, 8),
+    "har": (10299, 561, 6),
+    "tcga": (1204, 3556, 11),
+    "luad": (576, 20502, 2),
+    "digits": (1797, 64, 10),
+}
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """No data set anywhere: an empty data folder and an empty cache."""
+    monkeypatch.setenv("FEWER_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        "fewer.datasets.fetch.fetch_openml", lambda **options: pytest.fail("network")
+    )
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_a_set_holds(data_folder, name):
+    data = load(name)
+    n, d, classes = SHAPES[name]
+    assert data.X.shape == (n, d)
+    assert len(data.names) == d
+    assert len(data.y) == n
+    assert sorted(set(data.y)) == list(range(classes))
+    assert len(data.target_names) == classes
+    assert data.groups is None or len(data.groups) == n
+    assert data.image_shape is None or np.prod(data.image_shape) == d
+    assert data.largest is None or data.largest == data.X.max()
+    assert all((data.description, data.source, data.licence, data.digest))
+    assert not data.synthetic
+
+
+def test_landmarks(data_folder):
+    assert load("tcga").landmarks.sum() == 450
+    assert load("luad").landmarks.sum() == 978
+
+
+def test_missing_values_stay_missing(data_folder):
+    assert np.isnan(load("mice").X).sum() == 1396
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("mnist", r"load\('mnist', download=True\) fetches it from OpenML \(set 554\)"),
+        ("tcga", r"cannot be fetched automatically: .*Genomic Data Commons"),
+        ("geo", r"preprocess.sh.*load\('geo-synthetic'\)"),
+    ],
+)
+def test_a_missing_file_says_where_to_get_it(empty, name, way):
+    with pytest.raises(InputError, match=way):
+        load(name)
+
+
+def test_an_unknown_name_has_a_suggestion():
+    with pytest.raises(InputError, match=r"no data set 'coil'; did you mean 'coil20'\? Known: mn"):
+        load("coil")
+    with pytest.raises(InputError, match=r"no data set 'xyz'; Known: mnist, "):
+        load("xyz")
+    with pytest.raises(InputError, match=r"digits has no options; got 'n'"):
+        load("digits", n=3)
+
+
+def test_other_values_are_refused(empty, data_folder_copy):
+    stored = dict(data_folder_copy)
+    stored["X"] = stored["X"].copy()
+    stored["X"][3, 5] += 0.01
+    path = empty / "data" / "mice_protein.npz"
+    write_npz(path, stored)
+    with pytest.raises(FileFormatError, match=r"does not hold the published values of mice"):
+        load("mice")
+    changed = load("mice", verify=False)
+    assert changed.X[3, 5] == stored["X"][3, 5]
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(FileFormatError, match=r"mice_protein.npz cannot be read"):
+        load("mice")
+    write_npz(path, {"X": stored["X"]})
+    with pytest.raises(FileFormatError, match=r"lacks y, target_names"):
+        load("mice")
+
+
+def test_pickled_objects_are_refused(empty):
+    path = empty / "data" / "mice_protein.npz"
+    np.savez(path, X=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        load("mice")
+
+
+def test_the_cache_is_looked_into(empty, data_folder_copy):
+    write_npz(empty / "cache" / "fewer" / "mice_protein.npz", data_folder_copy)
+    assert load("mice").X.shape == (1080, 77)
+
+
+def test_a_download_is_checked_and_kept(empty, data_folder_copy, monkeypatch):
+    """With OpenML's answer put together from the local file: its order of rows and types."""
+    stored = data_folder_copy
+
+    class Answer:
+        data = stored["X"].astype(np.float64)
+        target = stored["target_names"][stored["y"]].astype(object)
+        feature_names = tuple(stored["feature_names"])
+
+    monkeypatch.setattr("fewer.datasets.fetch.fetch_openml", lambda **options: Answer)
+    data = load_function("mice", download=True)
+    mouse = stored["mouse_id"]
+    assert np.array_equal(data.groups[:-1] == data.groups[1:], mouse[:-1] == mouse[1:])
+    monkeypatch.setattr(
+        "fewer.datasets.fetch.fetch_openml", lambda **options: pytest.fail("fetched twice")
+    )
+    again = load("mice")  # now from the cache
+    assert again.digest == data.digest
+    assert [path.name for path in (empty / "cache" / "fewer").iterdir()] == ["mice_protein.npz"]
+    Answer.data = Answer.data + 1
+    (empty / "cache" / "fewer" / "mice_protein.npz").unlink()
+    monkeypatch.setattr("fewer.datasets.fetch.fetch_openml", lambda **options: Answer)
+    with pytest.raises(FileFormatError, match="what OpenML sent does not hold the published"):
+        load("mice", download=True)
+    assert list((empty / "cache" / "fewer").iterdir()) == []
+
+
+def test_a_network_failure_is_one_error(empty, monkeypatch):
+    def fail(**options):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("fewer.datasets.fetch.fetch_openml", fail)
+    with pytest.raises(FileFormatError, match=r"could not be fetched.*no route to host.*FEWER_"):
+        load("isolet", download=True)
+
+
+def test_a_copy_without_subjects_cannot_be_split_by_subject(data_folder):
+    stored = read_npz(data_folder / "har.npz")
+    arrays = canonical("har", stored["X"], stored["y"] + 1, stored["feature_names"])
+    from fewer.datasets.readers import from_arrays
+
+    data = from_arrays("har", arrays)
+    with pytest.raises(InputError, match="does not say which rows belong to one subject"):
+        data.split("clean")
+    assert len(data.split("paper").test) == 2060
+
+
+@pytest.fixture(scope="session")
+def data_folder_copy(data_folder):
+    return read_npz(data_folder / "mice_protein.npz")
+
+
+def test_every_name_is_documented():
+    for name in NAMES:
+        assert f'"{name}"' in load.__doc__
