@@ -15,6 +15,7 @@ _HOMES = {
     "ConcreteClassifier": "fewer.estimators",
     "ConcreteRegressor": "fewer.estimators",
     "Panel": "fewer.panel",
+    "baselines": "fewer.baselines",
     "data": "fewer.data",
     "errors": "fewer.errors",
     "nn": "fewer.nn",
@@ -29,6 +30,7 @@ __all__ = [
     "ConcreteRegressor",
     "Panel",
     "__version__",
+    "baselines",
     "data",
     "errors",
     "nn",
@@ -36,7 +38,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fewer import data, errors, nn
+    from fewer import baselines, data, errors, nn
     from fewer.estimators import (
         PAPER,
         ColumnSubset,

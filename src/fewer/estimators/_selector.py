@@ -26,7 +26,7 @@ from fewer.estimators._storage import (
 from fewer.nn import MeasuredDecoder
 from fewer.train.explained import explained_variance
 
-__all__ = ["FeatureSelector", "decode", "filled_decoder"]
+__all__ = ["FeatureSelector", "check_k", "decode", "filled_decoder"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
 DESCRIPTION = {
@@ -91,7 +91,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     def _rule(self, d: int) -> Constraints:
         """What the options ask of a panel, with names resolved to columns."""
         if self.k is not None:
-            _check_k(self.k, d)
+            check_k(self.k, d)
         names = getattr(self, "feature_names_in_", None)
         return resolve(
             None if names is None else [str(name) for name in names],
@@ -292,7 +292,7 @@ def _checks(reset: bool) -> dict[str, Any]:
     }
 
 
-def _check_k(k: Any, d: int) -> None:
+def check_k(k: Any, d: int) -> None:
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
         raise TypeInputError(f"k={k!r} must be a whole number of at least 1")
     if k < 1:

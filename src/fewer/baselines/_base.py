@@ -1,0 +1,143 @@
+"""What all baselines share: rows in, k columns out, and the exact linear decoder for them."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from fewer.baselines._rows import varying_rows
+from fewer.data import Moments, Source
+from fewer.estimators._selector import FeatureSelector, check_k
+from fewer.nn import MeasuredDecoder
+from fewer.train import fit_linear
+
+__all__ = [
+    "Baseline",
+    "Columns",
+    "RankingBaseline",
+    "RowRankingBaseline",
+    "SubsetBaseline",
+    "Values",
+    "best_first",
+]
+
+Columns = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+class Baseline(FeatureSelector):
+    """Base of all baselines; a subclass says which columns, by `_choose`.
+
+    ``include``, ``exclude`` and the like are for methods that can obey them; most cannot.
+    """
+
+    order_: Columns
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Choose features of X and fit the linear decoder by least squares.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (n, n_features)
+            Rows to learn from; NaN counts as its column's mean.
+        y : ignored
+        """
+        X = self._validated(X, reset=True)
+        self._check_options(*X.shape)
+        source, stats = self._opened(X)
+        rng = check_random_state(getattr(self, "random_state", None))
+        self.order_ = self._choose(source, stats, rng)
+        self.columns_ = np.sort(self.order_)
+        decoder = fit_linear(source, self.columns_, stats)
+        fill = torch.from_numpy(stats.mean[self.columns_])
+        self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
+        return self
+
+    def _check_options(self, n: int, d: int) -> None:
+        """Refuse options that cannot be used with n rows of d features."""
+        check_k(self.k, d)
+
+    @abstractmethod
+    def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
+        """Choose columns, all different, most important first."""
+
+    def _extra_meta(self) -> dict[str, Any]:
+        return {"order": self.order_.tolist()}
+
+    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.order_ = np.array(meta["order"], dtype=np.int64)
+
+
+class RankingBaseline(Baseline):
+    """Base of methods that give each feature a score and take the k best."""
+
+    smallest_is_best: ClassVar[bool] = False
+    scores_: Values
+    ranking_: Columns
+
+    def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
+        self.scores_ = self._scores(source, stats, rng)
+        signed = -self.scores_ if self.smallest_is_best else self.scores_
+        self.ranking_ = best_first(signed, stats.variance)
+        return self.ranking_[: self.k]
+
+    @abstractmethod
+    def _scores(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Values:
+        """Score all d features."""
+
+    def _extra_tensors(self) -> dict[str, Tensor]:
+        return {
+            "scores": torch.from_numpy(self.scores_),
+            "ranking": torch.from_numpy(self.ranking_),
+        }
+
+    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super()._restore_extra(meta, tensors)
+        self.scores_, self.ranking_ = tensors["scores"].numpy(), tensors["ranking"].numpy()
+
+
+class RowRankingBaseline(RankingBaseline):
+    """Base of methods that score the columns of dense rows."""
+
+    def _scores(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Values:
+        # constant features get the worst score that there is
+        scores = np.full(source.shape[1], np.inf if self.smallest_is_best else 0.0)
+        rows, varying = varying_rows(source, stats)
+        if len(varying):
+            scores[varying] = self._row_scores(rows, rng)
+        return scores
+
+    @abstractmethod
+    def _row_scores(self, rows: Values, rng: np.random.RandomState) -> Values:
+        """Score the columns of dense centred rows."""
+
+
+class SubsetBaseline(Baseline):
+    """Base of methods that choose a set of columns of dense rows."""
+
+    def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
+        rows, varying = varying_rows(source, stats)
+        size = min(int(self.k or 0), len(varying))
+        chosen = varying[self._subset(rows, size, rng)] if size else varying
+        # where fewer features differ than are asked for, the rest of the panel is free
+        rest = best_first(stats.variance, stats.variance)
+        return np.concatenate([chosen, rest[~np.isin(rest, chosen)]])[: self.k]
+
+    @abstractmethod
+    def _subset(self, rows: Values, k: int, rng: np.random.RandomState) -> Columns:
+        """At most k columns of dense centred rows, all different, most important first."""
+
+
+def best_first(scores: Values, variance: Values) -> Columns:
+    """Columns by falling score; of equal ones, by falling variance.
+
+    Examples
+    --------
+    >>> best_first(np.array([0.0, 2.0, 0.0]), np.array([1.0, 1.0, 3.0]))
+    array([1, 2, 0])
+    """
+    return np.lexsort((-variance, -scores))

@@ -1,0 +1,107 @@
+"""Principal feature analysis: one feature from each cluster of loadings."""
+
+import warnings
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from fewer.baselines._base import Columns, SubsetBaseline, Values
+from fewer.baselines._options import check_number, check_whole
+from fewer.errors import InputError
+
+__all__ = ["PFA", "component_count", "nearest_to_centres"]
+
+
+def component_count(eigenvalues: Values, wanted: float) -> int:
+    """How many of the falling eigenvalues to keep: a whole number, or a share of their sum.
+
+    Examples
+    --------
+    >>> component_count(np.array([6.0, 3.0, 1.0]), 0.9), component_count(np.ones(5), 3)
+    (2, 3)
+    """
+    if isinstance(wanted, Integral):
+        return min(int(wanted), len(eigenvalues))
+    share = np.cumsum(eigenvalues) / eigenvalues.sum()
+    return min(int(np.searchsorted(share, wanted - 1e-12)) + 1, len(eigenvalues))
+
+
+def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Columns:
+    """Of each of k clusters of points, the one nearest the mean; largest clusters first.
+
+    Examples
+    --------
+    >>> points = np.array([[0.0], [0.1], [0.2], [5.0]])
+    >>> nearest_to_centres(points, 2, np.random.RandomState(0))
+    array([1, 3])
+    """
+    with warnings.catch_warnings():
+        # fewer different points than clusters: some clusters stay empty
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = KMeans(k, n_init=10, random_state=rng).fit(points)
+    far = np.square(points - found.cluster_centers_[found.labels_]).sum(axis=1)
+    size = np.bincount(found.labels_, minlength=k)
+    clusters = np.argsort(-size, kind="stable")[: np.count_nonzero(size)]
+    return np.array(
+        [np.flatnonzero(found.labels_ == c)[far[found.labels_ == c].argmin()] for c in clusters]
+    )
+
+
+class PFA(SubsetBaseline):
+    """Choose one feature from each of k clusters of principal loadings (Lu and others, 2007).
+
+    Features with alike loadings on the leading principal components say the same. The rows of
+    the matrix of loadings, without their signs, are clustered by k-means, and the feature nearest
+    each mean is chosen.
+
+    Parameters
+    ----------
+    k : int, default=10
+        How many features to choose.
+    n_components : float or int, default=0.9
+        Leading components that loadings are taken from: enough for this share of the variance,
+        or so many; never more than k, since the paper wants no fewer features than components.
+    random_state : int, RandomState or None, default=None
+        Fixes the starts of k-means.
+
+    Attributes
+    ----------
+    columns_ : ndarray of int
+        The chosen columns, ascending.
+    order_ : ndarray of int
+        The chosen columns, from the largest cluster to the smallest.
+    decoder_ : fewer.nn.MeasuredDecoder
+        Least squares from the k measured values to all features.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> PFA(k=2, random_state=0).fit(load_iris().data).columns_
+    array([2, 3])
+    """
+
+    def __init__(self, k: int = 10, *, n_components: float = 0.9, random_state: Any = None) -> None:
+        self.k = k
+        self.n_components = n_components
+        self.random_state = random_state
+
+    def _check_options(self, n: int, d: int) -> None:
+        super()._check_options(n, d)
+        if isinstance(self.n_components, Integral):
+            check_whole("n_components", self.n_components)
+        else:
+            check_number("n_components", self.n_components, above=True)
+            if self.n_components > 1:
+                raise InputError(
+                    f"n_components={self.n_components!r} must be a share of variance up to 1.0, "
+                    "or a whole number"
+                )
+
+    def _subset(self, rows: Values, k: int, rng: np.random.RandomState) -> Columns:
+        values, vectors = np.linalg.eigh(rows.T @ rows)
+        count = component_count(values[::-1].clip(0), self.n_components)
+        loadings = np.abs(vectors[:, ::-1][:, : min(count, k)])
+        return nearest_to_centres(loadings, k, rng)
