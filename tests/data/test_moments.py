@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fewer.data import covariance, moments, open_source
-from fewer.data import source as source_module
+from fewer.data import covariance, moments, open_source, reading
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks even for small data."""
-    monkeypatch.setattr(source_module, "BLOCK_BYTES", 8 * 6 * 7)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 8 * 6 * 7)
 
 
 def rows(n=50, d=6, seed=0):
@@ -95,3 +94,18 @@ def test_a_sparse_matrix_far_from_zero():
     X = 1e8 + np.random.default_rng(0).normal(size=(60, 3))
     found = covariance(open_source(sparse.csr_array(X))).matrix.numpy()
     np.testing.assert_allclose(found, np.cov(X.T, bias=True), atol=1e-6)
+
+
+def test_sparse_moments_leave_gaps_out_and_count_zeros_that_are_not_stored():
+    X = sparse.random_array((60, 6), density=0.3, rng=np.random.default_rng(0)).toarray()
+    X[:, 0], X[3, 1], X[:, 2] = 1.0 + X[:, 0], np.nan, 0.0
+    ours, dense = moments(open_source(sparse.csr_array(X))), moments(open_source(X))
+    for part in ("observed", "mean", "variance", "minimum", "maximum"):
+        np.testing.assert_allclose(getattr(ours, part), getattr(dense, part), atol=1e-14)
+
+
+def test_stored_duplicates_are_added_up():
+    matrix = sparse.csr_array((np.array([1.0, 2.0, 4.0]), [0, 0, 1], [0, 2, 3]), shape=(2, 2))
+    found = moments(open_source(matrix))
+    assert found.mean.tolist() == [1.5, 2.0]
+    assert found.variance.tolist() == [2.25, 4.0]

@@ -3,19 +3,22 @@
 from fewer.data.batches import Batch, Batches
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.open import as_array, check_values, open_source
+from fewer.data.order import shard
+from fewer.data.reading import blocks, read_blocks
 from fewer.data.source import (
+    ColumnChoice,
     DenseSource,
     Log1pSource,
     RowSubset,
     ScaledSource,
     Source,
     SparseSource,
-    blocks,
 )
 
 __all__ = [
     "Batch",
     "Batches",
+    "ColumnChoice",
     "Covariance",
     "DenseSource",
     "Log1pSource",
@@ -30,4 +33,6 @@ __all__ = [
     "covariance",
     "moments",
     "open_source",
+    "read_blocks",
+    "shard",
 ]

@@ -8,11 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewer.data.source import Source, blocks
+from fewer.data.order import windows
+from fewer.data.reading import ahead, block_bytes, blocks
+from fewer.data.source import Source
 
 __all__ = ["Batch", "Batches"]
 
 RESIDENT_BYTES = 2 * 2**30
+WINDOW_SHARE = 5  # of the memory limit: one window is in use, one waits, one is being read
 
 
 class Batch(NamedTuple):
@@ -43,7 +46,9 @@ class Batches:
     raw_targets : bool, default=False
         Predict the inputs in their own units (for losses that need counts or 0/1 values).
     device : torch.device, default="cpu"
-        Where batches go. Rows stay there between epochs when they fit.
+        Where batches go. Rows stay there between epochs when they fit (into half of the source's
+        memory limit, where it has one). Rows on disk that do not are shuffled by blocks, a
+        window of a fifth of that limit at a time, while the next window is read.
 
     Examples
     --------
@@ -97,6 +102,9 @@ class Batches:
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """All rows in a fresh random order, ``size`` at a time."""
+        if self._resident is None and self.source.on_disk:
+            yield from self._streamed(size, generator)
+            return
         order = torch.randperm(len(self), generator=generator)
         last = self.steps(size) - 1
         for step in range(last + 1):
@@ -128,6 +136,60 @@ class Batches:
             return Batch(x, targets, None)
         return Batch(x, x if target is None else target, observed)
 
+    def _streamed(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """An epoch over rows on disk: windows are read ahead, shuffled, and cut into batches."""
+        # a generator of its own: windows are drawn in another thread
+        seed = int(torch.randint(2**62, (), generator=generator))
+        generator = torch.Generator().manual_seed(seed)
+        last = self.steps(size) - 1
+        step = held = 0
+        parts: list[Batch] = []  # rows left over from windows before this one
+        for pool in ahead(self._pools(generator)):
+            start = 0
+            while step < last and held + len(pool.x) - start >= size:
+                end = start + size - held
+                yield _joined([*parts, _rows_of(pool, slice(start, end))])
+                parts, held, start, step = [], 0, end, step + 1
+            # copied, so that the window it lies in can go
+            parts.append(_rows_of(pool, slice(start, None), copy=True))
+            held += len(parts[-1].x)
+            del pool
+        yield _joined(parts)
+
+    def _pools(self, generator: torch.Generator) -> Iterator[Batch]:
+        """Windows of prepared rows, shuffled."""
+        limit = self.source.memory_limit or 2 * RESIDENT_BYTES
+        width = self.source.shape[1] * (8 if self.raw_targets else 4)
+        rows = max(1, limit // WINDOW_SHARE // width)
+        for parts, order in windows(len(self), rows, generator, self.source.chunk_rows):
+            at = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+            yield self._pool(at, order)
+
+    def _pool(self, at: np.ndarray, order: Tensor) -> Batch:
+        """The rows at these ascending positions, read block by block, each put in its place."""
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order))
+        size = max(1, block_bytes(self.source) // (8 * self.source.shape[1]))
+        whole: list[Tensor | None] = []
+        for start in range(0, len(at), size):
+            part = at[start : start + size]
+            targets = None
+            if self.targets is not None:
+                targets = self.targets[torch.from_numpy(part).to(self.device)]
+            batch = self._prepare(self.source.rows(self.index[part], torch.float64), targets)
+            if not whole:
+                whole = [None if p is None else p.new_empty((len(at), *p.shape[1:])) for p in batch]
+                if batch.target is batch.x:
+                    whole[1] = whole[0]
+            rows = place[start : start + len(part)].to(self.device)
+            for out, values in zip(whole, batch, strict=True):
+                if out is not None and values is not None:
+                    out.index_copy_(0, rows, values)
+        x, target, observed = whole
+        assert x is not None
+        assert target is not None
+        return Batch(x, target, observed)
+
     def _prepare(self, raw: Tensor, targets: Tensor | None) -> Batch:
         observed = None
         if self.has_missing:
@@ -149,7 +211,8 @@ class Batches:
         size = len(self) * self.source.shape[1] * 4
         if self.device.type == "cuda":
             return size < torch.cuda.mem_get_info(self.device)[0] // 3
-        return size <= RESIDENT_BYTES
+        limit = self.source.memory_limit
+        return size <= (RESIDENT_BYTES if limit is None else limit // 2)
 
     def _load(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
         n, d = len(self), self.source.shape[1]
@@ -159,7 +222,7 @@ class Batches:
         target = torch.empty_like(x) if own_target else None
         masked = self.has_missing and not supervised
         observed = torch.empty(n, d, dtype=torch.bool, device=self.device) if masked else None
-        for rows in blocks(n, d):
+        for rows in blocks(n, d, chunk_rows=self.source.chunk_rows):
             part = self._prepare(self.source.rows(self.index[rows], torch.float64), None)
             x[rows] = part.x
             if target is not None:
@@ -167,3 +230,31 @@ class Batches:
             if observed is not None and part.observed is not None:
                 observed[rows] = part.observed
         return x, target, observed
+
+
+def _rows_of(batch: Batch, at: slice | Tensor, copy: bool = False) -> Batch:
+    x, target, observed = batch
+
+    def part(values: Tensor) -> Tensor:
+        found = values[at] if isinstance(at, slice) else values.index_select(0, at)
+        return found.clone() if copy else found
+
+    rows = part(x)
+    return Batch(
+        rows,
+        rows if target is x else part(target),
+        None if observed is None else part(observed),
+    )
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    if len(parts) == 1:
+        return parts[0]
+    x = torch.cat([part.x for part in parts])
+    same = parts[0].target is parts[0].x
+    masks = [part.observed for part in parts if part.observed is not None]
+    return Batch(
+        x,
+        x if same else torch.cat([part.target for part in parts]),
+        torch.cat(masks) if masks else None,
+    )

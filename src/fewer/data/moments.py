@@ -1,15 +1,22 @@
 """One-pass summaries of a source: mean, variance and covariance, missing values left out."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
-from fewer.data.source import RowSubset, Source, SparseSource, blocks
+from fewer.data.reading import ahead, read_blocks, row_blocks
+from fewer.data.source import Source
 from fewer.errors import InputError
 
 __all__ = ["Covariance", "Moments", "covariance", "moments"]
+
+# sums of stored values alone lose the variance of a feature whose mean is far from zero; below
+# this share of its squared mean the rows are made dense and centred after all
+CANCELS = 1e-7
 
 
 @dataclass(frozen=True)
@@ -64,14 +71,17 @@ def moments(source: Source) -> Moments:
     (array([2., 5.]), array([1., 0.]), array([2, 1]))
     """
     n, d = source.shape
+    if source.is_sparse:
+        found = _sparse_moments(source)
+        if found and (found.variance >= CANCELS * found.mean**2).all():
+            return found
     shift: Tensor | None = None
     count = torch.zeros(d, dtype=torch.int64)
     first = torch.zeros(d, dtype=torch.float64)
     second = torch.zeros(d, dtype=torch.float64)
     low = torch.full((d,), torch.inf, dtype=torch.float64)
     high = torch.full((d,), -torch.inf, dtype=torch.float64)
-    for rows in blocks(n, d):
-        x = source.rows(rows, torch.float64)
+    for _, x in read_blocks(source):
         gaps = torch.isnan(x)
         if gaps.any():
             low = torch.minimum(low, x.masked_fill(gaps, torch.inf).amin(0))
@@ -123,20 +133,16 @@ def covariance(source: Source, missing: str = "mean") -> Covariance:
     if missing not in ("mean", "pairwise"):
         raise InputError(f"missing={missing!r} is not known; use 'mean' or 'pairwise'")
     n, d = source.shape
-    if isinstance(source, RowSubset) and isinstance(source.source, SparseSource):
-        source = SparseSource(source.source.matrix[source.index])
-    if isinstance(source, SparseSource) and not np.isnan(source.matrix.data).any():
+    if source.is_sparse:
         found = _sparse_covariance(source)
-        # a mean far from zero cancels; only then is the slow way worth it
-        if (found.matrix.diagonal() >= 1e-7 * found.mean.square()).all():
+        if found and (found.matrix.diagonal() >= CANCELS * found.mean.square()).all():
             return found
     shift: Tensor | None = None
     first = torch.zeros(d, dtype=torch.float64)
     products = torch.zeros(d, d, dtype=torch.float64)
     pairs: Tensor | None = None  # rows in which both features are observed
     left_sums: Tensor | None = None  # sum of feature i over rows in which j is observed
-    for rows in blocks(n, d):
-        x = source.rows(rows, torch.float64)
+    for rows, x in read_blocks(source):
         if shift is None:
             shift = x.nanmean(0).nan_to_num_(0.0)
         gaps = torch.isnan(x)
@@ -166,12 +172,46 @@ def covariance(source: Source, missing: str = "mean") -> Covariance:
     return Covariance(n, shift + mean, _nearest_positive(matrix))
 
 
-def _sparse_covariance(source: SparseSource) -> Covariance:
+def _sparse_parts(source: Source) -> Iterator[sparse.csr_array | None]:
+    parts = (source.sparse_rows(rows) for rows in row_blocks(source, itemsize=1))
+    return ahead(parts) if source.on_disk else parts
+
+
+def _sparse_moments(source: Source) -> Moments | None:
+    """Sums of the stored values alone; None where the source has no sparse rows."""
+    n, d = source.shape
+    missing = np.zeros(d, dtype=np.int64)
+    first, second = np.zeros(d), np.zeros(d)
+    low, high = np.full(d, np.inf), np.full(d, -np.inf)
+    for part in _sparse_parts(source):
+        if part is None:
+            return None
+        part.sum_duplicates()
+        at, values = part.indices, part.data.astype(np.float64)
+        gaps = np.isnan(values)
+        if gaps.any():
+            missing += np.bincount(at[gaps], minlength=d)
+            at, values = at[~gaps], values[~gaps]
+        first += np.bincount(at, weights=values, minlength=d)
+        second += np.bincount(at, weights=values**2, minlength=d)
+        low = np.fmin(low, part.nanmin(axis=0).toarray().ravel())
+        high = np.fmax(high, part.nanmax(axis=0).toarray().ravel())
+    observed = n - missing
+    seen = np.maximum(observed, 1)
+    mean = first / seen
+    variance = np.maximum(second / seen - mean**2, 0)
+    return Moments(n, observed, mean, variance, low, high)
+
+
+def _sparse_covariance(source: Source) -> Covariance | None:
+    """Products of the stored values alone; None where there are gaps, or no sparse rows."""
     n, d = source.shape
     products = torch.zeros(d, d, dtype=torch.float64)
     first = np.zeros(d)
-    for rows in blocks(n, d, itemsize=1):
-        part = source.matrix[rows].astype(np.float64)
+    for stored in _sparse_parts(source):
+        if stored is None or np.isnan(stored.data).any():
+            return None
+        part = stored.astype(np.float64)
         first += np.asarray(part.sum(axis=0)).ravel()
         products += torch.from_numpy((part.T @ part).toarray())
     mean = torch.from_numpy(first / n)

@@ -1,6 +1,5 @@
 """Where rows come from. Everything that trains or sums reads rows through this protocol."""
 
-from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -9,22 +8,30 @@ from scipy import sparse
 from torch import Tensor
 
 __all__ = [
+    "ColumnChoice",
     "DenseSource",
     "Log1pSource",
     "RowSubset",
     "ScaledSource",
     "Source",
     "SparseSource",
-    "blocks",
 ]
-
-BLOCK_BYTES = 32 * 2**20
 
 
 class Source(Protocol):
-    """n rows of d features, read a few rows at a time."""
+    """n rows of d features, read a few rows at a time.
 
-    is_sparse: bool  # whether making all rows dense would take far more memory
+    A source of your own subclasses this, or has the same members; only ``shape`` and ``rows``
+    must be written.
+    """
+
+    is_sparse: bool = False  # whether making all rows dense would take far more memory
+    on_disk: bool = False  # whether rows that lie together are far quicker to read
+    names: list[str] | None = None  # of the features
+    left_out: tuple[str, ...] = ()  # columns that are no features: text, dates, row labels
+    dtype: np.dtype = np.dtype(np.float64)  # of the values as they are stored
+    memory_limit: int | None = None  # bytes that reading and shuffling may take
+    chunk_rows: int = 1  # rows that are stored, so best read, together
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -35,8 +42,19 @@ class Source(Protocol):
         """Dense copies of some rows, NaN where a value is missing."""
         ...
 
+    def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
+        """The same rows without making them dense; None where the source cannot."""
+        return None
 
-class DenseSource:
+
+def _describe_as(wrapper: Source, source: Source) -> None:
+    """Let a wrapper say of itself what the source says that it reads from."""
+    wrapper.is_sparse, wrapper.on_disk = source.is_sparse, source.on_disk
+    wrapper.names, wrapper.left_out, wrapper.dtype = source.names, source.left_out, source.dtype
+    wrapper.memory_limit, wrapper.chunk_rows = source.memory_limit, source.chunk_rows
+
+
+class DenseSource(Source):
     """Rows of a NumPy array of any real dtype, converted only as they are read.
 
     Examples
@@ -48,10 +66,8 @@ class DenseSource:
             [2., 3.]])
     """
 
-    is_sparse = False
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
+    def __init__(self, array: np.ndarray, names: list[str] | None = None) -> None:
+        self.array, self.names, self.dtype = array, names, array.dtype
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,7 +82,7 @@ class DenseSource:
         return torch.from_numpy(np.array(self.array[index], dtype=kind, order="C")).to(dtype)
 
 
-class SparseSource:
+class SparseSource(Source):
     """Rows of a SciPy sparse matrix; only the rows that are asked for become dense.
 
     Examples
@@ -78,8 +94,10 @@ class SparseSource:
 
     is_sparse = True
 
-    def __init__(self, matrix: sparse.sparray | sparse.spmatrix) -> None:
-        self.matrix = matrix.tocsr()
+    def __init__(
+        self, matrix: sparse.sparray | sparse.spmatrix, names: list[str] | None = None
+    ) -> None:
+        self.matrix, self.names, self.dtype = matrix.tocsr(), names, matrix.dtype
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -88,12 +106,15 @@ class SparseSource:
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""
-        part = self.matrix[index]
         kind = np.float64 if dtype == torch.float64 else np.float32
-        return torch.from_numpy(part.astype(kind).toarray()).to(dtype)
+        return torch.from_numpy(self.matrix[index].astype(kind).toarray()).to(dtype)
+
+    def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array:
+        """Some rows as they are."""
+        return self.matrix[index]
 
 
-class RowSubset:
+class RowSubset(Source):
     """Some rows of another source, as a source.
 
     Examples
@@ -106,7 +127,7 @@ class RowSubset:
 
     def __init__(self, source: Source, index: np.ndarray) -> None:
         self.source, self.index = source, index
-        self.is_sparse = source.is_sparse
+        _describe_as(self, source)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -117,8 +138,45 @@ class RowSubset:
         """Dense copies of some rows."""
         return self.source.rows(self.index[index], dtype)
 
+    def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
+        """Some rows as they are."""
+        return self.source.sparse_rows(self.index[index])
 
-class ScaledSource:
+
+class ColumnChoice(Source):
+    """Some columns of another source, in a given order, as a source.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = DenseSource(np.arange(6).reshape(2, 3), names=["a", "b", "c"])
+    >>> part = ColumnChoice(whole, np.array([2, 0]))
+    >>> part.names, part.rows(slice(1))
+    (['c', 'a'], tensor([[2., 0.]]))
+    """
+
+    def __init__(self, source: Source, columns: np.ndarray) -> None:
+        self.source, self.columns = source, np.asarray(columns, dtype=np.int64)
+        _describe_as(self, source)
+        if source.names is not None:
+            self.names = [source.names[j] for j in self.columns]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.source.shape[0], len(self.columns)
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        return self.source.rows(index, dtype)[:, torch.from_numpy(self.columns)]
+
+    def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
+        """Some rows as they are."""
+        part = self.source.sparse_rows(index)
+        return None if part is None else part[:, self.columns]
+
+
+class ScaledSource(Source):
     """Rows of another source, centred and divided, feature by feature.
 
     Examples
@@ -133,8 +191,8 @@ class ScaledSource:
 
     def __init__(self, source: Source, center: np.ndarray, scale: np.ndarray) -> None:
         self.source = source
-        self.is_sparse = source.is_sparse
         self.center, self.scale = torch.from_numpy(center), torch.from_numpy(scale)
+        _describe_as(self, source)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -147,7 +205,7 @@ class ScaledSource:
         return rows.sub_(self.center).div_(self.scale).to(dtype)
 
 
-class Log1pSource:
+class Log1pSource(Source):
     """log(1 + x) of the rows of another source of counts.
 
     Examples
@@ -159,7 +217,7 @@ class Log1pSource:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.is_sparse = source.is_sparse
+        _describe_as(self, source)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -169,16 +227,3 @@ class Log1pSource:
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""
         return self.source.rows(index, dtype).log1p_()
-
-
-def blocks(n: int, d: int, itemsize: int = 8) -> Iterator[slice]:
-    """Consecutive row ranges that stay small when made dense.
-
-    Examples
-    --------
-    >>> list(blocks(5, 2**21))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
-    size = max(1, BLOCK_BYTES // (d * itemsize))
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))

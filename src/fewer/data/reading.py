@@ -1,0 +1,124 @@
+"""Rows in order, a block at a time; the next block is read while this one is worked on."""
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from fewer.data.source import Source
+
+__all__ = ["ahead", "block_bytes", "blocks", "read_blocks", "row_blocks"]
+
+BLOCK_BYTES = 32 * 2**20
+LEAST_BYTES = 64 * 2**10
+
+T = TypeVar("T")
+
+
+def blocks(n: int, d: int, itemsize: int = 8, chunk_rows: int = 1) -> Iterator[slice]:
+    """Consecutive row ranges that stay small when made dense.
+
+    Examples
+    --------
+    >>> list(blocks(5, 2**21))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return _ranges(n, max(1, BLOCK_BYTES // (d * itemsize)), chunk_rows)
+
+
+def row_blocks(source: Source, itemsize: int = 8) -> Iterator[slice]:
+    """Row ranges of a source: as `blocks`, within its memory limit, in whole stored chunks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import open_source
+    >>> list(row_blocks(open_source(np.zeros((3, 2)))))
+    [slice(0, 3, None)]
+    """
+    n, d = source.shape
+    return _ranges(n, max(1, block_bytes(source) // (d * itemsize)), source.chunk_rows)
+
+
+def block_bytes(source: Source) -> int:
+    """Bytes of one block of float64 rows; a twelfth of the memory limit at most.
+
+    Three blocks are alive at a time (one read, one waiting, one in use), and the work on one
+    takes copies.
+    """
+    if source.memory_limit is None:
+        return BLOCK_BYTES
+    return min(BLOCK_BYTES, max(LEAST_BYTES, source.memory_limit // 12))
+
+
+def _ranges(n: int, size: int, chunk_rows: int) -> Iterator[slice]:
+    if 1 < chunk_rows <= size:
+        size -= size % chunk_rows
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def read_blocks(
+    source: Source, dtype: torch.dtype = torch.float64
+) -> Iterator[tuple[slice, Tensor]]:
+    """Every row once, in order: which rows, and their values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import open_source
+    >>> [(rows.stop, x.sum().item()) for rows, x in read_blocks(open_source(np.ones((3, 2))))]
+    [(3, 6.0)]
+    """
+    found = ((rows, source.rows(rows, dtype)) for rows in row_blocks(source))
+    return ahead(found) if source.on_disk else found
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, each made in a background thread while the one before it is used.
+
+    Examples
+    --------
+    >>> list(ahead(range(3)))
+    [0, 1, 2]
+    """
+    ready: queue.Queue[tuple[str, T | BaseException | None]] = queue.Queue(maxsize=1)
+    stopped = threading.Event()
+
+    def offer(kind: str, item: T | BaseException | None) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put((kind, item), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for item in items:
+                if not offer("item", item):
+                    return
+                del item  # the queue holds it now: no second copy while the next one is read
+            offer("end", None)
+        except BaseException as error:  # whatever went wrong is raised where items are used
+            offer("error", error)
+
+    worker = threading.Thread(target=work, name="fewer-reads-ahead", daemon=True)
+    worker.start()
+    try:
+        while True:
+            kind, item = ready.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                assert isinstance(item, BaseException)
+                raise item
+            yield item  # type: ignore[misc]
+            del item
+    finally:
+        stopped.set()
+        worker.join()

@@ -1,0 +1,102 @@
+"""In which order rows are read."""
+
+import numpy as np
+import pytest
+import torch
+
+from fewer.data import Batches, DenseSource, shard
+from fewer.data.order import windows
+from fewer.errors import InputError
+
+N, D = 103, 3
+X = np.arange(N * D, dtype=np.float64).reshape(N, D)
+
+
+def limited(window_rows, chunk_rows=1):
+    """Rows as if on disk, with so little memory that a window holds this many."""
+    source = DenseSource(X)
+    source.on_disk, source.chunk_rows = True, chunk_rows
+    source.memory_limit = window_rows * D * 4 * 5
+    return source
+
+
+def batches(source, **options):
+    return Batches(source, np.arange(N), mean=torch.zeros(D), has_missing=False, **options)
+
+
+def epoch(source, size=8, seed=0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    return list(batches(source, **options).shuffled(size, generator))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+def test_shards_partition_the_rows(world):
+    index = np.random.default_rng(0).permutation(N)
+    shares = [shard(index, rank, world) for rank in range(world)]
+    assert np.concatenate(shares).tolist() == index.tolist()
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_rank_that_is_not_there():
+    with pytest.raises(InputError, match="rank=2 must be from 0 to 1"):
+        shard(np.arange(4), 2, 2)
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 102, 103, 500])
+@pytest.mark.parametrize("chunk_rows", [1, 5])
+def test_windows_cover_every_row_once_within_their_size(size, chunk_rows):
+    seen = []
+    for blocks, order in windows(N, size, torch.Generator().manual_seed(0), chunk_rows):
+        rows = np.concatenate([np.arange(block.start, block.stop) for block in blocks])
+        assert len(rows) <= size
+        assert sorted(order.tolist()) == list(range(len(rows)))
+        seen.append(rows)
+    assert sorted(np.concatenate(seen).tolist()) == list(range(N))
+
+
+def test_blocks_begin_where_chunks_do():
+    found = windows(N, 40, torch.Generator().manual_seed(0), chunk_rows=5)
+    assert all(block.start % 5 == 0 for blocks, _ in found for block in blocks)
+
+
+@pytest.mark.parametrize("window", [1, 3, 8, 20, 64])
+@pytest.mark.parametrize("size", [1, 8, 17, 51, 200])
+def test_streamed_batches_cover_every_row_once(window, size):
+    found = epoch(limited(window), size)
+    assert len(found) == batches(limited(window)).steps(size)
+    assert {len(batch.x) for batch in found[:-1]} <= {size}
+    assert sorted(torch.cat([batch.x for batch in found])[:, 0].tolist()) == X[:, 0].tolist()
+
+
+def test_streamed_batches_are_fixed_by_their_seed_and_mixed():
+    first, again, other = (epoch(limited(32), seed=seed) for seed in (0, 0, 1))
+    rows = [torch.cat([batch.x[:, 0] for batch in found]) / D for found in (first, again, other)]
+    assert torch.equal(rows[0], rows[1])
+    assert not torch.equal(rows[0], rows[2])
+    neighbours = (rows[0].diff().abs() == 1).float().mean()
+    assert neighbours < 0.2
+    # a batch draws from all over the rows, not from one place
+    assert min(float(batch.x[:, 0].max() - batch.x[:, 0].min()) for batch in first) > N
+
+
+def test_targets_and_gaps_stay_with_their_rows():
+    source = limited(16)
+    found = epoch(source, targets=torch.arange(N))
+    assert all(torch.equal(batch.x[:, 0], 3.0 * batch.target) for batch in found)
+    source.array = np.where(X % 7 == 0, np.nan, X)
+    rows = Batches(source, np.arange(N), mean=torch.full((D,), -1.0))
+    for batch in rows.shuffled(8, torch.Generator().manual_seed(0)):
+        assert torch.equal(batch.x == -1, ~batch.observed)
+
+
+def test_an_error_while_reading_ahead_is_raised_where_rows_are_used():
+    class Broken(DenseSource):
+        def rows(self, index, dtype=torch.float32):
+            if np.max(index) > 90:
+                raise InputError("no such luck")
+            return super().rows(index, dtype)
+
+    source = Broken(X)
+    source.on_disk, source.memory_limit = True, 1000
+    with pytest.raises(InputError, match="no such luck"):
+        epoch(source)
