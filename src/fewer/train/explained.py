@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fewer.data import Source, blocks
+from fewer.data import Source, read_blocks
 from fewer.nn import MeasuredDecoder
 
 __all__ = ["explained_variance"]
@@ -18,12 +18,11 @@ def explained_variance(
 
     SST is about the means of these rows themselves, as in R squared.
     """
-    n, d = source.shape
+    d = source.shape[1]
     count, first, second, wrong = (torch.zeros(d, dtype=torch.float64) for _ in range(4))
     # sums about what the decoder gives for a mean row, so that they stay accurate
     middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
-    for rows in blocks(n, d):
-        x = source.rows(rows, torch.float64)
+    for _, x in read_blocks(source):
         seen = ~torch.isnan(x)
         error = decoder(x[:, columns]) - x
         wrong += torch.where(seen, error, 0.0).square().sum(0)

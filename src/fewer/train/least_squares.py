@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Moments, Source, blocks
+from fewer.data import Moments, Source, read_blocks
 
 __all__ = ["fit_linear", "solve_normal"]
 
@@ -60,9 +60,9 @@ def fit_linear(
     k, m = len(chosen), len(middle)
     gram = torch.zeros(k, k, dtype=torch.float64)
     cross = torch.zeros(k, m, dtype=torch.float64)
-    n, d = source.shape
-    for rows in blocks(n, d):
-        x = source.rows(rows, torch.float64).sub_(center).nan_to_num_(nan=0.0)
+    n = source.shape[0]
+    for rows, x in read_blocks(source):
+        x.sub_(center).nan_to_num_(nan=0.0)
         z = x[:, chosen]
         gram.addmm_(z.T, z)
         cross.addmm_(z.T, x if targets is None else targets[rows].double() - middle)
@@ -86,14 +86,14 @@ def _solve_partial(
     source: Source, chosen: Tensor, part: Tensor, center: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
     # each target has its own rows, so its own Gram matrix and its own intercept
-    k, n = len(chosen), source.shape[0]
+    k = len(chosen)
     grams = torch.zeros(len(part), k, k, dtype=torch.float64)
     crosses = torch.zeros(len(part), k, dtype=torch.float64)
     z_sums = torch.zeros(len(part), k, dtype=torch.float64)
     t_sums = torch.zeros(len(part), dtype=torch.float64)
     counts = torch.zeros(len(part), dtype=torch.float64)
-    for rows in blocks(n, source.shape[1]):
-        x = source.rows(rows, torch.float64).sub_(center)
+    for _, x in read_blocks(source):
+        x.sub_(center)
         seen = (~torch.isnan(x[:, part])).double()
         x.nan_to_num_(nan=0.0)
         z, t = x[:, chosen], x[:, part]
