@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewer.data.on_device import exact_dtype
 from fewer.data.order import windows
 from fewer.data.reading import ahead, block_bytes, blocks
 from fewer.data.source import Source
@@ -76,8 +77,13 @@ class Batches:
         device: torch.device | str = "cpu",
     ) -> None:
         self.source, self.index, self.device = source, np.asarray(index), torch.device(device)
-        self.mean = mean.double()
-        self.center = torch.zeros_like(self.mean) if center is None else center.double()
+        # float64 work is the GPU's where there is one: rows cross over as they are stored
+        there = self.device.type == "cuda"
+        self._home = self.device if there else torch.device("cpu")
+        self._stored = exact_dtype(source) if there else torch.float64
+        self.mean = mean.double().to(self._home)
+        center = torch.zeros_like(mean) if center is None else center
+        self.center = center.double().to(self._home)
         self.scale = scale
         self.targets = None if targets is None else targets.to(self.device)
         self.log_inputs = log_inputs
@@ -105,11 +111,23 @@ class Batches:
         if self._resident is None and self.source.on_disk:
             yield from self._streamed(size, generator)
             return
+        yield from map(self.take, self.shuffled_positions(size, generator))
+
+    def shuffled_positions(self, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """What `take` is given for an epoch: all positions in a fresh random order."""
         order = torch.randperm(len(self), generator=generator)
         last = self.steps(size) - 1
         for step in range(last + 1):
             end = len(self) if step == last else (step + 1) * size
-            yield self.take(order[step * size : end])
+            yield order[step * size : end]
+
+    @property
+    def resident(self) -> Tensor | None:
+        """All rows, where they are in memory, complete, and their own targets; else None."""
+        if self._resident is None or self.targets is not None or self.columns is not None:
+            return None
+        x, target, observed = self._resident
+        return x if target is None and observed is None else None
 
     def steps(self, size: int) -> int:
         """Number of batches in an epoch: a single row left over joins the batch before it."""
@@ -125,7 +143,7 @@ class Batches:
         """The rows at these positions of ``index``."""
         targets = None if self.targets is None else self.targets[at.to(self.device)]
         if self._resident is None:
-            return self._prepare(self.source.rows(self.index[at.numpy()], torch.float64), targets)
+            return self._prepare(self._read(self.index[at.numpy()]), targets)
         at = at.to(self.device)
         # index_select: three times as fast as indexing on a CPU
         x, target, observed = (
@@ -176,7 +194,7 @@ class Batches:
             targets = None
             if self.targets is not None:
                 targets = self.targets[torch.from_numpy(part).to(self.device)]
-            batch = self._prepare(self.source.rows(self.index[part], torch.float64), targets)
+            batch = self._prepare(self._read(self.index[part]), targets)
             if not whole:
                 whole = [None if p is None else p.new_empty((len(at), *p.shape[1:])) for p in batch]
                 if batch.target is batch.x:
@@ -189,6 +207,9 @@ class Batches:
         assert x is not None
         assert target is not None
         return Batch(x, target, observed)
+
+    def _read(self, index: np.ndarray) -> Tensor:
+        return self.source.rows(index, self._stored).to(self._home, torch.float64)
 
     def _prepare(self, raw: Tensor, targets: Tensor | None) -> Batch:
         observed = None
@@ -223,7 +244,7 @@ class Batches:
         masked = self.has_missing and not supervised
         observed = torch.empty(n, d, dtype=torch.bool, device=self.device) if masked else None
         for rows in blocks(n, d, chunk_rows=self.source.chunk_rows):
-            part = self._prepare(self.source.rows(self.index[rows], torch.float64), None)
+            part = self._prepare(self._read(self.index[rows]), None)
             x[rows] = part.x
             if target is not None:
                 target[rows] = part.target

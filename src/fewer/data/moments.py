@@ -8,9 +8,10 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from fewer.data.on_device import centred_products, free_bytes
 from fewer.data.reading import ahead, read_blocks, row_blocks
 from fewer.data.source import Source
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 
 __all__ = ["Covariance", "Moments", "covariance", "moments"]
 
@@ -108,7 +109,9 @@ def moments(source: Source) -> Moments:
     )
 
 
-def covariance(source: Source, missing: str = "mean") -> Covariance:
+def covariance(
+    source: Source, missing: str = "mean", device: torch.device | str | None = None
+) -> Covariance:
     """Mean and covariance of all features in one pass, in float64.
 
     Parameters
@@ -120,6 +123,9 @@ def covariance(source: Source, missing: str = "mean") -> Covariance:
         "pairwise": the entry (i, j) averages the products over rows in which both are observed,
         about the means of all observed values; since such a matrix need not be positive
         semi-definite, negative eigenvalues are then set to zero.
+    device : torch.device, default=None
+        Where to compute and where the result stays; the CPU if None, if the device has no
+        float64, and, with a warning, if its memory is too small.
 
     Examples
     --------
@@ -132,11 +138,54 @@ def covariance(source: Source, missing: str = "mean") -> Covariance:
     """
     if missing not in ("mean", "pairwise"):
         raise InputError(f"missing={missing!r} is not known; use 'mean' or 'pairwise'")
-    n, d = source.shape
+    n = source.shape[0]
     if source.is_sparse:
         found = _sparse_covariance(source)
         if found and (found.matrix.diagonal() >= CANCELS * found.mean.square()).all():
-            return found
+            home = _usable(device, source.shape[1], copies=1)
+            return Covariance(n, found.mean.to(home), found.matrix.to(home))
+    home = _usable(device, source.shape[1])
+    if home.type == "cpu":
+        shift, first, products, pairs, left_sums = _products(source)
+    else:
+        try:
+            shift, first, products, pairs, left_sums = centred_products(source, home)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            _say_too_small(home)
+            shift, first, products, pairs, left_sums = _products(source)
+    if pairs is None or left_sums is None:
+        mean = first / n
+        return Covariance(n, shift + mean, products / n - torch.outer(mean, mean))
+    mean = first / pairs.diagonal().clamp_min(1)
+    # sum over joint rows of (x_i - m_i)(x_j - m_j); other rows add nothing to filled values
+    centred = (
+        products - mean[:, None] * left_sums.T - left_sums * mean + pairs * torch.outer(mean, mean)
+    )
+    if missing == "mean":
+        return Covariance(n, shift + mean, centred / n)
+    matrix = torch.where(pairs > 0, centred / pairs.clamp_min(1), 0.0)
+    return Covariance(n, shift + mean, _nearest_positive(matrix))
+
+
+def _usable(device: torch.device | str | None, d: int, copies: int = 4) -> torch.device:
+    """The device, or the CPU where it cannot hold so many d x d matrices of float64."""
+    home = torch.device("cpu" if device is None else device)
+    if home.type != "cuda":
+        return torch.device("cpu")
+    if copies * 8 * d * d > free_bytes(home):
+        _say_too_small(home)
+        return torch.device("cpu")
+    return home
+
+
+def _say_too_small(device: torch.device) -> None:
+    warn(f"the covariance does not fit the memory of {device}; computing it on the CPU")
+
+
+def _products(source: Source) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """What `fewer.data.on_device.centred_products` gives, on the CPU."""
+    d = source.shape[1]
     shift: Tensor | None = None
     first = torch.zeros(d, dtype=torch.float64)
     products = torch.zeros(d, d, dtype=torch.float64)
@@ -158,18 +207,7 @@ def covariance(source: Source, missing: str = "mean") -> Covariance:
         first += x.sum(0)
         products.addmm_(x.T, x)
     assert shift is not None
-    if pairs is None or left_sums is None:
-        mean = first / n
-        return Covariance(n, shift + mean, products / n - torch.outer(mean, mean))
-    mean = first / pairs.diagonal().clamp_min(1)
-    # sum over joint rows of (x_i - m_i)(x_j - m_j); other rows add nothing to filled values
-    centred = (
-        products - mean[:, None] * left_sums.T - left_sums * mean + pairs * torch.outer(mean, mean)
-    )
-    if missing == "mean":
-        return Covariance(n, shift + mean, centred / n)
-    matrix = torch.where(pairs > 0, centred / pairs.clamp_min(1), 0.0)
-    return Covariance(n, shift + mean, _nearest_positive(matrix))
+    return shift, first, products, pairs, left_sums
 
 
 def _sparse_parts(source: Source) -> Iterator[sparse.csr_array | None]:

@@ -1,6 +1,6 @@
 """The concrete selector: k stochastic choices among d features that training makes discrete."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -104,6 +104,8 @@ class ConcreteSelector(nn.Module):
         if logits not in ("direct", "indirect"):
             raise InputError(f"logits={logits!r} is not known; use 'direct' or 'indirect'")
         self.d, self.k, self.draw = d, k, draw
+        # draws for whole batches; None: gumbel_noise
+        self.noise: Callable[[Tensor], Tensor] | None = None
         free = k - len(fixed)
         if logits == "direct":
             self.weight = nn.Parameter(torch.randn(free, d) * init_scale)
@@ -156,6 +158,8 @@ class ConcreteSelector(nn.Module):
         logits = self.logits
         if rows is not None:
             logits = logits.expand(rows, self.k, self.d)
+        if self.noise is not None and rows is None and generator is None:
+            return relaxed_choice(logits, self._temperature, self.noise(logits))
         noise = gumbel_noise(logits, generator)
         return relaxed_choice(logits, self._temperature, noise)
 
