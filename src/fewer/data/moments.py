@@ -8,7 +8,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from fewer.data.on_device import centred_products, free_bytes
+from fewer.data.on_device import centred_products, free_bytes, rows_on
 from fewer.data.reading import ahead, read_blocks, row_blocks
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
@@ -57,11 +57,18 @@ class Covariance:
     matrix: Tensor
 
 
-def moments(source: Source) -> Moments:
+def moments(source: Source, device: torch.device | str | None = None) -> Moments:
     """Mean, variance and range of every feature, in one pass over the rows.
 
     Sums are taken about the first block's means in float64, so that a large mean does not
     swallow a small variance.
+
+    Parameters
+    ----------
+    source : Source
+        The rows.
+    device : torch.device, default=None
+        Where to add up; the CPU if None or if the device has no float64.
 
     Examples
     --------
@@ -76,13 +83,14 @@ def moments(source: Source) -> Moments:
         found = _sparse_moments(source)
         if found and (found.variance >= CANCELS * found.mean**2).all():
             return found
+    home = _usable(device, d, copies=0)
     shift: Tensor | None = None
-    count = torch.zeros(d, dtype=torch.int64)
-    first = torch.zeros(d, dtype=torch.float64)
-    second = torch.zeros(d, dtype=torch.float64)
-    low = torch.full((d,), torch.inf, dtype=torch.float64)
-    high = torch.full((d,), -torch.inf, dtype=torch.float64)
-    for _, x in read_blocks(source):
+    count = torch.zeros(d, dtype=torch.int64, device=home)
+    first = torch.zeros(d, dtype=torch.float64, device=home)
+    second = torch.zeros(d, dtype=torch.float64, device=home)
+    low = torch.full((d,), torch.inf, dtype=torch.float64, device=home)
+    high = torch.full((d,), -torch.inf, dtype=torch.float64, device=home)
+    for _, x in read_blocks(source) if home.type == "cpu" else rows_on(source, home):
         gaps = torch.isnan(x)
         if gaps.any():
             low = torch.minimum(low, x.masked_fill(gaps, torch.inf).amin(0))
@@ -101,11 +109,11 @@ def moments(source: Source) -> Moments:
     variance = (second / seen - (first / seen).square()).clamp_min_(0)
     return Moments(
         n=n,
-        observed=count.numpy(),
-        mean=(shift + first / seen).numpy(),
-        variance=variance.numpy(),
-        minimum=low.numpy(),
-        maximum=high.numpy(),
+        observed=count.cpu().numpy(),
+        mean=(shift + first / seen).cpu().numpy(),
+        variance=variance.cpu().numpy(),
+        minimum=low.cpu().numpy(),
+        maximum=high.cpu().numpy(),
     )
 
 

@@ -16,7 +16,7 @@ from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search
 from fewer.search.substitutes import swap_losses
 from fewer.train import fit_linear
-from fewer.train.device import float64_device, pick_device
+from fewer.train.device import pick_device
 from fewer.train.folds import RIDGES, choose_ridge, make_folds, split_rows
 
 __all__ = ["ColumnSubset"]
@@ -141,7 +141,8 @@ class ColumnSubset(FeatureSelector):
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         began = time.perf_counter()
-        C = covariance(source).matrix.to(float64_device(pick_device(self.device)))
+        summary = covariance(source, device=pick_device(self.device))
+        C = summary.matrix
         self.ridge_ = self._penalty(source, C, rule, seed)
         found = search(
             C,
@@ -163,7 +164,7 @@ class ColumnSubset(FeatureSelector):
         path = greedy(C, resolve(None, rule.d, len(columns), exclude=others), ridge=self.ridge_)
         self.order_, self.residuals_ = path.order, path.errors
         self.swap_losses_ = swap_losses(C, columns, self.ridge_)
-        decoder = fit_linear(source, columns, stats, ridge=self.ridge_)
+        decoder = fit_linear(source, columns, stats, ridge=self.ridge_, summary=summary)
         fill = torch.from_numpy(stats.mean[columns])
         self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
         return self

@@ -92,8 +92,10 @@ PARAMETERS = """k : int or None, default=10
         squared or absolute error does not change.
     device : str, default="auto"
         "auto" (CUDA, MPS or CPU), or any torch device.
-    precision : {"auto", "float32", "bfloat16"}, default="auto"
-        Of the decoder in training; "auto" is mixed precision on CUDA, float32 elsewhere.
+    precision : {"auto", "float32", "tf32", "bfloat16"}, default="auto"
+        Of matrix products in training; parameters and sums are float32 in any case. "auto" is
+        "bfloat16" on CUDA, "float32" elsewhere. "tf32" has three digits and the range of
+        float32, on CUDA; a CPU takes it for "float32".
     random_state : int, RandomState or None, default=None
         Fixes the result; bit for bit on a CPU.
     progress : bool, default=False

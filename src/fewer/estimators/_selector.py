@@ -24,6 +24,7 @@ from fewer.estimators._storage import (
     write_folder,
 )
 from fewer.nn import MeasuredDecoder
+from fewer.train.device import pick_device
 from fewer.train.explained import explained_variance
 
 __all__ = ["FeatureSelector", "check_k", "decode", "filled_decoder"]
@@ -84,7 +85,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     def _opened(self, X: Any) -> tuple[Source, Moments]:
         """Source and moments of validated rows, which must hold something in every column."""
         source = open_source(X)
-        stats = moments(source)
+        stats = moments(source, pick_device(getattr(self, "device", "cpu")))
         _refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
         return source, stats
 

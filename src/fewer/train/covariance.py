@@ -42,7 +42,9 @@ def fit_covariance(
     """
     steps = STEPS if isinstance(settings.epochs, str) else settings.epochs
     began = time.perf_counter()
-    C = covariance(source).matrix
+    device = float64_device(pick_device(settings.device))
+    summary = covariance(source, device=device)
+    C = summary.matrix
     include, allowed = eligible(rule, stats, settings.k)
     history: list[dict[str, Any]] = []
     for attempt in range(1, settings.tries + 1):
@@ -77,7 +79,7 @@ def fit_covariance(
                 start_temperature=settings.start_temperature,
                 end_temperature=settings.end_temperature,
                 seed=seed,
-                device=float64_device(pick_device(settings.device)),
+                device=device,
                 on_row=note,
             )
         if torch.softmax(found.logits, dim=-1).amax(dim=-1).mean() >= SETTLED:
@@ -88,7 +90,7 @@ def fit_covariance(
     best = int(np.argmin(left))
     features, logits = choices[best], found.logits[best]
     columns = rule.complete(features)
-    decoder = fit_linear(source, columns, stats, ridge=settings.ridge)
+    decoder = fit_linear(source, columns, stats, ridge=settings.ridge, summary=summary)
     settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
     if settled < SETTLED:
         warn(

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from fewer.errors import InputError
 
-__all__ = ["float64_device", "pick_device", "seeded", "use_mixed"]
+__all__ = ["float64_device", "pick_device", "pick_precision", "products", "seeded"]
 
 _TURN = threading.RLock()
 
@@ -38,17 +39,37 @@ def pick_device(device: str | torch.device) -> torch.device:
     return found
 
 
-def use_mixed(precision: str, device: torch.device) -> bool:
-    """Whether decoders run in mixed precision: on CUDA by default, anywhere when asked.
+def pick_precision(precision: str, device: torch.device) -> str:
+    """Turn "auto" into "bfloat16" on CUDA where that is fast, "float32" elsewhere.
 
     Examples
     --------
-    >>> use_mixed("auto", torch.device("cpu"))
+    >>> pick_precision("auto", torch.device("cpu"))
+    'float32'
+    """
+    if precision != "auto":
+        return precision
+    fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return "bfloat16" if fast else "float32"
+
+
+@contextmanager
+def products(precision: str) -> Iterator[None]:
+    """How CUDA multiplies float32 matrices inside the block: in tf32 unless "float32" is asked.
+
+    Examples
+    --------
+    >>> with products("float32"):
+    ...     torch.backends.cuda.matmul.allow_tf32
     False
     """
-    if precision == "auto":
-        return device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return precision == "bfloat16"
+    switches: Any = torch.backends.cuda.matmul
+    before = switches.allow_tf32
+    switches.allow_tf32 = precision != "float32"
+    try:
+        yield
+    finally:
+        switches.allow_tf32 = before
 
 
 def float64_device(device: torch.device) -> torch.device:

@@ -15,11 +15,13 @@ from fewer.constraints import Constraints, resolve
 from fewer.data import Moments, Source, blocks, covariance
 from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
+from fewer.nn.philox import CountedGumbel
 from fewer.nn.schedule import make_schedule
 from fewer.train.adam import Adam
 from fewer.train.assignment import obeying_features
-from fewer.train.device import seeded
+from fewer.train.device import products, seeded
 from fewer.train.fit import Fit
+from fewer.train.fused import fused_epochs
 from fewer.train.loop import evaluate, train_epoch
 from fewer.train.problem import Problem, new_decoder, prepare
 from fewer.train.progress import epoch_bar
@@ -102,7 +104,9 @@ class _Start:
     @cached_property
     def features(self) -> np.ndarray:
         rule = self.problem.rule
-        C = None if rule.groups is None else covariance(self.problem.source).matrix
+        C = None
+        if rule.groups is not None:
+            C = covariance(self.problem.source, device=self.problem.device).matrix
         return obeying_features(self.logits, rule, C)
 
     @property
@@ -114,7 +118,10 @@ class _Start:
         self, seed: int, *, hold_out: bool = False
     ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
         # another seed than training's: a refit must not depend on how long training took
-        with seeded(seed + 7919, self.problem.device) as generator:
+        with (
+            products(self.problem.precision),
+            seeded(seed + 7919, self.problem.device) as generator,
+        ):
             return refit_decoder(
                 self.problem,
                 copy.deepcopy(self.network.decoder),
@@ -153,7 +160,7 @@ def _train_start(problem: Problem, seed: int) -> _Start:
     epochs = settings.epochs_for(len(problem.train))
     history: list[dict[str, Any]] = []
     for attempt in range(1, settings.tries + 1):
-        with seeded(seed, problem.device) as generator:
+        with products(problem.precision), seeded(seed, problem.device) as generator:
             network, rows, best = _train_once(problem, epochs, attempt, generator)
         history += rows
         last = rows[-1]
@@ -184,6 +191,9 @@ def _train_once(
     )
     network = ConcreteNetwork(selector, new_decoder(problem, settings.k), mixed=problem.mixed)
     network.to(problem.device)
+    if problem.device.type == "cuda" and settings.draw == "batch":
+        # the kernels' noise, whether or not they can be used
+        selector.noise = CountedGumbel(generator.initial_seed())
     optimizer = Adam(
         (selector.parameters(), settings.selector_rate),
         (network.decoder.parameters(), settings.decoder_rate),
@@ -198,29 +208,45 @@ def _train_once(
     )
     step = 0
 
-    def cool() -> None:
+    def cooler() -> float:
         nonlocal step
         clock = step if settings.anneal == "step" else step // steps_an_epoch
-        selector.temperature = temperature(clock)
         step += 1
+        return temperature(clock)
+
+    def cool() -> None:
+        selector.temperature = cooler()
 
     best = KeepBest(settings.patience)
     history: list[dict[str, Any]] = []
     unit = problem.out_scale ** (problem.loss.degree or 0)  # losses in the data's own units
     penalty = _cost_penalty(problem, selector, unit)
+    fused = fused_epochs(
+        network,
+        train,
+        optimizer,
+        problem.loss,
+        batch_size=settings.batch_size,
+        precision=problem.precision,
+        penalty=penalty,
+    )
     began = time.perf_counter()
     with epoch_bar(f"try {attempt}", epochs, settings.progress) as bar:
         for epoch in range(1, epochs + 1):
-            loss = train_epoch(
-                network,
-                train,
-                optimizer,
-                problem.loss,
-                batch_size=settings.batch_size,
-                generator=generator,
-                before_step=cool,
-                penalty=penalty,
-            )
+            if fused is not None:
+                order = list(train.shuffled_positions(settings.batch_size, generator))
+                loss = fused.epoch(order, [cooler() for _ in order])
+            else:
+                loss = train_epoch(
+                    network,
+                    train,
+                    optimizer,
+                    problem.loss,
+                    batch_size=settings.batch_size,
+                    generator=generator,
+                    before_step=cool,
+                    penalty=penalty,
+                )
             optimizer.rates[1] *= settings.learning_rate_decay
             held_out = None
             if problem.valid is not None:

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Moments, Source, read_blocks
+from fewer.data import Covariance, Moments, Source, read_blocks
+from fewer.data.on_device import rows_on
 
 __all__ = ["fit_linear", "solve_normal"]
 
@@ -37,12 +38,15 @@ def fit_linear(
     *,
     targets: Tensor | None = None,
     ridge: float = 0.0,
+    summary: Covariance | None = None,
+    device: torch.device | None = None,
 ) -> nn.Linear:
     """Least squares from some columns to all columns (or to ``targets``), in float64.
 
     Minimises, for each target, the mean squared residual over its observed rows plus
     ``ridge`` times the squared weights; the intercept is free. Missing inputs take their
     column's mean. Where rows are missing from some targets each of those is solved by itself.
+    The sums are taken on ``device``; without targets a covariance there (``summary``) has them.
 
     Examples
     --------
@@ -58,15 +62,13 @@ def fit_linear(
     center = torch.from_numpy(stats.mean)
     middle = center if targets is None else targets.double().mean(0)
     k, m = len(chosen), len(middle)
-    gram = torch.zeros(k, k, dtype=torch.float64)
-    cross = torch.zeros(k, m, dtype=torch.float64)
     n = source.shape[0]
-    for rows, x in read_blocks(source):
-        x.sub_(center).nan_to_num_(nan=0.0)
-        z = x[:, chosen]
-        gram.addmm_(z.T, z)
-        cross.addmm_(z.T, x if targets is None else targets[rows].double() - middle)
-    weight = solve_normal(gram / n, cross / n, ridge).T
+    if targets is None and summary is not None and summary.matrix.device.type == "cuda":
+        cross = summary.matrix[chosen.to(summary.matrix.device)]
+        gram = cross[:, chosen.to(cross.device)]
+    else:
+        gram, cross = _sums(source, chosen, center, targets, middle, device)
+    weight = solve_normal(gram, cross, ridge).T.cpu()
     bias = middle - weight @ center[chosen]
     if targets is None and stats.has_missing:
         partial = np.flatnonzero(stats.observed < n)
@@ -80,6 +82,28 @@ def fit_linear(
         linear.weight.copy_(weight)
         linear.bias.copy_(bias)
     return linear
+
+
+def _sums(
+    source: Source,
+    chosen: Tensor,
+    center: Tensor,
+    targets: Tensor | None,
+    middle: Tensor,
+    device: torch.device | None,
+) -> tuple[Tensor, Tensor]:
+    """Mean products of the chosen columns with each other and with what is predicted."""
+    home = torch.device("cpu") if device is None or device.type != "cuda" else device
+    chosen, center, middle = chosen.to(home), center.to(home), middle.to(home)
+    gram = torch.zeros(len(chosen), len(chosen), dtype=torch.float64, device=home)
+    cross = torch.zeros(len(chosen), len(middle), dtype=torch.float64, device=home)
+    for rows, x in read_blocks(source) if home.type == "cpu" else rows_on(source, home):
+        x.sub_(center).nan_to_num_(nan=0.0)
+        z = x[:, chosen]
+        gram.addmm_(z.T, z)
+        cross.addmm_(z.T, x if targets is None else targets[rows].to(home).double() - middle)
+    n = source.shape[0]
+    return gram / n, cross / n
 
 
 def _solve_partial(

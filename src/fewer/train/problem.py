@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fewer.constraints import Constraints
 from fewer.data import Batches, Log1pSource, Moments, Source, moments
 from fewer.nn import Loss, build_decoder
-from fewer.train.device import pick_device, use_mixed
+from fewer.train.device import pick_device, pick_precision
 from fewer.train.eligible import eligible
 from fewer.train.settings import GradientSettings
 
@@ -35,13 +35,18 @@ class Problem:
     allowed: Tensor | None
     include: list[int]
     device: torch.device
-    mixed: bool
+    precision: str
     center: Tensor
     scale: float
     out_center: Tensor
     out_scale: float
     offset: Tensor  # of the network's output, before the link
     targets: Tensor | None  # in their own units, all rows
+
+    @property
+    def mixed(self) -> bool:
+        """Whether decoders run in mixed precision."""
+        return self.precision == "bfloat16"
 
 
 def prepare(
@@ -123,7 +128,7 @@ def prepare(
         allowed=None if allowed.all() else torch.from_numpy(allowed),
         include=include.tolist(),
         device=device,
-        mixed=use_mixed(settings.precision, device),
+        precision=pick_precision(settings.precision, device),
         center=center,
         scale=scale,
         out_center=out_center,

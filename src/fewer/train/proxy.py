@@ -9,7 +9,7 @@ from fewer.constraints import Constraints
 from fewer.data import Moments, Source, covariance
 from fewer.nn import Loss
 from fewer.train.assignment import obeying_features
-from fewer.train.device import float64_device, pick_device, seeded
+from fewer.train.device import float64_device, pick_device, products, seeded
 from fewer.train.eligible import eligible
 from fewer.train.fit import Fit
 from fewer.train.problem import new_decoder, prepare
@@ -62,10 +62,14 @@ def fit_proxy(
             on_row=note,
         )
     logits = found.logits[0]
-    C = None if rule.groups is None else covariance(source).matrix
+    C = (
+        None
+        if rule.groups is None
+        else covariance(source, device=pick_device(settings.device)).matrix
+    )
     features = obeying_features(logits, rule, C)
     problem = prepare(source, stats, settings, loss, seed, None, None, rule)
-    with seeded(seed + 1, problem.device) as generator:
+    with products(problem.precision), seeded(seed + 1, problem.device) as generator:
         fresh = new_decoder(problem, settings.k)
         decoder, refit_history = refit_decoder(
             problem, fresh, features, conflicts=0, generator=generator

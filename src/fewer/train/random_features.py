@@ -84,13 +84,13 @@ def fit_random_features(
     """
     device = torch.device(device)
     n, d = source.shape
-    summary = covariance(source)
+    summary = covariance(source, device=device)
     variance = float(summary.matrix.diagonal().mean()) or 1.0
     rows = Batches(
         source,
         np.arange(n),
-        mean=summary.mean,
-        center=summary.mean,
+        mean=summary.mean.cpu(),
+        center=summary.mean.cpu(),
         scale=variance**0.5,
         device=device,
     )

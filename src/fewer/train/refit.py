@@ -51,8 +51,10 @@ def refit_decoder(
         if hold_out:
             source = RowSubset(source, problem.train.index)
             targets = None if targets is None else targets[problem.train.index]
-            stats = moments(source)
-        exact = fit_linear(source, columns, stats, targets=targets, ridge=settings.ridge)
+            stats = moments(source, problem.device)
+        exact = fit_linear(
+            source, columns, stats, targets=targets, ridge=settings.ridge, device=problem.device
+        )
         return MeasuredDecoder(exact, fill=fill), []
     center = problem.center[columns]
     scale = torch.full((len(columns),), problem.scale, dtype=torch.float64)

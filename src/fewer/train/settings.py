@@ -89,7 +89,7 @@ class GradientSettings:
         _choice("draw", self.draw, "batch", "row")
         _choice("logits", self.logits, "direct", "indirect")
         _choice("refit", self.refit, "scratch", "finetune", "none")
-        _choice("precision", self.precision, "auto", "float32", "bfloat16")
+        _choice("precision", self.precision, "auto", "float32", "tf32", "bfloat16")
         for name in ("start_temperature", "end_temperature"):
             _number(name, getattr(self, name), above=0)
         if self.on_epoch is not None and not callable(self.on_epoch):
