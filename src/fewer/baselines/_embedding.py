@@ -3,9 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import eigh
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
+
+from fewer.baselines._eigen import largest_eigenvectors
 
 __all__ = ["smoothest"]
 
@@ -41,7 +42,7 @@ def smoothest(
     if n <= SMALL or wanted + 1 >= n:
         # 2 takes what is known from the upper end of the spectrum to the lower
         dense = near.toarray() - 2 * (flat @ flat.T).toarray()
-        found = eigh(dense, subset_by_index=(n - wanted, n - 1))[1]
+        found = largest_eigenvectors(dense, wanted)[1]
     else:
         found = eigsh(
             LinearOperator(
@@ -53,8 +54,8 @@ def smoothest(
             ncv=min(n, max(4 * wanted + 1, 40)),
             maxiter=50 * n,
             tol=1e-6,
-        )[1]
-    return np.hstack([known, found[:, ::-1]]) / root[:, None]
+        )[1][:, ::-1]
+    return np.hstack([known, found]) / root[:, None]
 
 
 def _flat(graph: sparse.csr_array, root: NDArray[np.float64]) -> sparse.csc_array:

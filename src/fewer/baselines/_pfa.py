@@ -9,24 +9,28 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from fewer.baselines._base import Columns, SubsetBaseline, Values
+from fewer.baselines._eigen import largest_eigenvectors
 from fewer.baselines._options import check_number, check_whole
+from fewer.baselines._threads import few_threads
 from fewer.errors import InputError
 
 __all__ = ["PFA", "component_count", "nearest_to_centres"]
 
 
-def component_count(eigenvalues: Values, wanted: float) -> int:
-    """How many of the falling eigenvalues to keep: a whole number, or a share of their sum.
+def component_count(eigenvalues: Values, total: float, wanted: float) -> int:
+    """How many of the falling eigenvalues to keep: a whole number, or a share of the total.
 
     Examples
     --------
-    >>> component_count(np.array([6.0, 3.0, 1.0]), 0.9), component_count(np.ones(5), 3)
-    (2, 3)
+    >>> component_count(np.array([6.0, 3.0, 1.0]), 10.0, 0.9)
+    2
+    >>> component_count(np.array([6.0, 3.0, 1.0]), 10.0, 3)
+    3
     """
     if isinstance(wanted, Integral):
         return min(int(wanted), len(eigenvalues))
-    share = np.cumsum(eigenvalues) / eigenvalues.sum()
-    return min(int(np.searchsorted(share, wanted - 1e-12)) + 1, len(eigenvalues))
+    enough = np.cumsum(eigenvalues) >= wanted * total * (1 - 1e-12)
+    return int(np.argmax(enough)) + 1 if enough.any() else len(eigenvalues)
 
 
 def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Columns:
@@ -38,7 +42,7 @@ def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Co
     >>> nearest_to_centres(points, 2, np.random.RandomState(0))
     array([1, 3])
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), few_threads(len(points)):
         # fewer different points than clusters: some clusters stay empty
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(k, n_init=10, random_state=rng).fit(points)
@@ -101,7 +105,7 @@ class PFA(SubsetBaseline):
                 )
 
     def _subset(self, rows: Values, k: int, rng: np.random.RandomState) -> Columns:
-        values, vectors = np.linalg.eigh(rows.T @ rows)
-        count = component_count(values[::-1].clip(0), self.n_components)
-        loadings = np.abs(vectors[:, ::-1][:, : min(count, k)])
-        return nearest_to_centres(loadings, k, rng)
+        scatter = rows.T @ rows
+        values, vectors = largest_eigenvectors(scatter, k)
+        count = component_count(values, scatter.trace(), self.n_components)
+        return nearest_to_centres(np.abs(vectors[:, :count]), k, rng)

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from fewer.baselines._base import Columns, SubsetBaseline, Values
+from fewer.baselines._threads import few_threads
 
 __all__ = ["PivotedQR", "pivots"]
 
@@ -18,7 +19,8 @@ def pivots(rows: Values, k: int) -> Columns:
     >>> pivots(np.array([[1.0, 2.0, 0.0], [0.0, 0.0, 1.5]]), 2)
     array([1, 2])
     """
-    _, order = qr(rows, mode="r", pivoting=True, check_finite=False)
+    with few_threads(rows.shape[1]):
+        _, order = qr(rows, mode="r", pivoting=True, check_finite=False)
     return order[:k].astype(np.int64)
 
 
