@@ -4,7 +4,8 @@ FewerError
 ├── InputError          (ValueError)  a value given to us cannot be used
 │   └── TypeInputError  (TypeError)   a value of the wrong kind
 ├── NotFittedError      (sklearn's)   used before fit
-└── FileFormatError     (ValueError)  a saved folder is damaged, foreign or from a newer version
+├── FileFormatError     (ValueError)  a file or folder is damaged, foreign or from a newer version
+└── MissingExtraError   (ImportError) a library is needed that is not installed
 
 FewerWarning (UserWarning)
 └── NotConvergedWarning (sklearn's ConvergenceWarning)
@@ -21,6 +22,7 @@ __all__ = [
     "FewerWarning",
     "FileFormatError",
     "InputError",
+    "MissingExtraError",
     "NotConvergedWarning",
     "NotFittedError",
     "TypeInputError",
@@ -45,7 +47,11 @@ class NotFittedError(FewerError, _SklearnNotFittedError):
 
 
 class FileFormatError(FewerError, ValueError):
-    """A saved folder is incomplete, not ours, or written by a newer version."""
+    """A file or folder is damaged, not what it should be, or written by a newer version."""
+
+
+class MissingExtraError(FewerError, ImportError):
+    """A library that only some users need is not installed; the message says which extra has it."""
 
 
 class FewerWarning(UserWarning):

@@ -1,10 +1,11 @@
 """Rows: where they come from, how they are summed up, how they reach a network."""
 
 from fewer.data.batches import Batch, Batches
+from fewer.data.cache import clear_cache
 from fewer.data.moments import Covariance, Moments, covariance, moments
-from fewer.data.open import as_array, check_values, open_source
+from fewer.data.opening import match_columns, needs_opening, open, validated
 from fewer.data.order import shard
-from fewer.data.reading import blocks, read_blocks
+from fewer.data.reading import blocks, read_all, read_blocks
 from fewer.data.source import (
     ColumnChoice,
     DenseSource,
@@ -14,6 +15,7 @@ from fewer.data.source import (
     Source,
     SparseSource,
 )
+from fewer.data.values import as_array, check_values, open_source
 
 __all__ = [
     "Batch",
@@ -30,9 +32,15 @@ __all__ = [
     "as_array",
     "blocks",
     "check_values",
+    "clear_cache",
     "covariance",
+    "match_columns",
     "moments",
+    "needs_opening",
+    "open",
     "open_source",
+    "read_all",
     "read_blocks",
     "shard",
+    "validated",
 ]

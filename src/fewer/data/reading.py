@@ -5,12 +5,13 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fewer.data.source import Source
 
-__all__ = ["ahead", "block_bytes", "blocks", "read_blocks", "row_blocks"]
+__all__ = ["ahead", "block_bytes", "blocks", "read_all", "read_blocks", "row_blocks"]
 
 BLOCK_BYTES = 32 * 2**20
 LEAST_BYTES = 64 * 2**10
@@ -75,6 +76,24 @@ def read_blocks(
     """
     found = ((rows, source.rows(rows, dtype)) for rows in row_blocks(source))
     return ahead(found) if source.on_disk else found
+
+
+def read_all(source: Source, columns: np.ndarray | None = None) -> np.ndarray:
+    """All rows as one float64 array, or only some of their columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import open_source
+    >>> read_all(open_source(np.arange(6).reshape(2, 3)), np.array([2]))
+    array([[2.],
+           [5.]])
+    """
+    wanted = None if columns is None else torch.from_numpy(np.asarray(columns))
+    out = np.empty((source.shape[0], source.shape[1] if wanted is None else len(wanted)))
+    for rows, x in read_blocks(source):
+        out[rows] = x if wanted is None else x[:, wanted]
+    return out
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:

@@ -1,6 +1,6 @@
 """Where rows come from. Everything that trains or sums reads rows through this protocol."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class Source(Protocol):
     """n rows of d features, read a few rows at a time.
 

@@ -13,7 +13,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from fewer.constraints import Constraints, resolve
-from fewer.data import Moments, Source, as_array, blocks, check_values, moments, open_source
+from fewer.data import (
+    Moments,
+    Source,
+    as_array,
+    blocks,
+    check_values,
+    match_columns,
+    moments,
+    needs_opening,
+    open_source,
+    read_all,
+    validated,
+)
 from fewer.errors import FileFormatError, InputError, NotFittedError, TypeInputError
 from fewer.estimators._measured import like_table, read_measured
 from fewer.estimators._storage import (
@@ -51,6 +63,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     costs: Any
     budget: float | None
     groups: Any
+    n_features_in_: int
     columns_: np.ndarray
     decoder_: MeasuredDecoder
 
@@ -59,9 +72,22 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     def _validated(self, X: Any, *, reset: bool) -> Any:
         if reset:
             self._forget()
+        if needs_opening(X):
+            return self._validated_source(X, reset)
         X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
         check_values(X, getattr(self, "feature_names_in_", None))
         return X
+
+    def _validated_source(self, X: Any, reset: bool) -> Source:
+        """Rows from a path, a store or a source; their values are checked as they are read."""
+        source = validated(X, least_rows=2 if reset else 1)
+        names, d = getattr(self, "feature_names_in_", None), source.shape[1]
+        if not reset:
+            return match_columns(source, names, self.n_features_in_, type(self).__name__)
+        self.n_features_in_ = d
+        if source.names is not None:
+            self.feature_names_in_ = np.array(source.names, dtype=object)
+        return source
 
     def _validated_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         if y is None:
@@ -72,6 +98,12 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         self._forget()
         if isinstance(y, Tensor):  # labels may be text, so tables of them pass
             y = as_array(y)
+        if needs_opening(X):
+            X = self._validated_source(X, reset=True)
+            y = validate_data(self, y=y, **checks)
+            if len(y) != X.shape[0]:
+                raise InputError(f"y has {len(y)} values for the {X.shape[0]} rows of X")
+            return X, y
         X, y = validate_data(self, as_array(X), y, **_checks(reset=True), **checks)
         check_values(X, getattr(self, "feature_names_in_", None))
         return X, y
@@ -130,6 +162,8 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         self._check_fitted()
         X = as_array(X)
         checked = self._validated(X, reset=False)
+        if isinstance(checked, Source):
+            return read_all(checked, self.columns_)
         # scikit-learn keeps a table a table where set_output asks for one
         return super().transform(X if hasattr(X, "columns") else checked)
 
@@ -303,6 +337,8 @@ def check_k(k: Any, d: int) -> None:
 
 
 def _take_columns(X: Any, columns: np.ndarray) -> np.ndarray:
+    if isinstance(X, Source):
+        return read_all(X, columns)
     part = X[:, columns]
     return part.toarray() if sparse.issparse(part) else part
 

@@ -1,6 +1,7 @@
-"""From whatever a user has to an array that the rest of fewer understands."""
+"""Arrays and tables in memory: what can be used, and what must be refused."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import sparse
 from fewer.data.source import DenseSource, Source, SparseSource
 from fewer.errors import InputError
 
-__all__ = ["as_array", "check_values", "open_source"]
+__all__ = ["as_array", "check_values", "is_text", "open_source"]
 
 
 def as_array(X: Any) -> Any:
@@ -39,7 +40,7 @@ def as_array(X: Any) -> Any:
                 f"{len(repeated)} column names occur more than once: {_some(repeated)}; "
                 "rename them, or give an array without names"
             )
-        text = [str(name) for name, dtype in _column_types(X) if _is_text(dtype)]
+        text = [str(name) for name, dtype in _column_types(X) if is_text(dtype)]
         if text:
             raise InputError(
                 f"{len(text)} of {len(X.columns)} columns are not numbers: {_some(text)}; "
@@ -48,7 +49,9 @@ def as_array(X: Any) -> Any:
     return X
 
 
-def check_values(X: Any, names: np.ndarray | None = None, what: str = "X") -> None:
+def check_values(
+    X: Any, names: Sequence[Any] | np.ndarray | None = None, what: str = "X", first_row: int = 0
+) -> None:
     """Refuse infinite values, saying where the first one is.
 
     Examples
@@ -63,7 +66,7 @@ def check_values(X: Any, names: np.ndarray | None = None, what: str = "X") -> No
         return
     # the sum is finite unless something is not; NaN alone gives NaN, so look again then
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)) or not np.isinf(values).any():
+        if np.isfinite(values.sum()) or not np.isinf(values).any():
             return
     if sparse.issparse(X):
         entries = X.tocoo()
@@ -75,13 +78,13 @@ def check_values(X: Any, names: np.ndarray | None = None, what: str = "X") -> No
         value = X[row, column]
     name = f"column {column}" if names is None else f"column {str(names[column])!r}"
     raise InputError(
-        f"{what} contains infinity: row {row}, {name} is {value}; "
+        f"{what} contains infinity: row {first_row + row}, {name} is {value}; "
         "replace it, or set it to NaN to mark it as missing"
     )
 
 
 def open_source(X: Any) -> Source:
-    """Make a source of a validated array or sparse matrix.
+    """Make a source of a validated array or sparse matrix; a source stays as it is.
 
     Examples
     --------
@@ -89,6 +92,8 @@ def open_source(X: Any) -> Source:
     >>> open_source(np.zeros((3, 2))).shape
     (3, 2)
     """
+    if isinstance(X, Source):
+        return X
     return SparseSource(X) if sparse.issparse(X) else DenseSource(X)
 
 
@@ -100,7 +105,7 @@ def _column_types(table: Any) -> list[tuple[Any, Any]]:
     return list(zip(table.columns, table.dtypes, strict=True))
 
 
-def _is_text(dtype: Any) -> bool:
+def is_text(dtype: Any) -> bool:
     kind = str(dtype).lower()
     return kind.startswith(
         ("str", "string", "utf8", "categor", "enum", "date", "time", "duration", "large_string")

@@ -1,0 +1,77 @@
+"""Between Arrow's columns and rows of numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fewer.data.columns import Columns, choose_columns
+from fewer.data.extras import require_extra
+
+__all__ = ["arrow_columns", "arrow_dtype", "arrow_values"]
+
+
+def arrow_columns(what: str, schema: Any, leave_out: Sequence[str] = ()) -> Columns:
+    """Split the columns of an Arrow schema into features and others.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> arrow_columns("t", pa.schema({"id": pa.string(), "a": pa.float32()})).features
+    ['a']
+    """
+    text = [field.name for field in schema if arrow_dtype(field.type) is None]
+    stored = (schema.pandas_metadata or {}).get("index_columns", [])
+    labels = [name for name in stored if isinstance(name, str) and name in schema.names]
+    return choose_columns(what, schema.names, text, leave_out, labels)
+
+
+def arrow_dtype(kind: Any) -> np.dtype | None:
+    """The NumPy type of an Arrow type of numbers; None for any other.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> arrow_dtype(pa.int16()), arrow_dtype(pa.string()), arrow_dtype(pa.decimal128(5, 2))
+    (dtype('int16'), None, dtype('float64'))
+    """
+    types = require_extra("pyarrow.types")
+    if types.is_boolean(kind):
+        return np.dtype(np.uint8)
+    if types.is_integer(kind) or types.is_floating(kind):
+        return np.dtype(kind.to_pandas_dtype())
+    if types.is_decimal(kind) or types.is_null(kind):
+        return np.dtype(np.float64)
+    return None
+
+
+def arrow_values(table: Any) -> np.ndarray:
+    """All columns of a table of numbers as one array; nulls become NaN.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> arrow_values(pa.table({"a": [1, None], "b": [2.5, 3.5]}))
+    array([[1. , 2.5],
+           [nan, 3.5]])
+    """
+    columns = [_column(table.column(j)) for j in range(table.num_columns)]
+    # columns are filled one by one, each in one stretch, and turned over once at the end
+    out = np.empty((len(columns), table.num_rows), dtype=np.result_type(*columns))
+    for row, column in zip(out, columns, strict=True):
+        row[:] = column
+    return np.ascontiguousarray(out.T)
+
+
+def _column(column: Any) -> np.ndarray:
+    pa = require_extra("pyarrow")
+    kind = column.type
+    dtype = arrow_dtype(kind)
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif column.null_count and pa.types.is_integer(kind):
+        column = column.cast(pa.float64(), safe=False)
+    found = column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(False)
+    return found if column.null_count else found.astype(dtype, copy=False)

@@ -1,0 +1,34 @@
+"""Libraries that only some sources need, loaded when one does."""
+
+from importlib import import_module
+from typing import Any
+
+from fewer.errors import MissingExtraError
+
+__all__ = ["require_extra"]
+
+EXTRAS = {
+    "pyarrow": ("tables", "CSV, Parquet and Feather files"),
+    "h5py": ("stores", "HDF5 and .h5ad files"),
+    "zarr": ("stores", "zarr arrays"),
+}
+
+
+def require_extra(module: str) -> Any:
+    """The module, or one line that says what to install.
+
+    Examples
+    --------
+    >>> require_extra("pyarrow.csv").__name__
+    'pyarrow.csv'
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        library = module.split(".", maxsplit=1)[0]
+        if error.name is None or error.name.split(".")[0] != library:
+            raise
+        extra, what = EXTRAS[library]
+        raise MissingExtraError(
+            f"{what} need {library}, which is not installed: pip install 'fewer[{extra}]'"
+        ) from error

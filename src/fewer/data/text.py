@@ -1,0 +1,281 @@
+"""CSV and TSV files, plain or compressed: one, or many with the same columns."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fewer.data.arrays import open_npy
+from fewer.data.arrow import arrow_dtype, arrow_values
+from fewer.data.cache import convert_once, write_npy_header
+from fewer.data.columns import Columns, check_same_columns, choose_columns, listed, tell_left_out
+from fewer.data.extras import require_extra
+from fewer.data.memory import readable_size
+from fewer.data.source import DenseSource, Source
+from fewer.data.stored import SMALL_SHARE, Watch
+from fewer.data.values import check_values
+from fewer.errors import FileFormatError, InputError, warn
+
+__all__ = ["COMPRESSED", "TEXT", "open_text"]
+
+TEXT = (".csv", ".tsv", ".txt")
+COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+BLOCK_BYTES = 16 * 2**20
+SAMPLE_BYTES = 2**20
+MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "?", "."]
+LABEL = "(row labels)"  # the name given to a first column that has none
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a text file is written, as its first lines show."""
+
+    path: Path
+    delimiter: str
+    decimal: str
+    header: bool
+    names: list[str]
+    text: list[str]  # columns that do not hold numbers
+    logical: list[str]  # columns of true and false
+
+    @property
+    def labels(self) -> list[str]:
+        return [name for name in self.names if name == LABEL]
+
+
+def open_text(
+    paths: Sequence[Path],
+    leave_out: Sequence[str],
+    delimiter: str | None,
+    memory_limit: int,
+    what: str,
+) -> Source:
+    """A source of text files: in memory where they are small, else a binary copy made once."""
+    require_extra("pyarrow")
+    first = _layout(paths[0], delimiter)
+    columns = choose_columns(str(paths[0]), first.names, first.text, leave_out, first.labels)
+    layouts = [first]
+    for path in paths[1:]:
+        other = _layout(path, delimiter)
+        check_same_columns(str(path), other.names, str(paths[0]), first.names)
+        layouts.append(replace(other, text=first.text))
+    tell_left_out(what, columns)
+    names = columns.features if first.header else None
+    small = memory_limit // SMALL_SHARE
+    if sum(path.stat().st_size for path in paths) <= small:
+        array = _in_memory(layouts, columns, small)
+        if array is not None:
+            source: Source = DenseSource(array, names)
+            source.left_out, source.memory_limit = columns.left_out, memory_limit
+            return source
+    copy, notes, fresh = convert_once(
+        paths,
+        {"text": [delimiter, sorted(leave_out)]},
+        lambda file: _write_copy(file, layouts, columns),
+    )
+    if fresh:
+        warn(
+            f"{what} does not fit memory_limit={readable_size(memory_limit)} at once; it was "
+            f"converted once to {copy} ({notes['rows']} rows), which is quicker to read again"
+        )
+    source = open_npy(copy, names, memory_limit)
+    source.left_out = columns.left_out
+    return source
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+def _in_memory(layouts: list[_Layout], columns: Columns, most: int) -> np.ndarray | None:
+    """All rows, or None where they take more than this many bytes."""
+    parts, size = [], 0
+    for part in _blocks(layouts, columns):
+        size += part.nbytes
+        if size > most:
+            return None
+        parts.append(part)
+    return np.concatenate(parts)
+
+
+def _write_copy(file: Any, layouts: list[_Layout], columns: Columns) -> dict[str, Any]:
+    width, rows = len(columns.features), 0
+    dtype = np.dtype(np.float64)
+    write_npy_header(file, (0, width), dtype)
+    for part in _blocks(layouts, columns):
+        file.write(np.ascontiguousarray(part, dtype=dtype).data)
+        rows += len(part)
+    file.seek(0)
+    write_npy_header(file, (rows, width), dtype)  # NumPy leaves room for the number to grow
+    return {"rows": rows}
+
+
+def _blocks(layouts: list[_Layout], columns: Columns) -> Iterator[np.ndarray]:
+    rows = 0
+    for layout in layouts:
+        watch = Watch(layout.path)
+        try:
+            for batch in _reader(layout, columns):
+                values = arrow_values(batch)
+                check_values(values, columns.features, str(layout.path), first_row=rows)
+                rows += len(values)
+                yield values
+        except (OSError, ValueError) as error:
+            watch.check()
+            if isinstance(error, InputError):
+                raise
+            raise _explained(layout, columns.features, error) from error
+        watch.check()
+    if not rows:
+        raise InputError(f"{layouts[0].path} holds no rows")
+
+
+def _reader(layout: _Layout, columns: Columns | None, block: int = BLOCK_BYTES) -> Any:
+    """Arrow's reader: with types guessed for a first look, as numbers once columns are known."""
+    pa, arrow_csv = require_extra("pyarrow"), require_extra("pyarrow.csv")
+    types = {}
+    if columns is not None:
+        types = {name: pa.float64() for name in columns.features}
+        types |= {name: pa.bool_() for name in layout.logical if name in types}
+    return arrow_csv.open_csv(
+        _stream(layout.path),
+        read_options=arrow_csv.ReadOptions(
+            column_names=layout.names, skip_rows=int(layout.header), block_size=block
+        ),
+        parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=types,
+            include_columns=None if columns is None else columns.features,
+            null_values=MISSING,
+            strings_can_be_null=True,
+            decimal_point=layout.decimal,
+        ),
+    )
+
+
+def _stream(path: Path) -> Any:
+    pa = require_extra("pyarrow")
+    return pa.input_stream(str(path), compression=COMPRESSED.get(path.suffix.lower()))
+
+
+# -- the first look --------------------------------------------------------------------------
+
+
+def _layout(path: Path, delimiter: str | None) -> _Layout:
+    try:
+        with _stream(path) as stream:
+            sample = stream.read(SAMPLE_BYTES).decode("utf-8-sig", errors="replace")
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise FileFormatError(f"{path} is damaged or truncated ({error})") from error
+    lines = [line for line in sample.splitlines()[:200] if line.strip()]
+    if not lines:
+        raise InputError(f"{path} is empty")
+    delimiter = delimiter or _delimiter(path, lines[0])
+    rows = list(csv.reader(lines, delimiter=delimiter))
+    names, header = [cell.strip() for cell in rows[0]], True
+    decimal = "."
+    if delimiter == ";" and any(
+        _is_number(cell, ",") for row in rows for cell in row if "," in cell
+    ):
+        decimal = ","
+    if all(_is_number(cell, decimal) or cell in MISSING for cell in names):
+        names, header = [str(j) for j in range(len(names))], False
+    elif len(rows) > 1 and len(rows[1]) == len(names) + 1:
+        names = ["", *names]  # R writes no name above its row labels
+    if header and names[0] == "":
+        names[0] = LABEL
+    names = [name or f"(column {j})" for j, name in enumerate(names)]
+    layout = _Layout(path, delimiter, decimal, header, names, [], [])
+    if len(rows) == 1 and header:
+        raise InputError(f"{path} holds names of columns but no rows")
+    return _with_types(layout)
+
+
+def _with_types(layout: _Layout) -> _Layout:
+    """Tell columns of numbers from others by what the first block holds."""
+    pa = require_extra("pyarrow")
+    try:
+        block = next(iter(_reader(layout, None, SAMPLE_BYTES)))
+    except StopIteration:
+        raise InputError(f"{layout.path} holds no rows") from None
+    except (OSError, ValueError) as error:
+        raise _explained(layout, [], error) from error
+    text, mixed = [], []
+    for name, column in zip(block.schema.names, block.columns, strict=True):
+        if arrow_dtype(column.type) is not None:
+            continue
+        text.append(name)
+        if pa.types.is_string(column.type):
+            cells = [cell for cell in column.slice(0, 1000).to_pylist() if cell is not None]
+            numbers = sum(_is_number(cell, layout.decimal) for cell in cells)
+            if 2 * numbers > len(cells):
+                mixed.append(name)
+    if mixed:  # numbers for the most part: a cell is wrong, not the column
+        wrong = _first_bad_cell(layout, mixed)
+        raise wrong or InputError(f"{layout.path}: the columns {listed(mixed)} are not all numbers")
+    kinds = zip(block.schema.names, block.schema.types, strict=True)
+    logical = [name for name, kind in kinds if pa.types.is_boolean(kind)]
+    return replace(layout, text=text, logical=logical)
+
+
+def _delimiter(path: Path, line: str) -> str:
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    if plain.suffix.lower() == ".tsv":
+        return "\t"
+    return max(",;\t", key=line.count)
+
+
+def _is_number(cell: str, decimal: str = ".") -> bool:
+    try:
+        float(cell.strip().replace(decimal, "."))
+    except ValueError:
+        return False
+    return True
+
+
+# -- what went wrong -------------------------------------------------------------------------
+
+
+def _explained(layout: _Layout, numbers: list[str], error: Exception) -> Exception:
+    """The reason that Arrow gave, as the line and column that it is about."""
+    try:
+        found = _first_bad_cell(layout, numbers)
+    except (OSError, EOFError, ValueError) as broken:
+        found = FileFormatError(f"{layout.path} is damaged or truncated ({broken})")
+    if found is not None:
+        return found
+    return FileFormatError(f"{layout.path} cannot be read as text with columns ({error})")
+
+
+def _first_bad_cell(layout: _Layout, numbers: list[str]) -> Exception | None:
+    """Read line by line, which is slow, to the first row or cell that is not as it should be."""
+    wanted = [(at, name) for at, name in enumerate(layout.names) if name in numbers]
+    logical = {"true", "false"} if layout.logical else set()
+    with io.TextIOWrapper(_stream(layout.path), encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, delimiter=layout.delimiter)
+        row = -int(layout.header)
+        for cells in reader:
+            if not cells:
+                continue
+            expected = len(layout.names)
+            if row >= 0 and len(cells) != expected:
+                return InputError(
+                    f"{layout.path}: line {reader.line_num} (row {row}) has {len(cells)} values, "
+                    f"but there are {expected} columns; mend that line"
+                )
+            for at, name in wanted if row >= 0 else ():
+                cell = cells[at].strip()
+                fine = cell in MISSING or _is_number(cell, layout.decimal)
+                if not fine and cell.lower() not in logical:
+                    return InputError(
+                        f"{layout.path}: line {reader.line_num} (row {row}), column {name!r} "
+                        f"holds {cell!r}, which is not a number; mend it, leave it empty if it is "
+                        f"missing, or give leave_out=[{name!r}]"
+                    )
+            row += 1
+    return None

@@ -1,0 +1,88 @@
+"""AnnData: objects, in memory and backed, and a file that anndata itself wrote."""
+
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from scipy import sparse
+
+import fewer
+from fewer.data import read_all
+from fewer.errors import InputError
+
+# anndata 0.12.19 with pandas 2.3 wrote it: X 30 x 5 (CSR), layer "counts" (CSC, 10 X), raw 30 x 6
+FILE = Path(__file__).parent / "files" / "written_by_anndata.h5ad"
+RAW = sparse.random(30, 6, density=0.4, format="csr", random_state=0, dtype=np.float32).toarray()
+X = RAW[:, :5]
+
+pytestmark = [
+    # what anndata does inside is not ours to mend
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The 'mode.chained_assignment' option"),
+]
+
+
+@pytest.fixture(params=["path", "in memory", "backed"])
+def data(request):
+    if request.param == "path":
+        return FILE
+    return anndata.read_h5ad(FILE, backed="r" if request.param == "backed" else None)
+
+
+@pytest.mark.parametrize("limit", [None, 500])
+def test_all_parts(data, limit):
+    whole = fewer.data.open(data, memory_limit=limit)
+    assert whole.names == [f"gene{j}" for j in range(5)]
+    np.testing.assert_array_equal(read_all(whole), X)
+    np.testing.assert_array_equal(read_all(fewer.data.open(data, raw=True)), RAW)
+    np.testing.assert_allclose(read_all(fewer.data.open(data, layer="counts")), 10 * X)
+    some = fewer.data.open(data, obs={"kind": ["NK", "B"]}, memory_limit=limit)
+    np.testing.assert_array_equal(read_all(some), np.delete(X, np.arange(1, 30, 3), axis=0))
+
+
+def test_what_is_not_there(data):
+    with pytest.raises(InputError, match="no layer 'spliced'; it has 'counts'"):
+        fewer.data.open(data, layer="spliced")
+    with pytest.raises(InputError, match=r"no obs column 'batch'; it has .*'kind'"):
+        fewer.data.open(data, obs={"batch": "1"})
+    with pytest.raises(InputError, match="no row has kind 'Q'; there are 'B', 'NK', 'T'"):
+        fewer.data.open(data, obs={"kind": "Q"})
+
+
+@pytest.mark.parametrize("backed", [None, "r"])
+def test_views(backed):
+    view = anndata.read_h5ad(FILE, backed=backed)[3:9, ["gene2", "gene0"]]
+    source = fewer.data.open(view)
+    assert source.names == ["gene2", "gene0"]
+    np.testing.assert_array_equal(read_all(source), X[3:9][:, [2, 0]])
+
+
+def test_select_from_an_object_keeps_its_names():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 8))
+    names = pd.DataFrame(index=pd.Index([f"g{j}" for j in range(8)], dtype=object))
+    subset = fewer.ColumnSubset(k=3, random_state=0).fit(anndata.AnnData(X=rows, var=names))
+    plain = fewer.ColumnSubset(k=3, random_state=0).fit(rows)
+    assert subset.get_feature_names_out().tolist() == [f"g{j}" for j in plain.columns_]
+
+
+def test_repeated_names():
+    data = anndata.AnnData(X=np.eye(3))
+    data.var_names = ["a", "b", "a"]
+    with pytest.raises(InputError, match="1 var_names occur more than once: 'a'; call var_names_"):
+        fewer.data.open(data)
+
+
+def test_the_same_layout_in_zarr(tmp_path):
+    group = zarr.open_group(str(tmp_path / "cells.zarr"), mode="w")
+    group.create_array("X", data=X)
+    for name, count in (("obs", 30), ("var", 5)):
+        frame = group.create_group(name)
+        frame.attrs["_index"] = "number"
+        frame.create_array("number", data=np.arange(count))
+    source = fewer.data.open(tmp_path / "cells.zarr")
+    assert source.names == list("01234")
+    np.testing.assert_array_equal(read_all(source), X)
