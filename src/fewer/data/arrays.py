@@ -118,20 +118,20 @@ def open_memmap(array: np.memmap, names: list[str] | None, memory_limit: int) ->
 def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_limit: int) -> Source:
     """A source of one array of an .npz file, or of a sparse matrix that SciPy saved."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            held = list(stored.files)
-            if dataset is None and {"indices", "indptr", "data", "shape", "format"} <= set(held):
-                matrix = sparse.load_npz(path)
-                check_values(matrix.tocsr())
-                return _limited(SparseSource(matrix, names), memory_limit)
-        name = _which(path, held, dataset)
-        with zipfile.ZipFile(path) as archive:
-            small = archive.getinfo(f"{name}.npy").file_size <= memory_limit // SMALL_SHARE
-        if small:
+        with zipfile.ZipFile(path) as archive:  # first: NumPy leaves a broken one open
+            sizes = {
+                item.filename.removesuffix(".npy"): item.file_size for item in archive.infolist()
+            }
+        if dataset is None and {"indices", "indptr", "data", "shape", "format"} <= set(sizes):
+            matrix = sparse.load_npz(path)
+            check_values(matrix.tocsr(), names, str(path))
+            return _limited(SparseSource(matrix, names), memory_limit)
+        name = _which(path, list(sizes), dataset)
+        if sizes[name] <= memory_limit // SMALL_SHARE:
             with np.load(path, allow_pickle=False) as stored:
                 array = stored[name]
             check_numbers(f"{name!r} in {path}", array.shape, array.dtype)
-            check_values(array, what=f"{name!r} in {path}")
+            check_values(array, names, f"{name!r} in {path}")
             return _limited(DenseSource(array, names), memory_limit)
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         if isinstance(error, (InputError, FileFormatError, FileNotFoundError)):

@@ -5,7 +5,6 @@ file is converted anew. It lies in the folder ``fewer/rows`` of the user's cache
 that ``FEWER_CACHE`` names, and can be deleted at any time.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -85,12 +84,18 @@ def convert_once(
             return array, found["notes"], False
     except (OSError, ValueError, KeyError, TypeError):
         pass  # not there, or not whole: made again
-    folder.mkdir(parents=True, exist_ok=True)
-    with replaced_when_done(array) as file:
-        said = convert(file)
-        size = file.seek(0, os.SEEK_END)
-    with replaced_when_done(notes) as file:
-        file.write(json.dumps({"bytes": size, "notes": said}).encode())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replaced_when_done(array) as file:
+            said = convert(file)
+            size = file.seek(0, os.SEEK_END)
+        with replaced_when_done(notes) as file:
+            file.write(json.dumps({"bytes": size, "notes": said}).encode())
+    except OSError as error:
+        raise InputError(
+            f"a binary copy of {paths[0]} cannot be kept in {folder} ({error}); make room, or name "
+            "another folder by the environment variable FEWER_CACHE"
+        ) from error
     return array, said, True
 
 
@@ -102,13 +107,8 @@ def replaced_when_done(path: Path) -> Iterator[IO[bytes]]:
         with os.fdopen(handle, "w+b") as file:
             yield file
         os.replace(name, path)
-    except BaseException as error:
+    except BaseException:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise InputError(
-                f"no space left in {path.parent}; free some, or name another folder by the "
-                "environment variable FEWER_CACHE"
-            ) from error
         raise
 
 

@@ -56,11 +56,11 @@ def open_text(
 ) -> Source:
     """A source of text files: in memory where they are small, else a binary copy made once."""
     require_extra("pyarrow")
-    first = _layout(paths[0], delimiter)
+    first = _layout(paths[0], delimiter, leave_out)
     columns = choose_columns(str(paths[0]), first.names, first.text, leave_out, first.labels)
     layouts = [first]
     for path in paths[1:]:
-        other = _layout(path, delimiter)
+        other = _layout(path, delimiter, leave_out)
         check_same_columns(str(path), other.names, str(paths[0]), first.names)
         layouts.append(replace(other, text=first.text))
     tell_left_out(what, columns)
@@ -164,7 +164,7 @@ def _stream(path: Path) -> Any:
 # -- the first look --------------------------------------------------------------------------
 
 
-def _layout(path: Path, delimiter: str | None) -> _Layout:
+def _layout(path: Path, delimiter: str | None, leave_out: Sequence[str]) -> _Layout:
     try:
         with _stream(path) as stream:
             sample = stream.read(SAMPLE_BYTES).decode("utf-8-sig", errors="replace")
@@ -193,10 +193,10 @@ def _layout(path: Path, delimiter: str | None) -> _Layout:
     layout = _Layout(path, delimiter, decimal, header, names, [], [])
     if len(rows) == 1 and header:
         raise InputError(f"{path} holds names of columns but no rows")
-    return _with_types(layout)
+    return _with_types(layout, leave_out)
 
 
-def _with_types(layout: _Layout) -> _Layout:
+def _with_types(layout: _Layout, leave_out: Sequence[str]) -> _Layout:
     """Tell columns of numbers from others by what the first block holds."""
     pa = require_extra("pyarrow")
     try:
@@ -210,7 +210,7 @@ def _with_types(layout: _Layout) -> _Layout:
         if arrow_dtype(column.type) is not None:
             continue
         text.append(name)
-        if pa.types.is_string(column.type):
+        if pa.types.is_string(column.type) and name not in leave_out:
             cells = [cell for cell in column.slice(0, 1000).to_pylist() if cell is not None]
             numbers = sum(_is_number(cell, layout.decimal) for cell in cells)
             if 2 * numbers > len(cells):

@@ -1,0 +1,305 @@
+"""Files that cannot be read as they are: one clear error each, and nothing left behind."""
+
+import gzip
+import os
+import sys
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import zarr
+from scipy import sparse
+from torch.utils.data import IterableDataset
+
+import fewer
+from fewer.data import read_all
+from fewer.errors import FewerError, FileFormatError, InputError, MissingExtraError
+from tests.data.test_open import FRAME, LITTLE, NAMES, D, N, X, write_h5ad
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEWER_CACHE", str(tmp_path / "cache"))
+
+
+def lines(path, *rows):
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+# -- text ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [None, 200])
+def test_a_ragged_row(tmp_path, limit):
+    path = lines(tmp_path / "x.csv", "a,b,c", *["1,2,3"] * 50, "4,5", "7,8,9")
+    with pytest.raises(InputError, match=r"line 52 \(row 50\) has 2 values, .* 3 columns"):
+        fewer.data.open(path, memory_limit=limit)
+    assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+@pytest.mark.parametrize("at", [3, 2000, 400_000])
+@pytest.mark.parametrize("form", ["x.csv", "x.csv.gz"])
+def test_a_cell_that_is_no_number(tmp_path, at, form):
+    rows = ["1,2"] * (at + 10)
+    rows[at] = "1,oops"
+    path = tmp_path / form
+    with (gzip.open if form.endswith("gz") else open)(path, "wt") as out:
+        out.write("\n".join(["a,b", *rows]))
+    with pytest.raises(
+        InputError, match=rf"line {at + 2} \(row {at}\), column 'b' holds 'oops', which is not"
+    ):
+        fewer.data.open(path)
+    assert fewer.data.open(path, leave_out=["b"]).shape == (at + 10, 1)
+
+
+def test_infinity_in_a_file_is_placed(tmp_path):
+    wrong = X.copy()
+    wrong[222, 3] = np.inf
+    np.save(tmp_path / "x.npy", wrong)
+    pd.DataFrame(wrong, columns=NAMES).to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(InputError, match="row 222, column 3 is inf"):
+        read_all(fewer.data.open(tmp_path / "x.npy", memory_limit=LITTLE))
+    with pytest.raises(InputError, match="row 222, column 'gene3' is inf"):
+        fewer.data.open(tmp_path / "x.csv")
+    write_h5ad(tmp_path / "x.h5ad", rows=wrong)
+    for limit in (None, LITTLE):
+        with pytest.raises(InputError, match="row 222, column 'gene3' is inf"):
+            read_all(fewer.data.open(tmp_path / "x.h5ad", memory_limit=limit))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "is empty"),
+        ("a,b\n", "names of columns but no rows"),
+        ("a,a\n1,2\n", "names occur more than once: 'a'"),
+        ("a,b\nx,y\nu,v\n", "no column of numbers; its columns are 'a', 'b'"),
+    ],
+)
+def test_text_without_rows_of_numbers(tmp_path, text, reason):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(InputError, match=reason):
+        fewer.data.open(tmp_path / "x.csv")
+
+
+# -- folders ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_columns_that_differ_between_files(tmp_path, form):
+    first, second = FRAME, FRAME.rename(columns={"gene2": "gene_2"})
+    for number, frame in enumerate((first, second)):
+        path = tmp_path / f"{number}.{form}"
+        frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
+    with pytest.raises(InputError, match=rf"1\.{form} .* lacks 'gene2' and has 'gene_2' besides"):
+        fewer.data.open(tmp_path)
+
+
+def test_a_column_that_is_text_in_one_file(tmp_path):
+    FRAME.to_parquet(tmp_path / "0.parquet")
+    FRAME.assign(gene4="high").to_parquet(tmp_path / "1.parquet")
+    with pytest.raises(InputError, match=r"1\.parquet: the columns 'gene4' are not numbers here"):
+        fewer.data.open(tmp_path)
+
+
+def test_folders_and_patterns_without_files(tmp_path):
+    with pytest.raises(InputError, match="holds no CSV, Parquet or Feather"):
+        fewer.data.open(tmp_path)
+    with pytest.raises(InputError, match="no file matches"):
+        fewer.data.open(tmp_path / "*.parquet")
+    with pytest.raises(InputError, match="there is no file"):
+        fewer.data.open(tmp_path / "x.parquet")
+    FRAME.to_parquet(tmp_path / "a.parquet")
+    FRAME.to_csv(tmp_path / "b.csv")
+    with pytest.raises(InputError, match="files of several kinds"):
+        fewer.data.open(tmp_path)
+
+
+# -- truncated -------------------------------------------------------------------------------
+
+
+def whole_file(form, path):
+    if form == "h5":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("X", data=X, chunks=(16, D), compression="gzip")
+    elif form == "h5ad":
+        write_h5ad(path)
+    elif form == "npz":
+        np.savez_compressed(path, X=X)
+    elif form == "csv.gz":
+        FRAME.to_csv(path, index=False)
+    elif form == "npy":
+        np.save(path, X)
+    else:
+        getattr(FRAME, f"to_{form}")(path)
+    return path
+
+
+@pytest.mark.parametrize("limit", [None, LITTLE])
+@pytest.mark.parametrize("kept", [0.9, 0.5, 0.01])
+@pytest.mark.parametrize("form", ["npy", "npz", "parquet", "feather", "h5", "h5ad", "csv.gz"])
+def test_truncated_files(tmp_path, form, kept, limit):
+    path = whole_file(form, tmp_path / f"x.{form}")
+    os.truncate(path, int(path.stat().st_size * kept))
+    with pytest.raises(FewerError, match=r"x\.\S+ .*(truncated|damaged|not a whole)"):
+        read_all(fewer.data.open(path, memory_limit=limit))
+    assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_a_damaged_chunk_of_hdf5(tmp_path):
+    path = whole_file("h5", tmp_path / "x.h5")
+    with h5py.File(path) as file:
+        chunk = file["X"].id.get_chunk_info(10)
+    with path.open("r+b") as file:
+        file.seek(chunk.byte_offset + 20)
+        file.write(b"\xff" * 40)
+    with pytest.raises(FileFormatError, match=r"x\.h5:X is damaged"):
+        read_all(fewer.data.open(path, memory_limit=LITTLE))
+
+
+def test_a_damaged_copy_is_made_again(tmp_path):
+    FRAME.to_csv(tmp_path / "x.csv", index=False)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="converted once"):
+            source = fewer.data.open(tmp_path / "x.csv", memory_limit=LITTLE)
+        np.testing.assert_allclose(read_all(source), X, rtol=1e-6)
+        copy = next((tmp_path / "cache").rglob("*.npy"))
+        os.truncate(copy, 1000)
+
+
+# -- change while reading ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["npy", "parquet", "h5", "h5ad"])
+def test_a_file_that_changes_while_it_is_read(tmp_path, form):
+    path = tmp_path / f"x.{form}"
+    if form == "parquet":
+        FRAME.to_parquet(path, row_group_size=10)
+    else:
+        whole_file(form, path)
+    source = fewer.data.open(path, memory_limit=LITTLE)
+    assert source.on_disk
+    source.rows(slice(0, 10))
+    with path.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.write(b"more")
+    with pytest.raises(InputError, match=rf"x\.{form} changed while it was read"):
+        source.rows(slice(200, 210))
+    path.unlink()
+    with pytest.raises(InputError, match="vanished while it was read"):
+        source.rows(slice(100, 110))
+
+
+# -- wrong kinds and options -------------------------------------------------------------------
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([torch.zeros(2)])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (np.zeros((2, 3, 4)), r"has the shape \(2, 3, 4\); rows of features need two"),
+        (np.zeros((0, 3)), "is empty: 0 rows"),
+        (np.array([["a", "b"]]), "rows cannot be read from ndarray"),
+        (np.zeros((2, 2), dtype=complex), "rows cannot be read from ndarray of complex"),
+        ([[1, 2], [3]], "rows cannot be read from list of object"),
+        (object(), "rows cannot be read from object"),
+        (Stream(), "Stream has no rows by number"),
+        ("rows.docx", "there is no file"),
+    ],
+)
+def test_what_is_not_rows(data, reason):
+    with pytest.raises(InputError, match=reason):
+        fewer.data.open(data)
+
+
+def test_options_that_do_not_apply(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(InputError, match="layer='counts' does not apply to .npy files"):
+        fewer.data.open(tmp_path / "x.npy", layer="counts")
+    with pytest.raises(InputError, match=r"delimiter=';' does not apply .* do: names="):
+        fewer.data.open(X, delimiter=";")
+    with pytest.raises(InputError, match="names has 2 names for 12 features"):
+        fewer.data.open(X, names=["a", "b"])
+    FRAME.to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(InputError, match="no columns 'id' to leave out; it has 'gene0'"):
+        fewer.data.open(tmp_path / "x.csv", leave_out=["id"])
+    (tmp_path / "x.xlsx").touch()
+    with pytest.raises(InputError, match=r"ends in '.xlsx', which is not known; use .npy"):
+        fewer.data.open(tmp_path / "x.xlsx")
+    with pytest.raises(InputError, match="memory_limit='lots' is not a size"):
+        fewer.data.open(X, memory_limit="lots")
+
+
+def test_which_array(tmp_path):
+    np.savez(tmp_path / "x.npz", a=X, b=X)
+    with pytest.raises(InputError, match="holds a, b; say which by dataset="):
+        fewer.data.open(tmp_path / "x.npz")
+    with pytest.raises(InputError, match="no array 'c'; it has a, b"):
+        fewer.data.open(tmp_path / "x.npz", dataset="c")
+    assert fewer.data.open(tmp_path / "x.npz", dataset="b").shape == (N, D)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a"], file["g/b"] = X, X
+    with pytest.raises(InputError, match="holds 'a', 'g/b'; say which by dataset="):
+        fewer.data.open(tmp_path / "x.h5")
+    assert fewer.data.open(tmp_path / "x.h5", dataset="g/b").shape == (N, D)
+    group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w")
+    group.create_array("a", data=X)
+    group.create_array("b", data=X)
+    with pytest.raises(InputError, match="say which by dataset="):
+        fewer.data.open(tmp_path / "x.zarr")
+    assert fewer.data.open(tmp_path / "x.zarr", dataset="b").shape == (N, D)
+
+
+def test_no_pickle_is_read(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[{}]], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="holds object, not real numbers"):
+        fewer.data.open(tmp_path / "x.npy")
+    np.savez(tmp_path / "x.npz", X=np.array([[{}]], dtype=object))
+    with pytest.raises(FileFormatError, match="not a whole .npz file"):
+        fewer.data.open(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "name"),
+    [("pyarrow", "tables", "x.csv"), ("h5py", "stores", "x.h5ad"), ("zarr", "stores", "x.zarr")],
+)
+def test_a_library_that_is_not_installed(tmp_path, monkeypatch, library, extra, name):
+    path = tmp_path / name
+    path.mkdir() if name.endswith("zarr") else path.write_text("a\n1\n")
+    for module in [m for m in sys.modules if m.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "meta_path", [_Hide(library), *sys.meta_path])
+    with pytest.raises(MissingExtraError, match=rf"need {library}.*pip install 'fewer\[{extra}\]'"):
+        fewer.data.open(path)
+
+
+class _Hide:
+    """As if a library were not there."""
+
+    def __init__(self, library):
+        self.library = library
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == self.library:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path):
+    FRAME.to_csv(tmp_path / "x.csv", index=False)
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(InputError, match=r"copy of .*x\.csv cannot be kept in .*FEWER_CACHE"):
+        fewer.data.open(tmp_path / "x.csv", memory_limit=LITTLE)
+
+
+def test_columns_first_matrices_that_do_not_fit(tmp_path):
+    path = write_h5ad(tmp_path / "x.h5ad", "csc")
+    with pytest.raises(InputError, match=r"column by column \(CSC.*save it as CSR"):
+        fewer.data.open(path, memory_limit=LITTLE)
+    assert sparse.issparse(fewer.data.open(path).sparse_rows(slice(0, 3)))
