@@ -33,7 +33,7 @@ def largest_eigenvectors(M: Values, count: int) -> tuple[Values, Values]:
     (array([3., 2.]), array([[1., 0.], [0., 0.], [0., 1.]]))
     """
     values, vectors = _eigenvectors(M, len(M) - count, len(M) - 1)
-    return values[::-1], vectors[:, ::-1]
+    return values[::-1].copy(), vectors[:, ::-1].copy()
 
 
 def _eigenvectors(M: Values, first: int, last: int) -> tuple[Values, Values]:

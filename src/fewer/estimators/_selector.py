@@ -39,7 +39,7 @@ from fewer.nn import MeasuredDecoder
 from fewer.train.device import pick_device
 from fewer.train.explained import explained_variance
 
-__all__ = ["FeatureSelector", "check_k", "decode", "filled_decoder"]
+__all__ = ["FeatureSelector", "check_k", "decode", "filled_decoder", "refuse_empty"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
 DESCRIPTION = {
@@ -118,7 +118,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         """Source and moments of validated rows, which must hold something in every column."""
         source = open_source(X)
         stats = moments(source, pick_device(getattr(self, "device", "cpu")))
-        _refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
+        refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
         return source, stats
 
     def _rule(self, d: int) -> Constraints:
@@ -401,7 +401,7 @@ def filled_decoder(
     return decoder.eval()
 
 
-def _refuse_empty(observed: np.ndarray, names: np.ndarray | None) -> None:
+def refuse_empty(observed: np.ndarray, names: np.ndarray | None) -> None:
     empty = np.flatnonzero(observed == 0)
     if len(empty):
         shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in empty[:5])
