@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,22 @@ from scipy import sparse
 from sklearn.utils import check_array
 from torch import nn
 
-from fewer.data import as_array, check_values, open_source
+from fewer.data import (
+    Source,
+    as_array,
+    check_out,
+    check_values,
+    match_columns,
+    needs_opening,
+    open_source,
+    read_all,
+    read_aside,
+    read_blocks,
+    validated,
+    write_rows,
+)
 from fewer.errors import FileFormatError, InputError
-from fewer.estimators._measured import like_table, read_measured
+from fewer.estimators._measured import like_table, open_measured, read_measured
 from fewer.estimators._selector import decode, filled_decoder
 from fewer.estimators._storage import read_folder, require, restore_parameters, write_folder
 from fewer.nn import MeasuredDecoder, build_decoder
@@ -112,23 +126,38 @@ class Panel:
             return self.indices.tolist()
         return [self.names[j] for j in self.indices]
 
-    def reconstruct(self, measured: Any, *, interval: float | None = None) -> Any:
+    def reconstruct(
+        self,
+        measured: Any,
+        *,
+        interval: float | None = None,
+        out: str | os.PathLike[str] | None = None,
+    ) -> Any:
         """All features from the k measured ones, in the units of the data.
 
         Parameters
         ----------
-        measured : array or sparse matrix of shape (n, k), or table
-            The chosen features in column order; or a pandas or polars table that has their names
-            (their column numbers, where the data had no names) in any order, among other
-            columns. NaN stands for "not measured" and takes the training mean.
+        measured : array or sparse matrix of shape (n, k), table, path or source
+            The chosen features in column order; or a table, or a file with one, that has their
+            names (their column numbers, where the data had no names) in any order, among other
+            columns. NaN stands for "not measured" and takes the training mean. Any path or
+            source that `fewer.data.open` takes.
         interval : float, default=None
             Also give bounds that hold this share of values, such as 0.9, from held-out residuals.
+        out : path, default=None
+            Write all features into this file (.npy, .csv, .tsv, .parquet, .feather, .h5, .h5ad)
+            block by block, so that neither side needs to fit into memory. Columns of the input
+            that are not numbers, such as identifiers, come along in tables.
 
         Returns
         -------
         array of shape (n, d), or a table where one came in; with ``interval`` three of them:
-        reconstruction, lower bound, upper bound
+        reconstruction, lower bound, upper bound; with ``out`` its path
         """
+        if out is not None:
+            if interval is not None:
+                raise InputError("interval= does not go with out=; leave one of them out")
+            return self._write(measured, Path(out))
         names = None if self.names is None else np.array(self.names, dtype=object)
         values = read_measured(measured, self.indices, names)
         rebuilt = decode(self._decoder, values)
@@ -138,6 +167,20 @@ class Panel:
         return tuple(
             like_table(part, names, measured) for part in (rebuilt, rebuilt + low, rebuilt + high)
         )
+
+    def _write(self, measured: Any, out: Path) -> Path:
+        """Reconstruct from a source into a file, block by block."""
+        check_out(out)
+        names = None if self.names is None else np.array(self.names, dtype=object)
+        if needs_opening(measured) or hasattr(measured, "columns"):
+            source = open_measured(measured, self.indices, names)
+        else:
+            source = open_source(read_measured(measured, self.indices, names))
+        labels = self.names or [str(j) for j in range(self.d)]
+        with write_rows(out, source.shape[0], labels) as write:
+            for (_, x), aside in zip(read_blocks(source), read_aside(source), strict=True):
+                write(decode(self._decoder, x.numpy()), aside)
+        return out
 
     def _bounds(self, interval: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if not 0 < interval <= 0.99:
@@ -159,13 +202,16 @@ class Panel:
 
         Parameters
         ----------
-        X : array, sparse matrix or table of shape (n, d)
-            Whole rows; they are reconstructed from their chosen features alone.
+        X : array, sparse matrix, table, path or source of shape (n, d)
+            Whole rows; they are reconstructed from their chosen features alone. Any path or
+            source that `fewer.data.open` takes.
         """
         source = open_source(self._whole(X))
         return Score(*explained_variance(self._decoder, source, self.indices))
 
     def _whole(self, X: Any) -> Any:
+        if needs_opening(X):
+            return match_columns(validated(X), self.names, self.d, "the panel")
         X = as_array(X)
         if hasattr(X, "columns") and self.names is not None:
             have = {str(name): name for name in X.columns}
@@ -184,7 +230,10 @@ class Panel:
 
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of whole rows."""
-        part = self._whole(X)[:, self.indices]
+        whole = self._whole(X)
+        if isinstance(whole, Source):
+            return read_all(whole, self.indices)
+        part = whole[:, self.indices]
         values = part.toarray() if sparse.issparse(part) else part
         names = None if self.names is None else np.array(self.features, dtype=object)
         return like_table(values, names, X)

@@ -221,7 +221,7 @@ def test_what_is_not_rows(data, reason):
 
 def test_options_that_do_not_apply(tmp_path):
     np.save(tmp_path / "x.npy", X)
-    with pytest.raises(InputError, match="layer='counts' does not apply to .npy files"):
+    with pytest.raises(InputError, match=r"layer='counts' does not apply to .npy files"):
         fewer.data.open(tmp_path / "x.npy", layer="counts")
     with pytest.raises(InputError, match=r"delimiter=';' does not apply .* do: names="):
         fewer.data.open(X, delimiter=";")
@@ -262,7 +262,7 @@ def test_no_pickle_is_read(tmp_path):
     with pytest.raises(InputError, match="holds object, not real numbers"):
         fewer.data.open(tmp_path / "x.npy")
     np.savez(tmp_path / "x.npz", X=np.array([[{}]], dtype=object))
-    with pytest.raises(FileFormatError, match="not a whole .npz file"):
+    with pytest.raises(FileFormatError, match=r"not a whole \.npz file"):
         fewer.data.open(tmp_path / "x.npz")
 
 

@@ -279,6 +279,19 @@ def test_row_labels_are_not_a_feature(tmp_path):
         np.testing.assert_allclose(read_all(source), X[:9], rtol=1e-6)
 
 
+def test_headers_of_numbers(tmp_path):
+    path = tmp_path / "x.csv"
+    pd.DataFrame(X[:5]).to_csv(path, index=False)  # 0, 1, 2, ...
+    assert fewer.data.open(path).names == [str(j) for j in range(D)]
+    assert fewer.data.open(path, header=False).shape == (6, D)
+    path.write_text("1.5,2\n3,4\n")
+    assert fewer.data.open(path).shape == (2, 2)
+    assert fewer.data.open(path, header=True).names == ["1.5", "2"]
+    path.write_text("3,7\n1.5,0.5\n")
+    with pytest.warns(FewerWarning, match="say header=True"):
+        assert fewer.data.open(path).shape == (2, 2)
+
+
 def test_gaps_and_logical_columns(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("a,b,c\n1,true,\n,false,2\nNA,true,3.5\n")

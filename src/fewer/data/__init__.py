@@ -5,7 +5,7 @@ from fewer.data.cache import clear_cache
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.opening import match_columns, needs_opening, open, validated
 from fewer.data.order import shard
-from fewer.data.reading import blocks, read_all, read_blocks
+from fewer.data.reading import blocks, read_all, read_aside, read_blocks
 from fewer.data.source import (
     ColumnChoice,
     DenseSource,
@@ -16,6 +16,7 @@ from fewer.data.source import (
     SparseSource,
 )
 from fewer.data.values import as_array, check_values, open_source
+from fewer.data.writing import check_out, write_rows
 
 __all__ = [
     "Batch",
@@ -31,6 +32,7 @@ __all__ = [
     "SparseSource",
     "as_array",
     "blocks",
+    "check_out",
     "check_values",
     "clear_cache",
     "covariance",
@@ -40,7 +42,9 @@ __all__ = [
     "open",
     "open_source",
     "read_all",
+    "read_aside",
     "read_blocks",
     "shard",
     "validated",
+    "write_rows",
 ]

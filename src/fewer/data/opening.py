@@ -41,6 +41,7 @@ def open(
     names: Sequence[str] | None = None,
     leave_out: Sequence[str] = (),
     delimiter: str | None = None,
+    header: bool | None = None,
     memory_limit: int | str | None = None,
 ) -> Source:
     """Make a source of rows of almost anything.
@@ -71,6 +72,9 @@ torch tensor or Dataset
         in any case, with a warning unless they are named here.
     delimiter : str, default=None
         Between the values of a CSV file; found from its first line if None.
+    header : bool, default=None
+        Whether the first line of a CSV file names its columns; if None, it does unless it holds
+        numbers only (those of a count, 0, 1, 2, ..., are names).
     memory_limit : int or str, default=None
         Bytes that rows may take in memory, or text such as "2GB"; a quarter of the machine's
         memory if None.
@@ -101,6 +105,7 @@ torch tensor or Dataset
         "names": None if names is None else [str(name) for name in names],
         "leave_out": [leave_out] if isinstance(leave_out, str) else list(leave_out),
         "delimiter": delimiter,
+        "header": header,
     }
     limit = size_in_bytes(memory_limit)
     if _is_path(data) or _is_path_list(data):
@@ -262,8 +267,9 @@ def _open_paths(data: Any, options: dict[str, Any], limit: int) -> Source:
                 f"give a pattern such as '*{form}'"
             )
         if form in TEXT:
-            _only_allowed("text files", options, ("leave_out", "delimiter"))
-            return open_text(paths, options["leave_out"], options["delimiter"], limit, what)
+            _only_allowed("text files", options, ("leave_out", "delimiter", "header"))
+            how = options["delimiter"], options["header"]
+            return open_text(paths, options["leave_out"], how, limit, what)
         _only_allowed("Parquet and Feather files", options, ("leave_out",))
         return open_table_files(paths, options["leave_out"], limit, what)
     if len(paths) > 1:

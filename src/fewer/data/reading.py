@@ -3,15 +3,17 @@
 import queue
 import threading
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fewer.data.extras import require_extra
 from fewer.data.source import Source
+from fewer.errors import InputError
 
-__all__ = ["ahead", "block_bytes", "blocks", "read_all", "read_blocks", "row_blocks"]
+__all__ = ["ahead", "block_bytes", "blocks", "read_all", "read_aside", "read_blocks", "row_blocks"]
 
 BLOCK_BYTES = 32 * 2**20
 LEAST_BYTES = 64 * 2**10
@@ -94,6 +96,26 @@ def read_all(source: Source, columns: np.ndarray | None = None) -> np.ndarray:
     for rows, x in read_blocks(source):
         out[rows] = x if wanted is None else x[:, wanted]
     return out
+
+
+def read_aside(source: Source) -> Iterator[Any]:
+    """What is left out of the rows of each block of `read_blocks`, as Arrow tables, or None."""
+    held: list[Any] = []
+    tables = None if source.aside is None else iter(source.aside())
+    for rows in row_blocks(source):
+        if tables is None:
+            yield None
+            continue
+        pa = require_extra("pyarrow")
+        need = rows.stop - rows.start
+        while sum(table.num_rows for table in held) < need:
+            table = next(tables, None)
+            if table is None:
+                raise InputError("the columns left out have fewer rows than the others")
+            held.append(table if isinstance(table, pa.Table) else pa.Table.from_batches([table]))
+        whole = pa.concat_tables(held)
+        yield whole.slice(0, need)
+        held = [whole.slice(need)]
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:

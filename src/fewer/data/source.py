@@ -1,6 +1,7 @@
 """Where rows come from. Everything that trains or sums reads rows through this protocol."""
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ class Source(Protocol):
     on_disk: bool = False  # whether rows that lie together are far quicker to read
     names: list[str] | None = None  # of the features
     left_out: tuple[str, ...] = ()  # columns that are no features: text, dates, row labels
+    aside: Callable[[], Iterator[Any]] | None = None  # Arrow tables of what is left out, in order
     dtype: np.dtype = np.dtype(np.float64)  # of the values as they are stored
     memory_limit: int | None = None  # bytes that reading and shuffling may take
     chunk_rows: int = 1  # rows that are stored, so best read, together
@@ -159,6 +161,7 @@ class ColumnChoice(Source):
     def __init__(self, source: Source, columns: np.ndarray) -> None:
         self.source, self.columns = source, np.asarray(columns, dtype=np.int64)
         _describe_as(self, source)
+        self.aside = source.aside
         if source.names is not None:
             self.names = [source.names[j] for j in self.columns]
 

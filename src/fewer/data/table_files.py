@@ -20,6 +20,7 @@ __all__ = ["FEATHER", "PARQUET", "TableFiles", "open_table_files"]
 
 PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
+ASIDE_ROWS = 2**14
 PIECE_SHARE = 8  # of the memory limit: files with larger pieces are converted first
 
 
@@ -104,7 +105,12 @@ def open_table_files(
     tell_left_out(what, files.columns)
     found = in_memory_if_small(files)
     if found is files and files.most_rows * files.row_bytes > memory_limit // PIECE_SHARE:
-        return _converted(files, paths, leave_out)
+        found = _converted(files, paths, leave_out)
+    if files.left_out:
+        names = list(files.left_out)
+        found.aside = lambda: (
+            table for path in paths for table in _opened(path).stream(names, ASIDE_ROWS)
+        )
     return found
 
 

@@ -8,6 +8,7 @@ from scipy import sparse
 
 from fewer.data.arrow import arrow_columns, arrow_values
 from fewer.data.columns import choose_columns, tell_left_out
+from fewer.data.extras import require_extra
 from fewer.data.source import DenseSource, Source, SparseSource
 from fewer.data.values import check_values, is_text
 
@@ -50,7 +51,19 @@ def open_table(table: Any, leave_out: Sequence[str], memory_limit: int) -> Sourc
     kind = SparseSource if sparse.issparse(values) else DenseSource
     source: Source = kind(values, columns.features)
     source.left_out, source.memory_limit = columns.left_out, memory_limit
+    if columns.left_out:
+        source.aside = lambda: iter([_left_out(table, columns.left_out, library)])
     return source
+
+
+def _left_out(table: Any, names: Sequence[str], library: str) -> Any:
+    if library == "polars":
+        return table.select(names).to_arrow()
+    if library == "pandas":
+        labels = {str(label): label for label in table.columns}
+        pa = require_extra("pyarrow")
+        return pa.table({name: pa.array(table[labels[name]]) for name in names})
+    return table.select(list(names))
 
 
 def _numbers(column: Any, library: str) -> Any:

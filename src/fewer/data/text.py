@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +51,20 @@ class _Layout:
 def open_text(
     paths: Sequence[Path],
     leave_out: Sequence[str],
-    delimiter: str | None,
+    how: tuple[str | None, bool | None],
     memory_limit: int,
     what: str,
 ) -> Source:
-    """A source of text files: in memory where they are small, else a binary copy made once."""
+    """A source of text files: in memory where they are small, else a binary copy made once.
+
+    ``how`` is the delimiter and whether there is a header, None where that is to be found out.
+    """
     require_extra("pyarrow")
-    first = _layout(paths[0], delimiter, leave_out)
+    first = _layout(paths[0], how, leave_out)
     columns = choose_columns(str(paths[0]), first.names, first.text, leave_out, first.labels)
     layouts = [first]
     for path in paths[1:]:
-        other = _layout(path, delimiter, leave_out)
+        other = _layout(path, how, leave_out)
         check_same_columns(str(path), other.names, str(paths[0]), first.names)
         layouts.append(replace(other, text=first.text))
     tell_left_out(what, columns)
@@ -70,11 +74,11 @@ def open_text(
         array = _in_memory(layouts, columns, small)
         if array is not None:
             source: Source = DenseSource(array, names)
-            source.left_out, source.memory_limit = columns.left_out, memory_limit
-            return source
+            source.memory_limit = memory_limit
+            return _with_aside(source, layouts, columns)
     copy, notes, fresh = convert_once(
         paths,
-        {"text": [delimiter, sorted(leave_out)]},
+        {"text": [*how, sorted(leave_out)]},
         lambda file: _write_copy(file, layouts, columns),
     )
     if fresh:
@@ -82,8 +86,16 @@ def open_text(
             f"{what} does not fit memory_limit={readable_size(memory_limit)} at once; it was "
             f"converted once to {copy} ({notes['rows']} rows), which is quicker to read again"
         )
-    source = open_npy(copy, names, memory_limit)
+    return _with_aside(open_npy(copy, names, memory_limit), layouts, columns)
+
+
+def _with_aside(source: Source, layouts: list[_Layout], columns: Columns) -> Source:
     source.left_out = columns.left_out
+    if columns.left_out:
+        wanted = replace(columns, features=list(columns.left_out))
+        source.aside = lambda: (
+            batch for layout in layouts for batch in _reader(layout, wanted, numbers=False)
+        )
     return source
 
 
@@ -133,12 +145,15 @@ def _blocks(layouts: list[_Layout], columns: Columns) -> Iterator[np.ndarray]:
         raise InputError(f"{layouts[0].path} holds no rows")
 
 
-def _reader(layout: _Layout, columns: Columns | None, block: int = BLOCK_BYTES) -> Any:
+def _reader(
+    layout: _Layout, columns: Columns | None, block: int = BLOCK_BYTES, numbers: bool = True
+) -> Any:
     """Arrow's reader: with types guessed for a first look, as numbers once columns are known."""
     pa, arrow_csv = require_extra("pyarrow"), require_extra("pyarrow.csv")
     types = {}
     if columns is not None:
-        types = {name: pa.float64() for name in columns.features}
+        types = {name: pa.float64() if numbers else pa.string() for name in columns.features}
+    if numbers:
         types |= {name: pa.bool_() for name in layout.logical if name in types}
     return arrow_csv.open_csv(
         _stream(layout.path),
@@ -150,7 +165,7 @@ def _reader(layout: _Layout, columns: Columns | None, block: int = BLOCK_BYTES) 
             column_types=types,
             include_columns=None if columns is None else columns.features,
             null_values=MISSING,
-            strings_can_be_null=True,
+            strings_can_be_null=numbers,
             decimal_point=layout.decimal,
         ),
     )
@@ -164,7 +179,7 @@ def _stream(path: Path) -> Any:
 # -- the first look --------------------------------------------------------------------------
 
 
-def _layout(path: Path, delimiter: str | None, leave_out: Sequence[str]) -> _Layout:
+def _layout(path: Path, how: tuple[str | None, bool | None], leave_out: Sequence[str]) -> _Layout:
     try:
         with _stream(path) as stream:
             sample = stream.read(SAMPLE_BYTES).decode("utf-8-sig", errors="replace")
@@ -175,16 +190,16 @@ def _layout(path: Path, delimiter: str | None, leave_out: Sequence[str]) -> _Lay
     lines = [line for line in sample.splitlines()[:200] if line.strip()]
     if not lines:
         raise InputError(f"{path} is empty")
-    delimiter = delimiter or _delimiter(path, lines[0])
+    delimiter = how[0] or _delimiter(path, lines[0])
     rows = list(csv.reader(lines, delimiter=delimiter))
-    names, header = [cell.strip() for cell in rows[0]], True
+    names = [cell.strip() for cell in rows[0]]
     decimal = "."
-    if delimiter == ";" and any(
-        _is_number(cell, ",") for row in rows for cell in row if "," in cell
-    ):
+    with_comma = [cell for row in rows for cell in row if "," in cell]
+    if delimiter == ";" and any(_is_number(cell, ",") for cell in with_comma):
         decimal = ","
-    if all(_is_number(cell, decimal) or cell in MISSING for cell in names):
-        names, header = [str(j) for j in range(len(names))], False
+    header = _has_header(path, rows, decimal) if how[1] is None else how[1]
+    if not header:
+        names = [str(j) for j in range(len(names))]
     elif len(rows) > 1 and len(rows[1]) == len(names) + 1:
         names = ["", *names]  # R writes no name above its row labels
     if header and names[0] == "":
@@ -194,6 +209,32 @@ def _layout(path: Path, delimiter: str | None, leave_out: Sequence[str]) -> _Lay
     if len(rows) == 1 and header:
         raise InputError(f"{path} holds names of columns but no rows")
     return _with_types(layout, leave_out)
+
+
+def _has_header(path: Path, rows: list[list[str]], decimal: str) -> bool:
+    """Whether the first line names columns: not if it holds numbers, unless they count columns."""
+    first = [cell.strip() for cell in rows[0]]
+    if not all(_is_number(cell, decimal) or cell in MISSING for cell in first):
+        return True
+    if not _ascends(first):
+        return False
+    numbers = [int(cell) for cell in first]
+    if numbers in (list(range(len(first))), list(range(1, len(first) + 1))):
+        return True
+    if len(rows) > 1 and not _ascends([cell.strip() for cell in rows[1]]):
+        warn(
+            f"{path}: the first line, {listed(first)}, was read as a row of values; say "
+            "header=True if it names the columns, header=False if not"
+        )
+    return False
+
+
+def _ascends(cells: list[str]) -> bool:
+    """Whether these are two or more whole numbers, each larger than the one before."""
+    if len(cells) < 2 or not all(cell.isdecimal() for cell in cells):
+        return False
+    numbers = [int(cell) for cell in cells]
+    return all(a < b for a, b in pairwise(numbers))
 
 
 def _with_types(layout: _Layout, leave_out: Sequence[str]) -> _Layout:

@@ -1,15 +1,17 @@
-"""The k measured values, as users hand them over: arrays, or tables with names in any order."""
+"""The k measured values, as users hand them over: arrays, tables, files, names in any order."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 
-from fewer.data import as_array, check_values
+from fewer.data import ColumnChoice, Source, as_array, check_values, needs_opening, read_all
+from fewer.data import open as open_any
 from fewer.errors import InputError
 
-__all__ = ["like_table", "read_measured"]
+__all__ = ["like_table", "open_measured", "read_measured"]
 
 
 def read_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) -> np.ndarray:
@@ -17,7 +19,7 @@ def read_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) 
 
     Parameters
     ----------
-    measured : array, sparse matrix or table
+    measured : array, sparse matrix, table, path or source
         n x k values in column order, or a table that holds the chosen columns by name; by
         number, where the model has no names and the table's labels are whole numbers.
     columns : array of int
@@ -26,6 +28,8 @@ def read_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) 
         Names of all features, where the model has them.
     """
     k = len(columns)
+    if needs_opening(measured):
+        return read_all(open_measured(measured, columns, names))
     # only the wanted columns need to be numbers: tables have columns with identifiers too
     if hasattr(measured, "columns") and names is not None:
         measured = _by_name(measured, [str(name) for name in names[columns]])
@@ -49,9 +53,35 @@ def read_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) 
     return values
 
 
+def open_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) -> Source:
+    """A source of the k chosen features, in column order, from a path, a store or a source."""
+    with warnings.catch_warnings():
+        # other columns are welcome here, whatever they hold
+        warnings.filterwarnings("ignore", ".*columns that are not numbers were left out")
+        source = open_any(measured)
+    wanted = [str(label) for label in (columns if names is None else names[columns])]
+    have = source.names
+    by_name = have is not None and (names is not None or any(name in have for name in wanted))
+    if not by_name and source.shape[1] == len(wanted):
+        return source
+    if not by_name or have is None:
+        raise InputError(
+            f"measured has {source.shape[1]} columns; give the {len(wanted)} chosen features, in "
+            f"this order: {_some(wanted)}"
+        )
+    text = [name for name in wanted if name in source.left_out]
+    if text:
+        raise InputError(f"measured: the chosen features {_some(text)} do not hold numbers")
+    at = {name: j for j, name in enumerate(have)}
+    missing = [name for name in wanted if name not in at]
+    if missing:
+        raise _lacking(missing, len(wanted))
+    return ColumnChoice(source, np.array([at[name] for name in wanted]))
+
+
 def like_table(values: np.ndarray, names: np.ndarray | None, measured: Any) -> Any:
     """Hand the result back as the kind of table that came in: pandas, polars or an array."""
-    if names is None or not hasattr(measured, "columns"):
+    if names is None or not hasattr(measured, "columns") or needs_opening(measured):
         return values
     library = type(measured).__module__.split(".")[0]
     if library == "pandas":
@@ -65,11 +95,15 @@ def _by_name(table: Any, wanted: list[str]) -> Any:
     have = {str(name): name for name in table.columns}
     missing = [name for name in wanted if name not in have]
     if missing:
-        raise InputError(
-            f"measured lacks {len(missing)} of the {len(wanted)} chosen features: "
-            f"{_some(missing)}; add these columns, with NaN where they were not measured"
-        )
+        raise _lacking(missing, len(wanted))
     return table[[have[name] for name in wanted]]
+
+
+def _lacking(missing: list[str], k: int) -> InputError:
+    return InputError(
+        f"measured lacks {len(missing)} of the {k} chosen features: {_some(missing)}; add these "
+        "columns, with NaN where they were not measured"
+    )
 
 
 def _by_number(table: Any, wanted: list[int]) -> Any:
