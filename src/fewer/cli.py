@@ -76,6 +76,47 @@ def demo(
     show_demo(outcome, console)
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="An experiment, or all; --list names them.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller versions, in minutes.")] = False,
+    protocol: Annotated[
+        str, typer.Option(help="clean: nothing learned from test rows. paper: as the paper does.")
+    ] = "clean",
+    out: Annotated[Path, typer.Option(help="Where tables, figures and results go.")] = Path(
+        "results"
+    ),
+    seeds: Annotated[int | None, typer.Option(help="Splits and starts.", min=1)] = None,
+    data: Annotated[str, typer.Option(help="Data sets to use, with commas between.")] = "",
+    listing: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+) -> None:
+    """Run an experiment of the concrete autoencoder paper; a stopped run goes on where it was."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from fewer.paper import EXPERIMENTS  # noqa: PLC0415
+    from fewer.paper import reproduce as run  # noqa: PLC0415
+
+    console = Console()
+    if listing or not name:
+        for known, about in EXPERIMENTS.items():
+            console.print(f"[bold]{known:<12}[/]{about}")
+        return
+    sets = tuple(part.strip() for part in data.split(",") if part.strip())
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    try:
+        done = run(name, quick=quick, protocol=protocol, out=out, seeds=seeds, data=sets, say=say)
+    except KeyboardInterrupt:
+        say(f"\nstopped; what was finished is kept in {out}: the same command goes on from there")
+        raise typer.Exit(130) from None
+    if len(done) > 1:
+        for one in done:
+            say(f"{one.name:<12}{one.seconds:>8.1f} s")
+        say(f"{'together':<12}{sum(one.seconds for one in done):>8.1f} s")
+
+
 def main() -> None:
     """Run the ``fewer`` command."""
     app()

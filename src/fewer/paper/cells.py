@@ -1,0 +1,82 @@
+"""Results one by one: each is on disk as soon as it is known, so a run can be interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fewer.errors import FileFormatError
+
+__all__ = ["Cells", "write_text"]
+
+Cell = dict[str, Any]
+
+
+class Cells:
+    """A folder of small results, each under a key such as ``("table", "mice", "seed 0", "PFA")``.
+
+    Parameters
+    ----------
+    folder : Path
+        Where they are kept.
+    say : callable
+        Told about each new one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> cells = Cells(Path(tempfile.mkdtemp()))
+    >>> cells.get(("a", "b"), {"k": 2}, lambda: {"error": 0.5})["error"]
+    0.5
+    >>> cells.get(("a", "b"), {"k": 2}, lambda: 1 / 0)["error"]  # known by now
+    0.5
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda text: None) -> None:
+        self.folder = folder
+        self.say = say
+        self.computed = 0
+
+    def get(self, key: tuple[str, ...], settings: Cell, compute: Callable[[], Cell]) -> Cell:
+        """Read a result, or compute and keep it.
+
+        A result that was made with other settings is made again.
+        """
+        path = self.folder.joinpath(*(part.replace("/", "-").replace(" ", "-") for part in key))
+        path = path.with_name(path.name + ".json")
+        settings = json.loads(json.dumps(settings))
+        known = _read(path)
+        if known is not None and known.get("settings") == settings:
+            return known
+        began = time.perf_counter()
+        found = {"key": list(key), "settings": settings, **compute()}
+        found["seconds_in_all"] = round(time.perf_counter() - began, 3)
+        write_text(path, json.dumps(found, indent=1))
+        self.computed += 1
+        self.say(f"{' · '.join(key)} ({found['seconds_in_all']:.1f} s)")
+        return found
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write under a temporary name, then rename: nobody ever reads half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Cell | None:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileFormatError(f"{path} is damaged ({error}); delete it and run again") from error

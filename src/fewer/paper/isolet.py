@@ -1,0 +1,144 @@
+"""Figure 2: error and accuracy on ISOLET against the number of features, one hidden layer."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fewer.baselines import AutoencoderBound
+from fewer.errors import FewerWarning
+from fewer.estimators import ConcreteAutoencoder
+from fewer.paper.case import Case
+from fewer.paper.context import Context, Outcome
+from fewer.paper.measure import accuracies, mean_square
+from fewer.paper.methods import METHODS, choose
+from fewer.paper.network import Recipe, train_network
+from fewer.paper.style import curve, new_figure
+from fewer.paper.tables import markdown, spread
+
+__all__ = ["run", "widths"]
+
+SIZES = (10, 25, 40, 55, 70, 85)
+QUICK_SIZES = (10, 40)
+COMPARED = ("laplacian", "aefs", "udfs", "mcfs", "pfa", "greedy", "cae-gradient", "select")
+QUICK = ("laplacian", "pfa", "greedy", "cae-gradient", "select")
+ABOUT = """# Features of ISOLET against their number, one hidden layer
+
+Each method chooses k features; a network with one hidden layer is trained from scratch on them for
+{epochs} epochs (Adam, 0.001) to rebuild all {d} features, with {widths} as width; the
+width with the lowest error on validation rows is reported on test rows. `CAE, gradient` is
+trained with a hidden layer of 3k/2 as its decoder. *Accuracy*: 50 extremely randomised trees.
+Split: {rule}."""
+
+
+def widths(k: int, quick: bool = False) -> tuple[int, ...]:
+    """Hidden widths that the paper tries: 4k/9, 2k/3, k, 3k/2.
+
+    Examples
+    --------
+    >>> widths(90)
+    (40, 60, 90, 135)
+    """
+    if quick:
+        return (3 * k // 2,)
+    return tuple(max(1, round(share * k)) for share in (4 / 9, 2 / 3, 1, 3 / 2))
+
+
+def run(context: Context) -> Outcome:
+    """Error and accuracy of each method at each k."""
+    data = context.only("isolet", "digits", "mice", "har", "coil20")
+    sizes = QUICK_SIZES if context.quick else SIZES
+    names = QUICK if context.quick else COMPARED
+    epochs = 40 if context.quick else 200
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for seed in context.seed_range(full=1, quick=1):
+        rows = _Rows(context, data, seed)
+        for k in sizes:
+            for name in (*names, "autoencoder"):
+                cell = context.cells.get(
+                    ("isolet", data, f"seed {seed}", f"k {k}", name),
+                    {
+                        "epochs": epochs,
+                        "widths": widths(k, context.quick),
+                        "data": context.dataset(data).digest,
+                        "protocol": context.protocol,
+                    },
+                    partial(rows.score, name, k, epochs, widths(k, context.quick)),
+                )
+                found.setdefault(name, {}).setdefault(k, []).append(cell)
+    tables = []
+    for key, digits, title in (("error", 5, "Test error"), ("trees", 3, "Accuracy")):
+        lines = []
+        for name, cells in found.items():
+            values = [[cell[key] for cell in cells[k] if key in cell] for k in sizes]
+            if any(values):
+                shown = [spread(v, digits) if v else "–" for v in values]
+                lines.append([METHODS[name].label, *shown])
+        head = [title, *(f"k = {k}" for k in sizes)]
+        tables.append(markdown(head, lines))
+    case = context.case(data, 0)
+    hidden = "3k/2" if context.quick else "4k/9, 2k/3, k and 3k/2"
+    about = ABOUT.format(epochs=epochs, d=case.d, widths=hidden, rule=case.split.rule)
+    result = {
+        "methods": {name: {str(k): c for k, c in cells.items()} for name, cells in found.items()}
+    }
+    return Outcome(result, "\n\n".join([about, *tables]), {"isolet": _draw(found)})
+
+
+class _Rows:
+    """The rows of one split, made only where a cell is missing."""
+
+    def __init__(self, context: Context, data: str, seed: int) -> None:
+        self.context, self.data, self.seed = context, data, seed
+
+    @cached_property
+    def case(self) -> Case:
+        return self.context.case(self.data, self.seed)
+
+    def score(self, name: str, k: int, epochs: int, hidden: tuple[int, ...]) -> dict[str, Any]:
+        case, seed = self.case, self.seed
+        if name == "autoencoder":
+            bound = AutoencoderBound(k, hidden=hidden[-1:], random_state=seed).fit(case.fit)
+            return {"error": mean_square(bound.reconstruct(case.test), case.test)}
+        columns = _columns(case, name, k, seed)
+        tried = []
+        for width in hidden:
+            recipe = Recipe(epochs=epochs)
+            net = train_network(case.train[:, columns], case.train, (width,), recipe, seed)
+            held = mean_square(net(case.validation[:, columns]), case.validation)
+            tried.append((held, width, mean_square(net(case.test[:, columns]), case.test)))
+        held, width, error = min(tried)
+        cell = {"columns": columns.tolist(), "width": width, "validation": held, "error": error}
+        return cell | accuracies(case, case.fit[:, columns], case.test[:, columns], seed)
+
+
+def _columns(case: Case, name: str, k: int, seed: int) -> np.ndarray:
+    if name != "cae-gradient":
+        return choose(METHODS[name], case, k, seed).columns
+    model = ConcreteAutoencoder(k, decoder=(3 * k // 2,), solver="gradient", random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerWarning)
+        return model.fit(case.fit).columns_
+
+
+def _draw(found: dict[str, dict[int, list[dict[str, Any]]]]) -> Figure:
+    figure = new_figure(6.8, 2.9)
+    left, right = figure.subplots(1, 2)
+    for name, cells in found.items():
+        for axis, key in ((left, "error"), (right, "trees")):
+            points = [(k, np.mean([c[key] for c in v])) for k, v in cells.items() if key in v[0]]
+            if points:
+                curve(axis, name, *zip(*points, strict=True))
+    left.set_ylabel("test error, one hidden layer")
+    right.set_ylabel("accuracy, 50 trees")
+    left.set_yscale("log")
+    left.yaxis.set_major_formatter("{x:.3f}")
+    left.yaxis.set_minor_formatter("{x:.3f}")
+    for axis in (left, right):
+        axis.set_xlabel("number of features k")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside right center")
+    return figure

@@ -1,0 +1,253 @@
+"""The L1000 case: chosen genes against the landmark genes that experts chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fewer.data import covariance, open_source
+from fewer.errors import InputError
+from fewer.paper.case import Case, Values
+from fewer.paper.context import Context, Outcome
+from fewer.paper.held_out_swaps import HeldOut, held_out_swaps
+from fewer.paper.measure import mean_square
+from fewer.paper.methods import METHODS
+from fewer.paper.network import Recipe, train_network
+from fewer.paper.style import new_figure
+from fewer.paper.tables import markdown, spread
+from fewer.search import greedy, search
+from fewer.train.folds import split_rows
+from fewer.train.least_squares import solve_normal
+
+__all__ = ["run"]
+
+Panel = NDArray[np.int64]
+PENALTIES = (0.03, 0.1, 0.2, 0.3, 0.5, 1.0)  # of the decoder, in units of variance
+SEARCH_RIDGE = 1.0
+FOLDS = 5
+ROUNDS, ROUNDS_QUICK = 24, 3
+WIDTH = 1000  # of hidden layers
+# numbers of genes, as shares of the landmarks': 450, 400, 360, 340, 330, 320, 300 on TCGA
+FULL = (1, 8 / 9, 4 / 5, 34 / 45, 11 / 15, 32 / 45, 2 / 3)
+QUICK = (1, 34 / 45)
+LABELS = {
+    "landmarks": "landmark genes",
+    "random": "random genes",
+    "greedy": "greedy",
+    "swaps": "search with ridge",
+    "held-out": "search on held-out error",
+}
+COLOURS = {
+    "landmarks": "#cc79a7",
+    "random": METHODS["random"].colour,
+    "greedy": METHODS["greedy"].colour,
+    "swaps": METHODS["column-subset"].colour,
+    "held-out": METHODS["select"].colour,
+}
+MARKERS = {"random": ">", "greedy": "+", "swaps": "X", "held-out": "*"}
+ABOUT = """# Chosen genes against the landmark genes
+
+{title}: {n} rows to fit, {test} to test ({rule}), {d} genes, each
+standardised by the rows to fit. {k} of the genes are L1000 landmarks. Error: mean squared residual
+on test rows over all genes, of a ridge regression from the chosen genes, its penalty chosen on
+validation rows for every panel alike. *search with ridge*: `fewer.search` (greedy, then swaps) on
+the training covariance, penalty 1; *search on held-out error*: that, then swaps that lower the
+error on held-out folds of the rows to fit (by {unit}; see held_out_swaps.py). No method saw a test
+row."""
+RECIPE = Recipe(epochs=100, decay=0.95, batch=64, dropout=0.1)
+
+
+def run(context: Context) -> Outcome:
+    """Errors against the number of genes, and with hidden layers at the landmarks' number."""
+    data = context.only("tcga", "luad", "geo")
+    marks = context.dataset(data).landmarks
+    if marks is None:
+        raise InputError(f"{data} does not say which genes are landmarks")
+    most = int(marks.sum())
+    sizes = [round(share * most) for share in (QUICK if context.quick else FULL)]
+    errors: dict[str, dict[str, list[float]]] = {name: {} for name in LABELS}
+    hidden: dict[str, dict[str, list[float]]] = {"landmarks": {}, "held-out": {}}
+    for seed in context.seed_range(full=3, quick=1):
+        genes = _Genes(context, data, seed)
+        for name, found in errors.items():
+            for k in sizes[:1] if name == "landmarks" else sizes:
+                found.setdefault(str(k), []).append(genes.cell(name, k)["error"])
+        for name, found in hidden.items():
+            for layers in (0,) if context.quick else (0, 1, 2):
+                found.setdefault(str(layers), []).append(genes.network(name, layers)["error"])
+    target = float(np.mean(errors["landmarks"][str(most)]))
+    match = {name: _matching(errors[name], target) for name in LABELS if name != "landmarks"}
+    result = {"errors": errors, "hidden_layers": hidden, "genes_to_match_the_landmarks": match}
+    case = context.case(data, 0, scaling="standard")
+    page = _page(case, errors, hidden, match)
+    return Outcome(result, page, {"landmarks": _draw(errors, hidden)})
+
+
+def ridge_error(case: Case, panel: Panel) -> tuple[float, float]:
+    """The penalty that does best on validation rows, and the test error with it."""
+    held = []
+    for penalty in PENALTIES:
+        line = _ridge(case.train, panel, penalty)
+        held.append(mean_square(line(case.validation), case.validation))
+    best = PENALTIES[int(np.argmin(held))]
+    return best, mean_square(_ridge(case.fit, panel, best)(case.test), case.test)
+
+
+def _ridge(rows: Values, panel: Panel, penalty: float) -> Callable[[Values], Values]:
+    """Ridge regression from a panel to all genes, as a function of whole rows."""
+    mean = rows.mean(axis=0)
+    x = torch.from_numpy(rows - mean)
+    z = x[:, panel]
+    weights = solve_normal(z.T @ z / len(x), z.T @ x / len(x), penalty).numpy()
+    return lambda new: (new - mean)[:, panel] @ weights + mean
+
+
+def _matching(errors: dict[str, list[float]], target: float) -> float | None:
+    """How many genes give the landmarks' error, between the sizes that were tried."""
+    sizes = sorted(map(int, errors))
+    means = [float(np.mean(errors[str(k)])) for k in sizes]
+    if not means[-1] <= target <= means[0]:
+        return None
+    return round(float(np.interp(-target, [-mean for mean in means], sizes)), 1)
+
+
+def _page(
+    case: Case,
+    errors: dict[str, dict[str, list[float]]],
+    hidden: dict[str, dict[str, list[float]]],
+    match: dict[str, float | None],
+) -> str:
+    most = next(iter(errors["landmarks"]))
+    about = ABOUT.format(
+        title=case.data.description,
+        n=len(case.fit),
+        test=len(case.test),
+        rule=case.split.rule,
+        d=case.d,
+        k=most,
+        unit=case.data.unit,
+    )
+    sizes = list(errors["greedy"])
+    base = float(np.mean(errors["landmarks"][most]))
+    rows = []
+    for name, label in LABELS.items():
+        cells = [spread(errors[name][k], 4) if k in errors[name] else "–" for k in sizes]
+        at_most = float(np.mean(errors[name][most])) / base - 1
+        needed = match.get(name)
+        shown = "–" if name == "landmarks" else f"{needed:.0f}" if needed else "more"
+        rows.append([label, *cells, f"{at_most:+.1%}", shown])
+    head = ["genes chosen by", *(f"{k} genes" for k in sizes), f"at {most}", "genes to match"]
+    layers = list(hidden["landmarks"])
+    lines = [[LABELS[n], *(spread(hidden[n][one], 4) for one in layers)] for n in hidden]
+    table = markdown([f"{most} genes", *(f"{one} hidden layers" for one in layers)], lines)
+    note = (
+        f"*at {most}*: error against that of the {most} landmark genes. *genes to match*: how many "
+        "reach the error of the landmarks, by interpolation of the mean over splits. Hidden "
+        f"layers: {WIDTH} units, dropout 0.1, on top of the ridge regression."
+    )
+    return "\n\n".join([about, markdown(head, rows), table, note])
+
+
+def _draw(
+    errors: dict[str, dict[str, list[float]]], hidden: dict[str, dict[str, list[float]]]
+) -> Figure:
+    figure = new_figure(6.8, 2.8)
+    left, right = figure.subplots(1, 2, width_ratios=[2, 3])
+    for at, name in enumerate(hidden):
+        means = [np.mean(values) for values in hidden[name].values()]
+        bars = [np.std(values) for values in hidden[name].values()]
+        places = np.arange(len(means)) + 0.38 * (at - 0.5)
+        left.bar(places, means, 0.36, yerr=bars, color=COLOURS[name], label=LABELS[name])
+    left.set_xticks(range(len(means)), list(hidden["landmarks"]))
+    left.set_xlabel("hidden layers")
+    left.set_ylabel("test error")
+    low = min(np.mean(v) for found in hidden.values() for v in found.values())
+    left.set_ylim(bottom=0.9 * float(low))
+    base = float(np.mean(next(iter(errors["landmarks"].values()))))
+    right.axhline(base, color=COLOURS["landmarks"], ls="--", label=LABELS["landmarks"])
+    for name in ("random", "greedy", "swaps", "held-out"):
+        sizes = [int(k) for k in errors[name]]
+        means = [np.mean(values) for values in errors[name].values()]
+        right.plot(sizes, means, marker=MARKERS[name], color=COLOURS[name], label=LABELS[name])
+    right.set_xlabel("genes")
+    right.set_ylabel("test error, ridge")
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+class _Genes:
+    """The panels of one split, and their errors."""
+
+    def __init__(self, context: Context, data: str, seed: int) -> None:
+        self.context, self.data, self.seed = context, data, seed
+        self.rounds = ROUNDS_QUICK if context.quick else ROUNDS
+        self.digest = context.dataset(data).digest
+        self.most = int(np.asarray(context.dataset(data).landmarks).sum())
+
+    @cached_property
+    def case(self) -> Case:
+        return self.context.case(self.data, self.seed, scaling="standard")
+
+    @cached_property
+    def matrix(self) -> torch.Tensor:
+        return covariance(open_source(self.case.fit)).matrix
+
+    @cached_property
+    def path(self) -> Panel:
+        return greedy(self.matrix, self.most).order
+
+    def cell(self, name: str, k: int) -> dict[str, Any]:
+        """The panel of k genes and its error."""
+        settings = {"k": k, "data": self.digest, "rounds": self.rounds}
+        key = ("landmarks", self.data, f"seed {self.seed}", name, f"k {k}")
+        return self.context.cells.get(key, settings, partial(self._score, name, k))
+
+    def network(self, name: str, layers: int) -> dict[str, Any]:
+        """The error of the landmarks' number of genes with so many hidden layers."""
+        cell = self.cell(name, self.most)
+        if not layers:
+            return cell
+        panel = np.array(cell["columns"])
+        key = ("landmarks", self.data, f"seed {self.seed}", name, f"{layers} hidden")
+        return self.context.cells.get(
+            key, {"data": self.digest, "width": WIDTH}, partial(self._network, panel, layers)
+        )
+
+    def _score(self, name: str, k: int) -> dict[str, Any]:
+        panel = np.sort(self._panel(name, k))
+        penalty, error = ridge_error(self.case, panel)
+        return {"columns": panel.tolist(), "penalty": penalty, "error": error}
+
+    def _panel(self, name: str, k: int) -> Panel:
+        if name == "landmarks":
+            return np.flatnonzero(np.asarray(self.case.data.landmarks))
+        if name == "random":
+            return np.random.default_rng(self.seed).permutation(self.case.d)[:k]
+        if name == "greedy":
+            return self.path[:k]
+        start = self.cell("swaps", k)["columns"] if name == "held-out" else None
+        if start is None:
+            return search(self.matrix, k, ridge=SEARCH_RIDGE, stall=0, seed=self.seed).indices
+        return self._held_out(np.array(start))
+
+    def _held_out(self, start: Panel) -> Panel:
+        """Swaps on folds that keep the rows of one patient together."""
+        held = split_rows(len(self.case.fit), FOLDS, self.seed, self.case.groups)
+        trials = [HeldOut.of(self.case.fit, held, ridge) for ridge in PENALTIES]
+        folds = min(trials, key=lambda trial: trial.error(start))
+        return held_out_swaps(folds, start, self.rounds)
+
+    def _network(self, panel: Panel, layers: int) -> dict[str, Any]:
+        """Hidden layers on top of the ridge regression: they learn what that leaves."""
+        case = self.case
+        penalty, _ = ridge_error(case, panel)
+        line = _ridge(case.fit, panel, penalty)
+        left = case.fit - line(case.fit)
+        net = train_network(case.fit[:, panel], left, (WIDTH,) * layers, RECIPE, self.seed)
+        return {"error": mean_square(line(case.test) + net(case.test[:, panel]), case.test)}

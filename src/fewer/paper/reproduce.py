@@ -1,0 +1,168 @@
+"""Run experiments and write what they found."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fewer.datasets import NAMES
+from fewer.errors import InputError
+from fewer.paper.cells import Cells, write_text
+from fewer.paper.context import Context, Outcome
+from fewer.paper.provenance import provenance
+from fewer.paper.style import save_both, style
+
+__all__ = ["EXPERIMENTS", "Finished", "reproduce"]
+
+# in this order: what others share comes first
+EXPERIMENTS = {
+    "table1": "reconstruction error of all methods on six data sets",
+    "table2": "classification accuracy of the same choices",
+    "landmarks": "our genes against the L1000 landmark genes",
+    "isolet": "error and accuracy against k with a hidden layer (Fig. 2)",
+    "annealing": "four temperature schedules",
+    "mnist": "20 pixels of MNIST, and digits rebuilt from them (Fig. 1)",
+    "groups": "groups of related pixels",
+    "digits": "10 pixels for single digits (App. A)",
+    "supervised": "20 pixels of MNIST chosen with labels (App. F)",
+}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An experiment that has run: its name, how long it took, and what it wrote."""
+
+    name: str
+    seconds: float
+    files: list[Path]
+    result: dict[str, Any]
+
+
+def reproduce(
+    name: str,
+    *,
+    quick: bool = False,
+    protocol: str = "clean",
+    out: str | Path = "results",
+    seeds: int | None = None,
+    data: Sequence[str] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Finished]:
+    """Run one experiment of the paper, or all.
+
+    Results known from an earlier run are not computed again, so a run that was interrupted goes
+    on where it stopped. Quick runs and runs with the paper's protocol have folders of their own
+    inside ``out``.
+
+    Parameters
+    ----------
+    name : str
+        One of `EXPERIMENTS`, or "all".
+    quick : bool, default=False
+        Smaller versions, minutes for all of them together.
+    protocol : {"clean", "paper"}, default="clean"
+        "clean": whole mice, subjects, speakers and patients are held out and nothing is learned
+        from test rows. "paper": the paper's splits and scaling.
+    out : path, default="results"
+        Where tables (Markdown), figures (PNG, SVG) and results (JSON) go.
+    seeds : int, default=None
+        Splits and starts; what each experiment finds right if None.
+    data : sequence of str, default=()
+        Data sets to use instead of the experiment's own.
+    say : callable, default=nothing
+        Told what goes on, a line at a time.
+
+    Returns
+    -------
+    list of Finished
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fewer.paper import reproduce
+    >>> reproduce("tabel1", out=tempfile.mkdtemp())
+    Traceback (most recent call last):
+    fewer.errors.InputError: there is no experiment 'tabel1'; did you mean 'table1'? ...
+    """
+    names = _checked(name, protocol, seeds, data)
+    folder = Path(out)
+    if protocol == "paper":
+        folder /= "paper-protocol"
+    if quick:
+        folder /= "quick"
+    context = Context(protocol, quick, Cells(folder / "cells", say), seeds, tuple(data))
+    command = _command(name, quick, protocol, seeds, data)
+    finished = []
+    for one in names:
+        say(f"{one}: {EXPERIMENTS[one]}")
+        began = time.perf_counter()
+        context.used = set()
+        with style():
+            outcome = import_module(f"fewer.paper.{one}").run(context)
+            seconds = time.perf_counter() - began
+            files = _write(one, outcome, folder, context, command, seconds)
+        say(f"{one}: {seconds:.1f} s -> {files[0]}")
+        finished.append(Finished(one, seconds, files, outcome.result))
+    return finished
+
+
+def _write(
+    name: str, outcome: Outcome, folder: Path, context: Context, command: str, seconds: float
+) -> list[Path]:
+    origin = provenance(command, [context.loaded[one] for one in sorted(context.used)])
+    result = {
+        "experiment": name,
+        "protocol": context.protocol,
+        "quick": context.quick,
+        "seconds": round(seconds, 1),
+        "provenance": origin,
+        **outcome.result,
+    }
+    pictures = [
+        path for stem, figure in outcome.figures.items() for path in save_both(figure, folder, stem)
+    ]
+    shown = "".join(f"\n\n![{stem}]({stem}.png)" for stem in outcome.figures)
+    machine = origin["machine"]
+    footer = (
+        f"\n\n`{origin['command']}`, commit {origin['commit']}, {origin['date']}, "
+        f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, "
+        f"torch {origin['versions']['torch']}.\n"
+    )
+    page, numbers = folder / f"{name}.md", folder / f"{name}.json"
+    write_text(page, outcome.page + shown + footer)
+    write_text(numbers, json.dumps(result, indent=1) + "\n")
+    return [page, numbers, *pictures]
+
+
+def _checked(name: str, protocol: str, seeds: int | None, data: Sequence[str]) -> list[str]:
+    if name != "all" and name not in EXPERIMENTS:
+        close = get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(
+            f"there is no experiment {name!r}; {hint}Known: all, {', '.join(EXPERIMENTS)}"
+        )
+    if protocol not in ("clean", "paper"):
+        raise InputError(f"protocol={protocol!r} is not known; use 'clean' or 'paper'")
+    if seeds is not None and seeds < 1:
+        raise InputError(f"seeds={seeds} must be at least 1")
+    for one in data:
+        if one not in NAMES:
+            raise InputError(f"there is no data set {one!r}; known: {', '.join(NAMES)}")
+    if name == "all" and data:
+        raise InputError("--data goes with one experiment; with 'all' each uses its own")
+    return list(EXPERIMENTS) if name == "all" else [name]
+
+
+def _command(name: str, quick: bool, protocol: str, seeds: int | None, data: Sequence[str]) -> str:
+    parts = ["fewer reproduce", name]
+    parts += ["--quick"] if quick else []
+    parts += [f"--protocol {protocol}"] if protocol != "clean" else []
+    parts += [f"--seeds {seeds}"] if seeds else []
+    parts += [f"--data {','.join(data)}"] if data else []
+    return " ".join(parts)
