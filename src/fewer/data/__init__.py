@@ -6,6 +6,7 @@ from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.opening import match_columns, needs_opening, open, validated
 from fewer.data.order import shard
 from fewer.data.reading import blocks, read_all, read_aside, read_blocks
+from fewer.data.scanning import Scan, scan
 from fewer.data.source import (
     ColumnChoice,
     DenseSource,
@@ -28,6 +29,7 @@ __all__ = [
     "Moments",
     "RowSubset",
     "ScaledSource",
+    "Scan",
     "Source",
     "SparseSource",
     "as_array",
@@ -44,6 +46,7 @@ __all__ = [
     "read_all",
     "read_aside",
     "read_blocks",
+    "scan",
     "shard",
     "validated",
     "write_rows",
