@@ -7,7 +7,7 @@ import torch
 from fewer.data import covariance, open_source
 from fewer.search import greedy, residual
 from fewer.train import fit_closed_form
-from fewer.train.closed_form import _residual_and_gradient
+from fewer.train.closed_form import Products, _residual_and_gradient
 
 
 def matrix(d=12, seed=0):
@@ -30,7 +30,7 @@ def test_the_gradient_agrees_with_autograd_in_float64(fixed):
     exact = C.trace() - torch.linalg.solve(A, Q).diagonal(dim1=1, dim2=2).sum(1)
     exact.sum().backward()
     found, gradient = _residual_and_gradient(
-        C.float(), M.detach().float(), torch.tensor(fixed, dtype=torch.int64), 1e-4
+        Products(C.float()), M.detach().float(), torch.tensor(fixed, dtype=torch.int64), 1e-4
     )
     assert torch.allclose(found, exact.detach(), rtol=1e-4)
     error = (gradient.double() - M.grad).abs().max() / M.grad.abs().max()

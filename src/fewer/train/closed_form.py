@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fewer.nn import gumbel_noise, relaxed_choice
 from fewer.nn.schedule import exponential
 from fewer.train.adam import Adam
 from fewer.train.assignment import distinct_features
+from fewer.train.device import products
 
 __all__ = ["SelectorFit", "finished", "fit_closed_form", "taken_and_barred"]
 
@@ -112,21 +113,24 @@ def fit_closed_form(
     fixed, forbidden = taken_and_barred(d, include, allowed, C.device)
     generator = torch.Generator(C.device).manual_seed(seed)
     free = k - len(fixed)
+    times = Products(C)
+    forbidden = nn.functional.pad(forbidden, (0, times.width - d), value=True)
     logits = 0.01 * torch.randn(
-        starts, free, d, generator=generator, device=C.device, dtype=torch.float32
+        starts, free, times.width, generator=generator, device=C.device, dtype=torch.float32
     )
     logits.masked_fill_(forbidden, -torch.inf)
     prices = None
     if costs is not None and cost_weight:
         # the loss here is the residual of all d features together, over variance
-        prices = torch.tensor(costs * (cost_weight * d / variance), device=C.device).float()
+        prices = torch.zeros(times.width, device=C.device)
+        prices[:d] = torch.tensor(costs * (cost_weight * d / variance), device=C.device)
     temperature = exponential(start_temperature, end_temperature, steps)
     optimizer = Adam(([logits], learning_rate))
     history: list[dict[str, Any]] = []
     for step in range(steps if free else 0):
         T = temperature(step)
         M = relaxed_choice(logits, T, gumbel_noise(logits, generator).mul_(noise))
-        loss, grad = _residual_and_gradient(C, M, fixed, ridge)
+        loss, grad = _residual_and_gradient(times, M, fixed, ridge)
         if prices is not None:
             grad = grad + prices
         # through the softmax; where M is 0 nothing flows
@@ -144,7 +148,7 @@ def fit_closed_form(
             history.append(row)
             if on_row is not None:
                 on_row(row)
-    return finished(logits, fixed, history)
+    return finished(logits[..., :d], fixed, history)
 
 
 def taken_and_barred(
@@ -159,8 +163,57 @@ def taken_and_barred(
     return fixed, forbidden
 
 
+class Products:
+    """Products with a covariance in float32; on CUDA in tf32, which is six times as fast.
+
+    There, matrices are padded to whole cache lines, without which tf32 is slow; and where digits
+    count, C and what it is multiplied with are split into two parts of eleven bits each.
+
+    Parameters
+    ----------
+    C : Tensor (d, d)
+        float32.
+
+    Examples
+    --------
+    >>> import torch
+    >>> C = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
+    >>> Products(C)(torch.eye(2))
+    tensor([[2., 1.],
+            [1., 3.]])
+    """
+
+    def __init__(self, C: Tensor) -> None:
+        self.split = C.is_cuda
+        self.trace = C.diagonal().sum()
+        extra = -len(C) % 64 if self.split else 0
+        self.C = nn.functional.pad(C, (0, extra, 0, extra)) if extra else C
+        self.width = len(self.C)
+        if self.split:
+            self.high, self.low = _two_parts(self.C)
+
+    def __call__(self, M: Tensor) -> Tensor:
+        """M C for M of m x width numbers, to float32's digits."""
+        if not self.split:
+            return M @ self.C
+        high, low = _two_parts(M)
+        with products("tf32"):
+            return (high @ self.high).addmm_(high, self.low).addmm_(low, self.high)
+
+    def roughly(self, M: Tensor) -> Tensor:
+        """M C, to three digits on CUDA."""
+        with products("tf32" if self.split else "float32"):
+            return M @ self.C
+
+
+def _two_parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The leading eleven bits of each number, all that tf32 looks at, and the rest."""
+    high = (x.view(torch.int32) & -0x2000).view(torch.float32)
+    return high, x - high
+
+
 def _residual_and_gradient(
-    C: Tensor, M: Tensor, fixed: Tensor, ridge: float
+    times: Products, M: Tensor, fixed: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
     """Residual of every start and its gradient with respect to the free rows of M.
 
@@ -168,8 +221,9 @@ def _residual_and_gradient(
     gradient -2 (P M C C - P Q P M C). Products are in float32, the k x k inverse in float64, of
     a matrix with unit diagonal: in less it fails.
     """
+    C = times.C
     starts, free, d = M.shape
-    MC = (M.reshape(-1, d) @ C).view(starts, free, d)
+    MC = times(M.reshape(-1, d)).view(starts, free, d)
     if len(fixed):
         rows = C[fixed].expand(starts, -1, -1)
         taken = torch.zeros(len(fixed), d, device=C.device, dtype=C.dtype)
@@ -181,10 +235,10 @@ def _residual_and_gradient(
     A = (A + A.mT) / 2
     A.diagonal(dim1=1, dim2=2).add_(ridge)
     P = _inverse(A)
-    residual = C.diagonal().sum() - (P * Q).sum(dim=(1, 2))
+    residual = times.trace - (P * Q).sum(dim=(1, 2))
     PQP = (P @ Q @ P)[:, :free].float()
     PMC = P[:, :free].float() @ MC
-    grad = (PMC.reshape(-1, d) @ C).view(starts, free, d).sub_(PQP @ MC).mul_(-2)
+    grad = times.roughly(PMC.reshape(-1, d)).view(starts, free, d).sub_(PQP @ MC).mul_(-2)
     return residual, grad
 
 
@@ -196,9 +250,19 @@ def _inverse(A: Tensor) -> Tensor:
     while True:
         factor, failed = torch.linalg.cholesky_ex(A)
         if not failed.any():
-            return scale[..., None] * torch.cholesky_inverse(factor) * scale[:, None]
+            return scale[..., None] * _from_factor(factor) * scale[:, None]
         jitter = max(1e-7, 10 * jitter)
         A.diagonal(dim1=1, dim2=2).add_(jitter)
+
+
+def _from_factor(factor: Tensor) -> Tensor:
+    """Inverse of L L'."""
+    if not factor.is_cuda:
+        return torch.cholesky_inverse(factor)
+    # on CUDA half the time of cholesky_inverse
+    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    whole = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
+    return whole.mT @ whole
 
 
 def finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> SelectorFit:

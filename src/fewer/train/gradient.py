@@ -15,6 +15,7 @@ from fewer.constraints import Constraints, resolve
 from fewer.data import Moments, Source, blocks, covariance
 from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
+from fewer.nn.padded import padded, unpadded
 from fewer.nn.philox import CountedGumbel
 from fewer.nn.schedule import make_schedule
 from fewer.train.adam import Adam
@@ -189,9 +190,11 @@ def _train_once(
         allowed=problem.allowed,
         include=problem.include,
     )
-    network = ConcreteNetwork(selector, new_decoder(problem, settings.k), mixed=problem.mixed)
+    decoder = new_decoder(problem, settings.k)
+    there = problem.device.type == "cuda"
+    network = ConcreteNetwork(selector, padded(decoder) if there else decoder, mixed=problem.mixed)
     network.to(problem.device)
-    if problem.device.type == "cuda" and settings.draw == "batch":
+    if there and settings.draw == "batch":
         # the kernels' noise, whether or not they can be used
         selector.noise = CountedGumbel(generator.initial_seed())
     optimizer = Adam(
@@ -277,6 +280,7 @@ def _train_once(
             if decided or exhausted or not np.isfinite(loss):
                 break
     best.restore(network)
+    unpadded(decoder)
     return network, history, best.loss * unit
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fewer.data import Batches, RowSubset, moments
 from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
+from fewer.nn.padded import padded, unpadded
 from fewer.train.adam import Adam
 from fewer.train.least_squares import fit_linear
 from fewer.train.loop import evaluate, train_epoch
@@ -131,7 +132,9 @@ def train_decoder(
 
     The learning rate follows half a cosine to zero, so that the last epochs settle.
     """
-    network = ConcreteNetwork(inputs, net, mixed=mixed).to(train.device)
+    there = train.device.type == "cuda"
+    network = ConcreteNetwork(inputs, padded(net) if there else net, mixed=mixed)
+    network.to(train.device)
     epochs = settings.refit_epochs_for(len(train))
     rate = settings.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
     optimizer = Adam((net.parameters(), rate))
@@ -157,4 +160,5 @@ def train_decoder(
             if not np.isfinite(value):
                 break
     best.restore(network)
+    unpadded(net)
     return history
