@@ -25,7 +25,7 @@ def test_exports_exist_and_are_listed():
         fewer.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["data", "errors", "estimators", "nn", "search", "train"])
+@pytest.mark.parametrize("module", ["baselines", "data", "errors", "estimators", "nn", "search", "train"])
 def test_submodules_say_what_is_public(module):
     found = importlib.import_module(f"fewer.{module}")
     for name in found.__all__:
@@ -33,7 +33,7 @@ def test_submodules_say_what_is_public(module):
 
 
 def test_every_public_object_has_a_docstring_with_an_example():
-    for module in ("estimators", "nn", "search"):
+    for module in ("baselines", "estimators", "nn", "search"):
         found = importlib.import_module(f"fewer.{module}")
         for name in found.__all__:
             thing = getattr(found, name)

@@ -38,7 +38,7 @@ def first_layer(
     -------
     W : ndarray of shape (d, hidden)
     objective : list of float
-        At each evaluation.
+        At each evaluation, of which a step takes one or a few.
 
     Examples
     --------
@@ -110,6 +110,8 @@ class AEFS(RowRankingBaseline):
         All columns, best first.
     objective_ : float
         What was minimised, at the end.
+    n_iter_ : int
+        How often it was evaluated.
     decoder_ : fewer.nn.MeasuredDecoder
         Least squares from the k measured values to all features; the autoencoder itself needs
         all of them and is not kept.
@@ -123,7 +125,9 @@ class AEFS(RowRankingBaseline):
     True
     """
 
+    numbers_to_keep = ("n_iter_", "objective_")
     objective_: float
+    n_iter_: int
 
     def __init__(
         self,
@@ -159,5 +163,5 @@ class AEFS(RowRankingBaseline):
             W, objective = first_layer(
                 x, self.hidden, alpha=self.alpha, beta=self.beta, max_iter=self.max_iter
             )
-        self.objective_ = objective[-1]
+        self.objective_, self.n_iter_ = objective[-1], len(objective)
         return row_lengths(W.astype(np.float64))

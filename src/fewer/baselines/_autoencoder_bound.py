@@ -76,7 +76,7 @@ class AutoencoderBound(Bound):
     hidden : int or sequence of int, default=None
         Hidden widths of the decoder, mirrored in the encoder; None is one layer of 3k / 2, as in
         the paper on concrete autoencoders. () is linear.
-    epochs : int, default=200
+    epochs : int, default=100
         Most passes over the rows; the learning rate falls to 0 along half a cosine.
     batch_size : int, default=128
         Rows in a gradient step.
@@ -114,7 +114,7 @@ class AutoencoderBound(Bound):
         k: int = 10,
         *,
         hidden: int | Sequence[int] | None = None,
-        epochs: int = 200,
+        epochs: int = 100,
         batch_size: int = 128,
         learning_rate: float = 1e-3,
         validation_fraction: float = 0.1,

@@ -35,6 +35,7 @@ class Baseline(FeatureSelector):
     ``include``, ``exclude`` and the like are for methods that can obey them; most cannot.
     """
 
+    numbers_to_keep: ClassVar[tuple[str, ...]] = ()  # fitted numbers that `save` writes
     order_: Columns
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -66,10 +67,15 @@ class Baseline(FeatureSelector):
         """Choose columns, all different, most important first."""
 
     def _extra_meta(self) -> dict[str, Any]:
-        return {"order": self.order_.tolist()}
+        fitted = [name for name in self.numbers_to_keep if hasattr(self, name)]
+        numbers = {name: getattr(self, name) for name in fitted}
+        return {"order": self.order_.tolist(), "numbers": numbers}
 
     def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.order_ = np.array(meta["order"], dtype=np.int64)
+        for name in self.numbers_to_keep:
+            if name in meta["numbers"]:
+                setattr(self, name, meta["numbers"][name])
 
 
 class RankingBaseline(Baseline):

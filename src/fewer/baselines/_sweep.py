@@ -29,6 +29,15 @@ class Sweep:
         Fitted with those options on the training rows.
     errors_ : list of tuples (options, error)
         All that were tried, in order.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from fewer.baselines import PFA
+    >>> X = load_digits().data
+    >>> found = sweep(PFA(k=5, random_state=0), {"n_components": (2, 5)}, X[:500], X[500:700])
+    >>> len(found.errors_), list(found.best_params_)
+    (2, ['n_components'])
     """
 
     best_params_: dict[str, Any]

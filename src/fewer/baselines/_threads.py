@@ -1,8 +1,9 @@
 """How many threads a factorisation gets."""
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 __all__ = ["few_threads"]
 
@@ -23,4 +24,9 @@ def few_threads(d: int) -> AbstractContextManager[object]:
     ...     np.linalg.eigvalsh(np.diag([2.0, 1.0]))
     array([1., 2.])
     """
-    return threadpool_limits(1) if d <= SMALL else nullcontext()
+    return _controller().limit(limits=1) if d <= SMALL else nullcontext()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()  # which takes longer to find all libraries than small problems

@@ -92,6 +92,7 @@ class UDFS(RowRankingBaseline):
     (2,)
     """
 
+    numbers_to_keep = ("n_iter_",)
     n_iter_: int
 
     def __init__(
