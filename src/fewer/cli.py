@@ -104,7 +104,7 @@ def reproduce(
     sets = tuple(part.strip() for part in data.split(",") if part.strip())
 
     def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False)
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     try:
         done = run(name, quick=quick, protocol=protocol, out=out, seeds=seeds, data=sets, say=say)

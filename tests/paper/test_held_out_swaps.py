@@ -1,0 +1,63 @@
+"""Swaps by held-out error: the formulas against fitting every decoder."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+
+from fewer.paper.held_out_swaps import HeldOut, held_out_swaps
+from fewer.search import search
+from fewer.train.folds import split_rows
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X = load_breast_cancer().data[:90]
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+@pytest.fixture(scope="module")
+def folds(rows):
+    return HeldOut.of(rows, split_rows(len(rows), 3, seed=0), ridge=0.2)
+
+
+def test_the_error_is_that_of_ridge_regression(rows, folds):
+    panel = np.array([0, 4, 9])
+    total = 0.0
+    for held in split_rows(len(rows), 3, seed=0):
+        train = np.delete(rows, held, axis=0)
+        mean = train.mean(axis=0)
+        x, y = train - mean, rows[held] - mean
+        gram = x[:, panel].T @ x[:, panel] / len(x) + 0.2 * np.eye(3)
+        weights = np.linalg.solve(gram, x[:, panel].T @ x / len(x))
+        total += np.mean((y - y[:, panel] @ weights) ** 2)
+    assert folds.error(panel) == pytest.approx(total / 3, rel=1e-4)
+
+
+def test_every_swap_is_scored_as_if_it_were_made(folds):
+    panel = np.array([1, 7, 12, 20])
+    base = folds.error(panel)
+    change = folds.swaps(panel)
+    assert np.isinf(change[:, panel]).all()
+    for i in range(4):
+        for j in np.setdiff1d(np.arange(30), panel):
+            swapped = panel.copy()
+            swapped[i] = j
+            assert change[i, j] == pytest.approx(folds.error(swapped) - base, abs=1e-5)
+
+
+def test_every_drop_is_scored_as_if_it_were_made(folds):
+    panel = np.array([1, 7, 12, 20])
+    base = folds.error(panel)
+    for i, rise in enumerate(folds.drops(panel)):
+        assert rise == pytest.approx(folds.error(np.delete(panel, i)) - base, abs=1e-5)
+
+
+def test_it_ends_where_no_swap_helps(rows, folds):
+    C = rows.T @ rows / len(rows)
+    start = search(C, 5, stall=0).indices
+    found = held_out_swaps(folds, start, rounds=50)
+    assert len(np.unique(found)) == 5
+    assert folds.error(found) <= folds.error(start)
+    assert folds.swaps(found).min() > -1e-5
+    worst = np.array([2, 3, 22, 23, 20])  # nearly the same thing five times
+    assert folds.error(held_out_swaps(folds, worst, rounds=50)) < 0.9 * folds.error(worst)

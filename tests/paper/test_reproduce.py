@@ -1,0 +1,145 @@
+"""Experiments end to end, in their quick form, on small data; outcomes are checked."""
+
+import json
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from typer.testing import CliRunner
+
+from fewer.cli import app
+from fewer.errors import InputError
+from fewer.paper import EXPERIMENTS, reproduce
+from fewer.paper.methods import METHODS
+from fewer.paper.published import ERRORS
+
+
+@pytest.fixture(scope="module")
+def tables(data_folder, tmp_path_factory):
+    """Tables 1 and 2 on Mice: what they wrote, and what a second run computed."""
+    out = tmp_path_factory.mktemp("results")
+    options = {"quick": True, "out": out, "data": ["mice"]}
+    (first,) = reproduce("table1", **options)
+    said = []
+    (second,) = reproduce("table2", **options, say=said.append)
+    return out / "quick", first, second, said
+
+
+def mean(result, name, key="error"):
+    return float(np.mean([cell[key] for cell in result["scores"]["mice"][name]]))
+
+
+def test_search_is_below_the_baselines_and_above_the_bound(tables):
+    result = tables[1].result
+    ours = mean(result, "select")
+    assert mean(result, "pca") < ours
+    for name in ("laplacian", "udfs", "mcfs", "pfa", "variance", "random", "qr"):
+        assert ours < mean(result, name), name
+    assert mean(result, "select", "own_error") < 1.05 * ours
+
+
+def test_every_method_chose_ten_proteins(tables):
+    scores = tables[1].result["scores"]["mice"]
+    expected = [name for name, one in METHODS.items() if one.family != "bound"]
+    assert [name for name in scores if name != "pca"] == [n for n in expected if n != "cae-paper"]
+    for name, cells in scores.items():
+        if name != "pca":
+            assert len(set(cells[0]["columns"])) == 10, name
+
+
+def test_the_second_table_needs_no_further_work(tables):
+    _, _, second, said = tables
+    assert not any("scores" in line for line in said)
+    accuracies = second.result["scores"]["mice"]
+    assert all(0 < cells[0]["trees"] < 0.9 for cells in accuracies.values())  # 0.99 if leaked
+
+
+def test_what_was_written(tables):
+    folder = tables[0]
+    for name in ("table1", "table2"):
+        stored = json.loads((folder / f"{name}.json").read_text())
+        origin = stored["provenance"]
+        assert origin["command"] == f"fewer reproduce table{name[-1]} --quick --data mice"
+        assert origin["data"]["mice"]["sha256"]
+        assert {"processor", "cores", "threads"} <= set(origin["machine"])
+        assert {"numpy", "torch", "fewer"} <= set(origin["versions"])
+        page = (folder / f"{name}.md").read_text()
+        assert f"![{name}]({name}.png)" in page
+        picture = imread(folder / f"{name}.png")
+        assert picture[..., :3].std() > 0.05
+        assert (folder / f"{name}.svg").read_text().startswith("<?xml")
+    page = (folder / "table1.md").read_text()
+    assert f"{ERRORS['mice']['cae-gradient']:.3f}†" in page  # published, not on this scale
+    assert f"{ERRORS['mice']['pca']:.3f}†" not in page
+    assert "by mouse" in page
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    cheap = {name: METHODS[name] for name in ("pca", "variance", "random", "qr", "greedy")}
+    monkeypatch.setattr("fewer.paper.scores.METHODS", cheap)
+    chosen = []
+
+    def choose(method, *rest):
+        chosen.append(method.name)
+        if method.name == "qr" and chosen.count("qr") == 1:
+            raise KeyboardInterrupt
+        return original(method, *rest)
+
+    from fewer.paper.methods import choose as original
+
+    monkeypatch.setattr("fewer.paper.scores.choose", choose)
+    call = ["reproduce", "table1", "--quick", "--data", "digits", "--out", str(tmp_path)]
+    stopped = CliRunner().invoke(app, call)
+    assert stopped.exit_code == 130
+    assert "the same command goes on from there" in stopped.output
+    kept = sorted(path.stem for path in tmp_path.rglob("seed-0/*.json"))
+    assert kept == ["pca", "random", "variance"]
+    assert not (tmp_path / "quick" / "table1.md").exists()
+    chosen.clear()
+    chosen.append("qr")
+    done = CliRunner().invoke(app, call)
+    assert done.exit_code == 0, done.output
+    assert chosen[1:] == ["qr", "greedy"]
+    assert (tmp_path / "quick" / "table1.md").exists()
+
+
+def test_only_the_exponential_schedule_settles(data_folder, tmp_path):
+    (done,) = reproduce("annealing", quick=True, out=tmp_path)
+    ends = {
+        name: (cells[0]["error"], cells[0]["probability"][-1])
+        for name, cells in done.result["schedules"].items()
+    }
+    assert ends["exponential"][0] == min(error for error, _ in ends.values())
+    assert ends["exponential"][1] > 0.9
+    assert ends["high"][1] < 0.9
+    assert ends["low"][1] < 0.9
+
+
+def test_groups_are_neighbours(tmp_path):
+    (done,) = reproduce("groups", quick=True, out=tmp_path, data=["digits"])
+    for name, (cell,) in done.result["groups"]["all"].items():
+        assert cell["distance"] < 0.7 * cell["chance"], name
+        assert cell["correlation"] > 0.3, name
+        assert all(len(set(group)) == 3 for group in cell["groups"])
+
+
+def test_the_list_names_every_experiment():
+    shown = CliRunner().invoke(app, ["reproduce", "--list"]).output
+    assert all(name in shown for name in EXPERIMENTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("tabel2", {}, "no experiment 'tabel2'; did you mean 'table2'"),
+        ("table1", {"protocol": "fair"}, "protocol='fair' is not known"),
+        ("table1", {"seeds": 0}, "seeds=0 must be at least 1"),
+        ("table1", {"data": ["minst"]}, "no data set 'minst'"),
+        ("all", {"data": ["mice"]}, "--data goes with one experiment"),
+        ("groups", {"data": ["tcga"]}, "takes one of mnist, digits, fashion"),
+    ],
+)
+def test_bad_options_are_named_before_any_work(tmp_path, name, options, message):
+    with pytest.raises(InputError, match=message):
+        reproduce(name, out=tmp_path, **options)
+    assert not list(tmp_path.rglob("*.json"))
