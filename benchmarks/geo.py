@@ -35,7 +35,7 @@ from fewer.train.closed_form import fit_closed_form
 from fewer.train.device import products, seeded
 from fewer.train.fused import FusedEpochs
 from fewer.train.least_squares import solve_normal
-from fewer.train.problem import Problem, new_decoder, prepare
+from fewer.train.problem import Problem, prepare
 from fewer.train.refit import refit_decoder
 from fewer.train.settings import GradientSettings
 
@@ -119,8 +119,8 @@ def milliseconds(work: Callable[[], object], repeats: int = 5, inner: int = 1) -
     return statistics.median(times)
 
 
-def step_table(X: Tensor, k: int, steps: int = 60) -> Table:
-    """Plain steps against fused ones, whole epochs of each: rows taken, noise, update."""
+def step_table(X: Tensor, k: int) -> Table:
+    """Plain steps against fused ones, in whole epochs: rows taken, noise, products, update."""
     table = Table(title=f"a training step, {X.shape[1]:,} features, k = {k}, linear decoder")
     table.add_column("step")
     for batch in (256, 2048):
@@ -133,19 +133,20 @@ def step_table(X: Tensor, k: int, steps: int = 60) -> Table:
         for batch in (256, 2048):
             torch.cuda.reset_peak_memory_stats()
             held = torch.cuda.memory_allocated()
+            steps = len(X) // batch
             cells.append(f"{milliseconds(work(batch), inner=steps):.3f}")
             cells.append(f"{(torch.cuda.max_memory_allocated() - held) / 1e9:.2f}")
         table.add_row(name, *cells)
 
     def plain(batch: int) -> Callable[[], object]:
         step = plain_step(X, k, batch)
-        return lambda: [step() for _ in range(steps)]
+        return lambda: [step() for _ in range(len(X) // batch)]
 
     def ours(precision: str) -> Callable[[int], Callable[[], object]]:
         def work(batch: int) -> Callable[[], object]:
             engine = fused_engine(X, k, batch, precision)
-            parts = [order[(at * batch) % (len(X) - batch) :][:batch] for at in range(steps)]
-            return lambda: engine.epoch(parts, [0.5] * steps)
+            parts = list(order.split(batch))[: len(X) // batch]
+            return lambda: engine.epoch(parts, [0.5] * len(parts))
 
         return work
 
@@ -331,8 +332,7 @@ def network_error(
         rule=resolve(None, test.shape[1], k),
     )
     with products(problem.precision), seeded(0, CUDA) as generator:
-        fresh = new_decoder(problem, k)
-        network, _ = refit_decoder(problem, fresh, panel, conflicts=0, generator=generator)
+        network, _ = refit_decoder(problem, nn.Identity(), panel, conflicts=0, generator=generator)
     network = network.to(CUDA).float().eval()
     S = torch.as_tensor(panel, device=CUDA)
     wrong = 0.0
@@ -348,6 +348,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=10_463)
     parser.add_argument("--k", type=int, default=943)
     parser.add_argument("--landmarks", action="store_true", help="the whole experiment (minutes)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=LANDMARKS, help="k of landmarks")
     parser.add_argument("--width", type=int, default=9000, help="of hidden layers")
     parser.add_argument("--only", choices=("steps", "choice", "landmarks"))
     options = parser.parse_args()
@@ -368,8 +369,7 @@ def main() -> None:
         console.print(choice_table(host, test, options.k))
     if options.landmarks or options.only == "landmarks":
         with Clock() as clock:
-            sizes = tuple(k for k in LANDMARKS if k <= options.k) or (options.k,)
-            table = landmark_table(host, test, sizes, options.width)
+            table = landmark_table(host, test, tuple(options.sizes), options.width)
         console.print(table)
         console.print(f"the whole experiment: {clock.seconds:.0f} s, peak {clock.peak:.0f} GB")
 

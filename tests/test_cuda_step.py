@@ -120,9 +120,9 @@ def test_the_kernels_noise_is_the_plain_noise():
     engine.epoch([torch.arange(64)], [1.0])
     noise = counted_gumbel(7 + 2**40, 11, range(33), 1003, torch.device("cpu"))
     there = counted_gumbel(7 + 2**40, 11, range(33), 1003, CUDA).cpu()
-    torch.testing.assert_close(there, noise, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(there, noise, rtol=2e-5, atol=2e-5)
     expected = torch.softmax(noise.double(), dim=1)
-    assert relative(engine.low.cpu()[0, :33, :1003], expected) < 1e-5
+    assert relative(engine.low.cpu()[0, :33, :1003], expected) < 5e-5
 
 
 def test_a_seed_means_the_same_at_any_batch_split():
@@ -208,7 +208,7 @@ def test_networks_of_odd_width_come_back_as_they_were():
     random = np.random.default_rng(0)
     X = random.normal(size=(700, 20)) @ random.normal(size=(20, 601))
     options = {"k": 10, "decoder": (520,), "solver": "gradient", "random_state": 0}
-    options |= {"epochs": 30, "tries": 1, "stop_probability": 0.2, "refit_epochs": 30}
+    options |= {"epochs": 30, "tries": 1, "stop_probability": 0.05, "refit_epochs": 30}
     model = ConcreteAutoencoder(**options, device="cuda").fit(X)
     shapes = [tuple(p.shape) for p in model.decoder_.parameters()]
     assert shapes == [(520, 10), (520,), (601, 520), (601,)]

@@ -65,10 +65,11 @@ def _log2(x):
 @_jit
 def _gumbel(word):
     """Noise of a random word: -log(-log(1 - w)), w = (word + 1/2) / 2^32, good to 1e-5."""
-    w = tl.minimum((word.to(tl.float32) + 0.5) * 2.3283064365386963e-10, 0.99999994)
-    # the logarithm of a number near 1 has few digits; its series has all
-    small = w * (1.0 + w * (0.5 + w * (0.33333334 + w * 0.25)))
-    waiting = tl.where(w < 0.03125, small, _log2(1.0 - w) * -0.69314718)
+    # the logarithm of a number near 1 has few digits: there its series; else w's complement
+    near = word < 134217728  # w < 1/32
+    w = (tl.where(near, word, word ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
+    series = w * (1.0 + w * (0.5 + w * (0.33333334 + w * 0.25)))
+    waiting = tl.where(near, series, _log2(w) * -0.69314718)
     return _log2(waiting) * -0.69314718
 
 

@@ -57,8 +57,8 @@ class Tiles:
 
 # of the residual and of the update, found by trial on an H200: small and large batches; where
 # cuBLAS multiplies (float32, tf32) there is no product to make
-SMALL = Tiles(128, 64, 64, 4, 3), Tiles(64, 64, 64, 8, 3)
-LARGE = Tiles(128, 256, 64, 8, 3), Tiles(128, 128, 64, 8, 3, pieces=4)
+SMALL = Tiles(128, 64, 64, 4, 3), Tiles(64, 32, 64, 4, 3)
+LARGE = Tiles(128, 256, 64, 8, 3), Tiles(128, 128, 64, 8, 4, pieces=4)
 NO_PRODUCT = Tiles(64, 64, 64, 8, 1), Tiles(64, 64, 64, 8, 1)
 LARGE_BATCH = 768
 
@@ -241,7 +241,7 @@ class FusedEpochs:
         torch.mm(r, weight.T, out=g)
         if not self.multiplies:
             torch.bmm(self.sides.mT, self.wides, out=self.product)
-        block = 32
+        block = 16
         kernels.columns[(wide // block + high // block,)](
             self.sums,
             g,
@@ -256,7 +256,8 @@ class FusedEpochs:
             high,
             wide // block,
             BN=block,
-            BK=64,
+            BK=64 if batch % 256 else 256,
+            num_warps=4 if batch % 256 else 8,
         )
         tiles = self.for_update
         kernels.update[(-(-k // tiles.rows), wide // tiles.columns, 2)](

@@ -1,5 +1,6 @@
 """A training problem made ready: rows split, scaling fixed, device chosen."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,13 +140,15 @@ def prepare(
 
 
 def new_decoder(problem: Problem, inputs: int) -> nn.Module:
-    """Make a fresh decoder as the settings ask."""
+    """Make a fresh decoder as the settings ask; for a GPU its first weights are drawn there."""
     options = problem.settings
-    return build_decoder(
-        options.decoder,
-        inputs,
-        problem.out,
-        activation=options.activation,
-        dropout=options.dropout,
-        norm=options.norm,
-    )
+    there = problem.device.type == "cuda" and not callable(options.decoder)
+    with problem.device if there else nullcontext():
+        return build_decoder(
+            options.decoder,
+            inputs,
+            problem.out,
+            activation=options.activation,
+            dropout=options.dropout,
+            norm=options.norm,
+        )
