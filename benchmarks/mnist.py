@@ -8,10 +8,8 @@ pixels to all pixels, fitted on the 6000. The paper reports .026 for its method 
 """
 
 import argparse
-import os
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
 from fewer import PAPER, ColumnSubset, ConcreteAutoencoder
+from fewer.datasets import load
 from fewer.errors import NotConvergedWarning
 
 SCHEDULES = {
@@ -41,11 +40,10 @@ SCHEDULES = {
 
 
 def rows() -> tuple[np.ndarray, np.ndarray]:
-    path = Path(os.environ["FEWER_DATA"]) / "mnist.npz"
-    with np.load(path, allow_pickle=False) as stored:
-        X = stored["X"][stored["is_test"]].astype(np.float32) / 255
-    order = np.random.default_rng(0).permutation(len(X))
-    return X[order[:6000]], X[order[6000:]]
+    data = load("mnist")
+    split = data.split()
+    X = data.X.astype(np.float32) / 255
+    return X[split.fit], X[split.test]
 
 
 def measure(

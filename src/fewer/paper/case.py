@@ -98,7 +98,7 @@ def make_case(
     known = np.unique(np.concatenate([split.fit, split.test])) if protocol == "paper" else split.fit
     seen = data.X[known].astype(np.float64)
     low, width = _scale(data, seen, scaling)
-    filler = np.nan_to_num((np.nanmean(seen, axis=0) - low) / width)
+    filler = np.nanmean((seen - low) / width, axis=0)
 
     def rows(index: NDArray[np.int64]) -> Values:
         values = (data.X[index].astype(np.float64) - low) / width
