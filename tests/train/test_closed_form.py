@@ -6,7 +6,7 @@ import torch
 
 from fewer.data import covariance, open_source
 from fewer.search import greedy, residual
-from fewer.train import fit_closed_form
+from fewer.train import closed_form, fit_closed_form
 from fewer.train.closed_form import Products, _residual_and_gradient
 
 
@@ -87,3 +87,25 @@ def test_units_and_seeds():
     assert torch.equal(first.logits, again.logits)
     assert first.features.tolist() == scaled.features.tolist()
     assert not torch.equal(first.logits, fit_closed_form(C, 4, steps=100, seed=4).logits)
+
+
+def test_starts_are_trained_in_halves_where_memory_is_short(monkeypatch):
+    plain, sizes = closed_form._residual_and_gradient, []
+
+    def short(times, M, fixed, ridge):
+        sizes.append(len(M))
+        if len(M) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(times, M, fixed, ridge)
+
+    C = matrix()
+    alone = fit_closed_form(C, 3, steps=30, seed=1)
+    monkeypatch.setattr(closed_form, "_residual_and_gradient", short)
+    found = fit_closed_form(C, 3, starts=3, steps=30, seed=0)
+    assert found.logits.shape == (3, 3, len(C))
+    assert found.features.shape == (3, 3)
+    assert set(sizes) == {3, 2, 1}
+    np.testing.assert_array_equal(found.features[2], alone.features[0])
+    monkeypatch.setattr(closed_form, "_residual_and_gradient", lambda *_: short(0, [1, 2], 0, 0))
+    with pytest.raises(torch.OutOfMemoryError):
+        fit_closed_form(C, 3, steps=30)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewer.errors import warn
 from fewer.nn import gumbel_noise, relaxed_choice
 from fewer.nn.schedule import exponential
 from fewer.train.adam import Adam
@@ -95,7 +96,8 @@ def fit_closed_form(
     seed : int, default=0
         Fixes the result on a CPU.
     device : torch.device, default=None
-        Where to work; where C is if None.
+        Where to work; where C is if None. Where its memory is too small, starts are trained in
+        halves, and if one alone is too much, on the CPU, with a warning.
     on_row : callable, default=None
         Called with each row of the history.
 
@@ -106,10 +108,66 @@ def fit_closed_form(
     >>> sorted(fit.features[0].tolist())
     [1, 2]
     """
+    options: dict[str, Any] = {
+        "include": include,
+        "allowed": allowed,
+        "costs": costs,
+        "cost_weight": cost_weight,
+        "steps": steps,
+        "learning_rate": learning_rate,
+        "start_temperature": start_temperature,
+        "end_temperature": end_temperature,
+        "noise": noise,
+        "ridge": ridge,
+    }
+    home = torch.device(C.device if device is None else device)
+    try:
+        return _train(C, k, starts=starts, seed=seed, device=home, on_row=on_row, **options)
+    except torch.OutOfMemoryError:
+        if starts == 1 and home.type == "cpu":
+            raise
+    torch.cuda.empty_cache()  # outside the handler, which would keep the tensors alive
+    if starts == 1:
+        warn(f"closed form does not fit the memory of {home}; computing it on the CPU")
+        return _train(
+            C.cpu(), k, starts=1, seed=seed, device=torch.device("cpu"), on_row=on_row, **options
+        )
+    half = starts // 2
+    one = fit_closed_form(
+        C, k, starts=starts - half, seed=seed, device=home, on_row=on_row, **options
+    )
+    two = fit_closed_form(C, k, starts=half, seed=seed + 1, device=home, **options)
+    return SelectorFit(
+        torch.cat([one.logits, two.logits]),
+        np.concatenate([one.features, two.features]),
+        one.history,
+    )
+
+
+def _train(
+    C: Tensor,
+    k: int,
+    *,
+    include: np.ndarray | None,
+    allowed: np.ndarray | None,
+    costs: np.ndarray | None,
+    cost_weight: float,
+    starts: int,
+    steps: int,
+    learning_rate: float,
+    start_temperature: float,
+    end_temperature: float,
+    noise: float,
+    ridge: float,
+    seed: int,
+    device: torch.device,
+    on_row: Callable[[dict[str, Any]], None] | None,
+) -> SelectorFit:
+    """Train all starts side by side."""
     d = len(C)
     variance = float(C.diagonal().double().mean()) or 1.0
     C = (C / variance).float()  # mean variance 1: one learning rate fits all
-    C = C.to(C.device if device is None else device)
+    C = C.to(device)
     fixed, forbidden = taken_and_barred(d, include, allowed, C.device)
     generator = torch.Generator(C.device).manual_seed(seed)
     free = k - len(fixed)

@@ -9,7 +9,7 @@ import torch
 
 from fewer.errors import InputError
 
-__all__ = ["float64_device", "pick_device", "pick_precision", "products", "seeded"]
+__all__ = ["enough_memory", "float64_device", "pick_device", "pick_precision", "products", "seeded"]
 
 _TURN = threading.RLock()
 
@@ -81,6 +81,26 @@ def float64_device(device: torch.device) -> torch.device:
     device(type='cpu')
     """
     return torch.device("cpu") if device.type == "mps" else device
+
+
+@contextmanager
+def enough_memory(device: torch.device, batch_size: int) -> Iterator[None]:
+    """Say what to change when a GPU's memory runs out inside the block.
+
+    Examples
+    --------
+    >>> with enough_memory(torch.device("cuda"), 256):
+    ...     raise torch.OutOfMemoryError("CUDA out of memory")
+    Traceback (most recent call last):
+    fewer.errors.InputError: batch_size=256 does not fit the memory of cuda; lower batch_size...
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise InputError(
+            f"batch_size={batch_size} does not fit the memory of {device}; lower batch_size or "
+            "the widths of the decoder, or use device='cpu'"
+        ) from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from fewer.nn.philox import CountedGumbel
 from fewer.nn.schedule import make_schedule
 from fewer.train.adam import Adam
 from fewer.train.assignment import obeying_features
-from fewer.train.device import products, seeded
+from fewer.train.device import enough_memory, pick_device, products, seeded
 from fewer.train.fit import Fit
 from fewer.train.fused import fused_epochs
 from fewer.train.loop import evaluate, train_epoch
@@ -65,13 +65,16 @@ def fit_gradient(
     """
     if rule is None:
         rule = resolve(None, source.shape[1], settings.k)
-    problem = prepare(source, stats, settings, loss, seed, targets, out, rule)
-    starts = [_train_start(problem, seed + start) for start in range(settings.n_init)]
-    best = starts[0] if len(starts) == 1 else min(starts, key=lambda start: _held_out(start, seed))
-    if not best.converged:
-        _warn(best.history[-1], settings)
-    features = best.features
-    decoder, refit_history = best.refit(seed)
+    with enough_memory(pick_device(settings.device), settings.batch_size):
+        problem = prepare(source, stats, settings, loss, seed, targets, out, rule)
+        starts = [_train_start(problem, seed + start) for start in range(settings.n_init)]
+        best = starts[0]
+        if len(starts) > 1:
+            best = min(starts, key=lambda start: _held_out(start, seed))
+        if not best.converged:
+            _warn(best.history[-1], settings)
+        features = best.features
+        decoder, refit_history = best.refit(seed)
     # float64 from here on, so that a prediction does not depend on how rows are batched
     decoder = decoder.cpu().double().eval()
     return Fit(
