@@ -31,7 +31,9 @@ Panel = NDArray[np.int64]
 PENALTIES = (0.03, 0.1, 0.2, 0.3, 0.5, 1.0)  # of the decoder, in units of variance
 SEARCH_RIDGE = 1.0
 FOLDS = 5
-ROUNDS, ROUNDS_QUICK = 24, 3
+# rounds of swaps on held-out error: for the largest panel, then for each smaller one
+ROUNDS, ROUNDS_QUICK = (20, 6), (3, 1)
+DROPPED = 5  # members that leave a panel at once on the way to a smaller one
 WIDTH = 1000  # of hidden layers
 # numbers of genes, as shares of the landmarks': 450, 400, 360, 340, 330, 320, 300 on TCGA
 FULL = (1, 8 / 9, 4 / 5, 34 / 45, 11 / 15, 32 / 45, 2 / 3)
@@ -74,7 +76,7 @@ def run(context: Context) -> Outcome:
     errors: dict[str, dict[str, list[float]]] = {name: {} for name in LABELS}
     hidden: dict[str, dict[str, list[float]]] = {"landmarks": {}, "held-out": {}}
     for seed in context.seed_range(full=3, quick=1):
-        genes = _Genes(context, data, seed)
+        genes = _Genes(context, data, seed, sizes)
         for name, found in errors.items():
             for k in sizes[:1] if name == "landmarks" else sizes:
                 found.setdefault(str(k), []).append(genes.cell(name, k)["error"])
@@ -184,8 +186,8 @@ def _draw(
 class _Genes:
     """The panels of one split, and their errors."""
 
-    def __init__(self, context: Context, data: str, seed: int) -> None:
-        self.context, self.data, self.seed = context, data, seed
+    def __init__(self, context: Context, data: str, seed: int, sizes: list[int]) -> None:
+        self.context, self.data, self.seed, self.sizes = context, data, seed, sizes
         self.rounds = ROUNDS_QUICK if context.quick else ROUNDS
         self.digest = context.dataset(data).digest
         self.most = int(np.asarray(context.dataset(data).landmarks).sum())
@@ -204,7 +206,9 @@ class _Genes:
 
     def cell(self, name: str, k: int) -> dict[str, Any]:
         """The panel of k genes and its error."""
-        settings = {"k": k, "data": self.digest, "rounds": self.rounds}
+        settings: dict[str, Any] = {"k": k, "data": self.digest}
+        if name == "held-out":
+            settings |= {"rounds": self.rounds, "sizes": self.sizes}
         key = ("landmarks", self.data, f"seed {self.seed}", name, f"k {k}")
         return self.context.cells.get(key, settings, partial(self._score, name, k))
 
@@ -231,17 +235,28 @@ class _Genes:
             return np.random.default_rng(self.seed).permutation(self.case.d)[:k]
         if name == "greedy":
             return self.path[:k]
-        start = self.cell("swaps", k)["columns"] if name == "held-out" else None
-        if start is None:
+        if name == "swaps":
             return search(self.matrix, k, ridge=SEARCH_RIDGE, stall=0, seed=self.seed).indices
-        return self._held_out(np.array(start))
+        return self._held_out(k)
 
-    def _held_out(self, start: Panel) -> Panel:
-        """Swaps on folds that keep the rows of one patient together."""
+    def _held_out(self, k: int) -> Panel:
+        """Swaps on held-out error; a smaller panel starts from the next larger one."""
+        larger = [size for size in self.sizes if size > k]
+        if not larger:
+            start = np.array(self.cell("swaps", k)["columns"])
+            return held_out_swaps(self._folds(start), start, self.rounds[0])
+        start = np.array(self.cell("held-out", min(larger))["columns"])
+        folds = self._folds(start)
+        while len(start) > k:
+            leaving = np.argsort(folds.drops(start))[: min(DROPPED, len(start) - k)]
+            start = np.delete(start, leaving)
+        return held_out_swaps(folds, start, self.rounds[1])
+
+    def _folds(self, panel: Panel) -> HeldOut:
+        """Folds that keep the rows of one patient together, with the penalty that suits a panel."""
         held = split_rows(len(self.case.fit), FOLDS, self.seed, self.case.groups)
         trials = [HeldOut.of(self.case.fit, held, ridge) for ridge in PENALTIES]
-        folds = min(trials, key=lambda trial: trial.error(start))
-        return held_out_swaps(folds, start, self.rounds)
+        return min(trials, key=lambda trial: trial.error(panel))
 
     def _network(self, panel: Panel, layers: int) -> dict[str, Any]:
         """Hidden layers on top of the ridge regression: they learn what that leaves."""
