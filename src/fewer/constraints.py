@@ -56,6 +56,8 @@ class Constraints:
     groups : ndarray of int, or None
         Unit of each feature, numbered from 0 in order of first appearance; None when
         every feature stands alone.
+    cost_weight : float
+        What a unit of cost is worth in mean squared error: a trade-off, not a limit.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Constraints:
     costs: NDArray[np.float64] | None = None
     budget: float | None = None
     groups: Indices | None = None
+    cost_weight: float = 0.0
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:
@@ -105,6 +108,14 @@ class Constraints:
         return np.array([self.costs[unit].max() for unit in self.units])
 
     @cached_property
+    def unit_prices(self) -> NDArray[np.float64] | None:
+        """What each unit must be worth: its weighted cost as a sum over all d features.
+
+        None where costs carry no weight.
+        """
+        return self.unit_costs * (self.cost_weight * self.d) if self.cost_weight else None
+
+    @cached_property
     def included_units(self) -> Indices:
         """Positions in `units` that every panel has, ascending."""
         return np.unique(self.unit_of[self.include])
@@ -133,6 +144,10 @@ class Constraints:
         6.0
         """
         return float(self.unit_costs[self._units_on(indices)].sum())
+
+    def price(self, indices: Iterable[int]) -> float:
+        """The sum of `unit_prices` over a panel: what its costs add to the residual."""
+        return self.cost(indices) * self.cost_weight * self.d if self.cost_weight else 0.0
 
     def complete(self, indices: Iterable[int]) -> Indices:
         """Features, ascending, of the panel that measures `indices`: their whole groups.
@@ -183,6 +198,7 @@ def resolve(
     costs: Mapping[Any, float] | Sequence[float] | NDArray[Any] | None = None,
     budget: float | None = None,
     groups: Mapping[Any, Any] | Sequence[Any] | NDArray[Any] | None = None,
+    cost_weight: float = 0.0,
 ) -> Constraints:
     """Turn what a user asks of a panel into `Constraints`, or say why it cannot be.
 
@@ -206,6 +222,8 @@ def resolve(
     groups : sequence of d labels, mapping from feature to label, or list of lists, optional
         Features measured together. Equal labels are one group; a label None or NaN, and
         a feature that no list or mapping names, stands alone.
+    cost_weight : float, default=0.0
+        Trade-off: so much is added to the mean squared error for each unit of cost.
 
     Returns
     -------
@@ -240,7 +258,9 @@ def resolve(
         )
     price = None if costs is None else _prices(costs, look)
     limit = _limit(budget, price)
-    rule = Constraints(d, number, required, banned, price, limit, labels)
+    rule = Constraints(
+        d, number, required, banned, price, limit, labels, _weight(cost_weight, price)
+    )
     for array in (required, banned, price, labels):
         if array is not None:
             array.flags.writeable = False
@@ -359,6 +379,15 @@ def _limit(budget: Any, price: NDArray[np.float64] | None) -> float | None:
     if not (math.isfinite(limit) and limit >= 0):
         raise InputError(f"budget={limit:g}; give a finite budget of at least 0")
     return limit
+
+
+def _weight(cost_weight: Any, price: NDArray[np.float64] | None) -> float:
+    real = isinstance(cost_weight, (int, float, np.integer, np.floating))
+    if isinstance(cost_weight, bool) or not real or not 0 <= cost_weight < math.inf:
+        raise InputError(f"cost_weight={cost_weight!r} must be a finite number of at least 0")
+    if cost_weight and price is None:
+        raise InputError(f"cost_weight={cost_weight!r} needs costs=; give them too")
+    return float(cost_weight)
 
 
 def _group_labels(groups: Any, look: _Lookup) -> Indices:

@@ -85,7 +85,7 @@ def test_groups_are_measured_whole_and_count_once(make):
     assert model.inverse_transform(model.transform(FRAME)).shape == (150, 12)
 
 
-@pytest.mark.parametrize("make", [closed, gradient])
+@pytest.mark.parametrize("make", [closed, gradient, subset])
 def test_cost_weight_trades_error_for_cost(make):
     costs = np.ones(12)
     free = make(k=3, costs=costs).fit(X)

@@ -39,8 +39,8 @@ def explained(C: NDArray[np.float64], panels: NDArray[np.int64], ridge: float) -
 
 
 def optimum(C: NDArray[np.float64], rule: Constraints, ridge: float = 0.0) -> float:
-    """The lowest residual of any panel that obeys the rules."""
-    best = 0.0
+    """The lowest residual, prices included, of any panel that obeys the rules."""
+    best = -np.inf
     must = set(rule.included_units.tolist())
     sizes = range(1, rule.most_units + 1) if rule.k is None else [rule.k]
     for size in sizes:
@@ -50,5 +50,6 @@ def optimum(C: NDArray[np.float64], rule: Constraints, ridge: float = 0.0) -> fl
                 panel = np.concatenate([rule.units[u] for u in units])
                 groups.setdefault(len(panel), []).append(panel)
         for panels in groups.values():
-            best = max(best, explained(C, np.array(panels), ridge).max())
+            price = np.array([rule.price(panel) for panel in panels])
+            best = max(best, (explained(C, np.array(panels), ridge) - price).max())
     return float(np.trace(C) - best)

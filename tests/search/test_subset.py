@@ -32,7 +32,25 @@ def groups(rng, d, k):
     return resolve(None, d, min(k, len(set(labels))), groups=labels)
 
 
-@pytest.mark.parametrize("rule_of", [plain, fixed, spend, budget, groups])
+def priced(rng, d, k):
+    return resolve(None, d, k, costs=rng.integers(1, 10, d), cost_weight=0.5 / d)
+
+
+def priced_groups(rng, d, k):
+    labels = rng.integers(0, d // 2, d)
+    k = min(k, len(set(labels)))
+    return resolve(None, d, k, groups=labels, costs=rng.integers(1, 10, d), cost_weight=0.5 / d)
+
+
+def priced_budget(rng, d, k):
+    costs = rng.integers(1, 10, d)
+    limit = costs.min() + 0.3 * costs.sum()
+    return resolve(None, d, None, costs=costs, budget=limit, cost_weight=0.5 / d)
+
+
+@pytest.mark.parametrize(
+    "rule_of", [plain, fixed, spend, budget, groups, priced, priced_groups, priced_budget]
+)
 def test_it_finds_the_optimum(rule_of):
     """Against all panels: at least 95 in 100 instances, of every kind together."""
     hits = []
@@ -45,7 +63,8 @@ def test_it_finds_the_optimum(rule_of):
             ridge = 0.05 * np.trace(C) / d if seed % 3 == 2 else 0.0
             found = search(C, rule, ridge=ridge, seed=seed, stall=2)
             rule.check(found.indices)
-            assert found.objective == residual(C, found.indices, ridge)
+            price = rule.price(found.indices)
+            assert found.objective == residual(C, found.indices, ridge) + price
             hits.append(found.objective <= optimum(C, rule, ridge) + 1e-7 * np.trace(C))
     assert np.mean(hits) >= 0.95
 

@@ -44,6 +44,8 @@ class ColumnSubset(FeatureSelector):
         Features that are on the panel in any case, and features that must not be.
     costs : mapping from feature to cost, or array, default=None
         What measuring each feature costs.
+    cost_weight : float, default=0.0
+        Trade-off: so much is added to the mean squared error for each unit of cost.
     budget : float, default=None
         Most that the chosen features may cost together.
     groups : list of lists of features, or a label for each, default=None
@@ -100,6 +102,7 @@ class ColumnSubset(FeatureSelector):
         include: Any = (),
         exclude: Any = (),
         costs: Any = None,
+        cost_weight: float = 0.0,
         budget: float | None = None,
         groups: Any = None,
         starts: int | None = None,
@@ -113,6 +116,7 @@ class ColumnSubset(FeatureSelector):
         self.include = include
         self.exclude = exclude
         self.costs = costs
+        self.cost_weight = cost_weight
         self.budget = budget
         self.groups = groups
         self.starts = starts
@@ -156,7 +160,7 @@ class ColumnSubset(FeatureSelector):
         lead = time.perf_counter() - began - found.elapsed
         columns = found.indices
         self.columns_ = columns
-        self.residual_ = found.objective
+        self.residual_ = found.objective - rule.price(columns)
         self.history_ = [
             {"seconds": lead + seconds, "residual": residual} for seconds, residual in found.trace
         ]

@@ -134,8 +134,6 @@ class ConcreteEstimator(FeatureSelector):
             reason = loss.check(float(low), float(high), "X" if targets is None else "y")
             if reason:
                 raise InputError(reason)
-        if self.cost_weight and self.costs is None:
-            raise InputError(f"cost_weight={self.cost_weight!r} needs costs=; give them too")
         settings = self._settings(nodes_for(rule, source))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         solver = self._solver(settings, loss, targets, d)

@@ -135,6 +135,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
             costs=self.costs,
             budget=self.budget,
             groups=self.groups,
+            cost_weight=getattr(self, "cost_weight", 0.0),
         )
 
     # -- the choice ------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fewer.search.objective import DEPENDENT, regular_inverse
 
@@ -39,6 +39,8 @@ class Exchange:
     S : integer tensor, B x K
     closed : boolean tensor of length c, optional
         Candidates that may not enter.
+    prices : tensor of length c, optional
+        What each candidate on the panel adds to the objective.
 
     Examples
     --------
@@ -56,7 +58,9 @@ class Exchange:
         ridge: float,
         S: Tensor,
         closed: Tensor | None = None,
+        prices: Tensor | None = None,
     ) -> None:
+        self.prices = None if prices is None else nn.functional.pad(prices, (0, 1))
         self.C, self.square, self.trace, self.ridge = C, square, trace, ridge
         self.c = len(C)
         self.floor = DEPENDENT * C.diagonal() + 1e-290
@@ -86,6 +90,8 @@ class Exchange:
         self.N = self.P @ M @ self.P  # V V^T over all d features
         self.e = self.C.diagonal() - (C_S * V).sum(1)  # E_jj
         self.objective = self.trace - (self.P * M).sum((1, 2))
+        if self.prices is not None:
+            self.objective = self.objective + self.prices[self.S].sum(1)
 
     def _second_order(
         self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor
@@ -113,6 +119,8 @@ class Exchange:
         loss = n / p
         closed = self.shut[:, : self.c]
         f = self.f.masked_fill(closed if shut is None else closed | shut, -torch.inf)
+        if self.prices is not None:
+            loss = loss - self.prices[self.S][..., None] + self.prices[: self.c]
         if fixed is not None:
             loss = loss.masked_fill(fixed[..., None], torch.inf)
         A = V / p
@@ -190,8 +198,15 @@ class WholeExchange(Exchange):
     4.0
     """
 
-    def __init__(self, C: Tensor, ridge: float, S: Tensor, closed: Tensor | None = None) -> None:
-        super().__init__(C, C.new_empty(0), float(C.trace()), ridge, S, closed)
+    def __init__(
+        self,
+        C: Tensor,
+        ridge: float,
+        S: Tensor,
+        closed: Tensor | None = None,
+        prices: Tensor | None = None,
+    ) -> None:
+        super().__init__(C, C.new_empty(0), float(C.trace()), ridge, S, closed, prices)
 
     def _second_order(
         self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor

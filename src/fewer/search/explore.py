@@ -109,6 +109,7 @@ class Explorer:
             self.ridge,
             self.places.fill(panels),
             self.places.closed,
+            self.places.prices,
         )
         back = torch.zeros(B, c + 1, dtype=torch.long, device=self.device)  # free from this step
         for row, features in zip(back, barred, strict=True):
@@ -162,7 +163,9 @@ class Explorer:
             gains = state.gains(~empty, ~usable)
             draw = torch.randn(weight.shape, generator=self.generator, dtype=torch.float64)
             scatter = (noise * draw).exp().to(self.device)
-            _, i, j = best_swap(gains * (weight * scatter)[:, None])
+            factor = (weight * scatter)[:, None]
+            # a price can leave a gain below 0, where a larger factor must not count against it
+            _, i, j = best_swap(torch.where(gains > 0, gains * factor, gains / factor))
             state.swap(i, j, gains[state.at, i, j], usable.any(1))
 
     def _thrift(self, B: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fewer.constraints import Constraints
 from fewer.search.blocks import block_gain, outer, padded, unit_blocks, unit_table
 from fewer.search.budget import Purse
-from fewer.search.objective import DEPENDENT, check_ridge, constraints_for, covariance, residual_of
+from fewer.search.objective import DEPENDENT, check_ridge, constraints_for, covariance, worth
 
 __all__ = ["GreedyPath", "greedy"]
 
@@ -102,7 +102,7 @@ def greedy(
     if rule.budget is None:
         return _run(C, rule, ridge, 0.0)
     paths = [_run(C, rule, ridge, power) for power in (0.0, 1.0)]
-    return min(paths, key=lambda path: residual_of(C, path.order, ridge))
+    return min(paths, key=lambda path: worth(C, path.order, rule, ridge))
 
 
 def _run(C: Tensor, rule: Constraints, ridge: float, power: float) -> GreedyPath:
@@ -176,6 +176,9 @@ class Deflation:
         self.least = self._on_units(self.floor)
         self.last = self.least.sum(1) / self.least.sum(1).max().clamp_min(1e-300) - 2
         self.W = C.new_zeros(min(len(C), rule.most_units * self.table.shape[1]), len(C))
+        self.prices = None
+        if rule.unit_prices is not None:
+            self.prices = torch.as_tensor(rule.unit_prices, device=C.device)
         self.count = 0
         self.error = C.trace()
         self.refresh()
@@ -189,8 +192,13 @@ class Deflation:
         self.fresh = float(self.error)
 
     def ranking(self) -> Tensor:
-        """Gain of each unit; uninformative ones below 0, by variance, so that they come last."""
+        """Gain of each unit; uninformative ones below 0, by variance, so that they come last.
+
+        Where costs have weight, it is the gain less the price.
+        """
         gain, informative = block_gain(self.E, self.EE, self.least, self.ridge)
+        if self.prices is not None:
+            return torch.where(informative, gain, 0.0) - self.prices
         return torch.where(informative, gain, self.last)
 
     def take(self, unit: Tensor) -> None:

@@ -15,7 +15,7 @@ from fewer.constraints import Constraints
 from fewer.search.blocks import block_gain, padded, unit_blocks, unit_table
 from fewer.search.budget import Purse
 from fewer.search.greedy import greedy
-from fewer.search.objective import DEPENDENT, regular_inverse, residual_of
+from fewer.search.objective import DEPENDENT, regular_inverse, worth
 
 __all__ = ["GroupExchange", "GroupExplorer", "swap_groups"]
 
@@ -45,7 +45,7 @@ def swap_groups(
     (array([2, 3]), 5.0)
     """
     exchange = GroupExchange(C, rule, ridge)
-    best, evaluations = residual_of(C, panel, ridge), 0
+    best, evaluations = worth(C, panel, rule, ridge), 0
     while deadline is None or time.monotonic() < deadline:
         units = np.unique(rule.unit_of[panel])
         gains = exchange.gains(units)
@@ -55,7 +55,7 @@ def swap_groups(
             return panel, best, evaluations, True
         kept = np.delete(units, place) if place < len(units) else units
         new = np.sort(np.concatenate([rule.units[u] for u in [*kept, unit]]))
-        value = residual_of(C, new, ridge)
+        value = worth(C, new, rule, ridge)
         if value > best - least:  # the promise was rounding
             return panel, best, evaluations, True
         panel, best = new, value
@@ -82,6 +82,9 @@ class GroupExchange:
         self.C, self.rule, self.ridge = C, rule, ridge
         self.table = unit_table(rule, C.device)  # n x m
         self.least = DEPENDENT * padded(C.diagonal())[self.table]
+        self.prices = None
+        if rule.unit_prices is not None:  # an empty place costs nothing
+            self.prices = torch.as_tensor(np.append(rule.unit_prices, 0.0), device=C.device)
         self.purse = None
         if rule.budget is not None:
             self.purse = Purse(rule.unit_costs, rule.ceiling, rule.k is not None, C.device)
@@ -98,6 +101,8 @@ class GroupExchange:
         rows = torch.arange(members.numel(), device=S.device).view(members.shape)
         leaving = self._leaving(members.flatten())
         gains = torch.stack([leaving(place) for place in rows])
+        if self.prices is not None:
+            gains += self.prices[S][:, None] - self.prices[:n]
         shut = torch.zeros_like(gains, dtype=torch.bool)
         shut[:, torch.as_tensor(units, device=S.device)] = True
         shut[np.flatnonzero(np.isin(units, self.rule.included_units))] = True

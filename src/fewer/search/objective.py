@@ -78,6 +78,11 @@ def residual_of(C: Tensor, S: Any, ridge: float) -> float:
     return max(0.0, float(C.trace()) - explained)
 
 
+def worth(C: Tensor, S: Any, rule: Constraints, ridge: float) -> float:
+    """What a search minimises: `residual`, and the price of the panel where costs have weight."""
+    return residual_of(C, S, ridge) + rule.price(S)
+
+
 def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
     """Inverses of A + ridge (B x K x K), of A with a trace of ridge where A is singular.
 

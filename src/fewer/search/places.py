@@ -54,6 +54,11 @@ class Places:
         self.include = rule.include
         self.fixed = torch.arange(self.K, device=self.device) < len(rule.include)
         self.exact = rule.k is not None
+        self.prices = None
+        if rule.unit_prices is not None:
+            prices = rule.unit_prices[rule.unit_of[self.candidates]]
+            prices[rule.unit_of[self.candidates] < 0] = 0.0  # excluded: never on a panel
+            self.prices = torch.as_tensor(prices, device=device)
         self.purse = None
         if rule.budget is not None and rule.costs is not None:
             costs = rule.costs[self.candidates]

@@ -18,7 +18,7 @@ from fewer.search.exchange import WholeExchange
 from fewer.search.explore import Explorer
 from fewer.search.greedy import greedy
 from fewer.search.groups import GroupExplorer
-from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, residual_of
+from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, worth
 from fewer.search.places import Places
 from fewer.search.swap import swap
 
@@ -221,7 +221,7 @@ class _Run:
 
     def _keep(self, panel: Panel) -> None:
         """Remember a panel if it is among the best; ties in value are one panel."""
-        value = residual_of(self.C, panel, self.ridge)
+        value = worth(self.C, panel, self.rule, self.ridge)
         if any(abs(value - other) <= self.same for other, _ in self.elite):
             return
         if not self.elite or value < self.elite[0][0]:
@@ -260,7 +260,9 @@ class _Run:
         value = np.where(self.C.diagonal().cpu().numpy() > 0, 0.0, -1e300)
         if int((value == 0).sum()) > most:
             places = Places(rule, self.C.device)
-            state = WholeExchange(self.C, self.ridge, places.fill([best]), places.closed)
+            state = WholeExchange(
+                self.C, self.ridge, places.fill([best]), places.closed, places.prices
+            )
             value = places.gains(state)[0].amax(0).cpu().numpy()
         value[best] = value[rule.include] = np.inf
         value[rule.exclude] = -np.inf

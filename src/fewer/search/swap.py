@@ -15,7 +15,7 @@ from torch import Tensor
 from fewer.constraints import Constraints
 from fewer.search.exchange import WholeExchange, best_swap
 from fewer.search.groups import swap_groups
-from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, residual_of
+from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, worth
 from fewer.search.places import Places
 
 __all__ = ["SwapResult", "swap"]
@@ -113,8 +113,8 @@ def _swap_features(
     C: Tensor, panel: Panel, rule: Constraints, ridge: float, deadline: float | None
 ) -> SwapResult:
     places = Places(rule, C.device)
-    state = WholeExchange(C, ridge, places.fill([panel]), places.closed)
-    best = residual_of(C, panel, ridge)
+    state = WholeExchange(C, ridge, places.fill([panel]), places.closed, places.prices)
+    best = worth(C, panel, rule, ridge)
     least = ROUNDING * state.trace
     evaluations = 0
     # Together or one by one; how many before the exact objective is looked at again.
@@ -131,7 +131,7 @@ def _swap_features(
         else:
             evaluations += _one_by_one(state, places, count, least, deadline)
             new = state.S
-        value = residual_of(C, places.panel(new[0]), ridge)
+        value = worth(C, places.panel(new[0]), rule, ridge)
         if value < best - least:
             best, panel = value, places.panel(new[0])
             state.reset(new)
