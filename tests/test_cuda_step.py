@@ -60,6 +60,7 @@ def relative(ours, exact):
         (0, 256, 784, 50, (), ()),
         (1, 100, 1001, 130, (3, 900), (5, 6)),
         (2, 333, 2500, 64, (), (0,)),
+        (3, 1000, 1500, 150, (7,), ()),  # a large batch has other tiles
     ],
 )
 def test_gradients_are_those_of_float64(precision, seed, n, d, k, include, exclude):
