@@ -14,7 +14,7 @@ from fewer.estimators import ConcreteAutoencoder
 from fewer.paper.case import Case
 from fewer.paper.context import Context, Outcome
 from fewer.paper.measure import linear_error
-from fewer.paper.style import COLUMN, PALETTE, new_figure
+from fewer.paper.style import COLUMN, PALETTE, log_axis, new_figure
 from fewer.paper.tables import markdown, spread
 
 __all__ = ["SCHEDULES", "run"]
@@ -106,7 +106,7 @@ def _draw(found: dict[str, list[dict[str, Any]]]) -> Figure:
     labels = {
         "temperature": "temperature",
         "probability": "mean max\nprobability",
-        "loss": "validation error",
+        "loss": "validation loss",
     }
     for axis, (key, label) in zip(axes, labels.items(), strict=True):
         for name, cells in found.items():
@@ -118,8 +118,8 @@ def _draw(found: dict[str, list[dict[str, Any]]]) -> Figure:
                 low, high = lines.min(axis=0), lines.max(axis=0)
                 axis.fill_between(epochs, low, high, color=COLOURS[name], alpha=0.2, lw=0)
         axis.set_ylabel(label)
-    axes[0].set_yscale("log")
-    axes[2].set_yscale("log")
+    log_axis(axes[0], "y", (1,))
+    log_axis(axes[2], "y")
     axes[2].set_xlabel("epoch")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure

@@ -17,7 +17,7 @@ from fewer.paper.context import Context, Outcome
 from fewer.paper.measure import accuracies, mean_square
 from fewer.paper.methods import METHODS, choose
 from fewer.paper.network import Recipe, train_network
-from fewer.paper.style import curve, new_figure
+from fewer.paper.style import curve, log_axis, new_figure
 from fewer.paper.tables import markdown, spread
 
 __all__ = ["run", "widths"]
@@ -135,9 +135,7 @@ def _draw(found: dict[str, dict[int, list[dict[str, Any]]]]) -> Figure:
                 curve(axis, name, *zip(*points, strict=True))
     left.set_ylabel("test error, one hidden layer")
     right.set_ylabel("accuracy, 50 trees")
-    left.set_yscale("log")
-    left.yaxis.set_major_formatter("{x:.3f}")
-    left.yaxis.set_minor_formatter("{x:.3f}")
+    log_axis(left, "y", (1, 1.5, 2, 3, 5, 7))
     for axis in (left, right):
         axis.set_xlabel("number of features k")
     figure.legend(*left.get_legend_handles_labels(), loc="outside right center")

@@ -11,7 +11,7 @@ from fewer.paper.case import LEFT_OUT
 from fewer.paper.context import Context
 from fewer.paper.methods import METHODS
 from fewer.paper.scores import Scores
-from fewer.paper.style import new_figure
+from fewer.paper.style import log_axis, new_figure
 from fewer.paper.tables import markdown, spread
 
 __all__ = ["figure_of", "page_of"]
@@ -60,7 +60,7 @@ def page_of(
 
 
 def figure_of(scores: Scores, measure: str, label: str, *, relative: bool) -> Figure:
-    """A panel for each data set, a dot for each method and seed."""
+    """A panel for each data set, a line for each seed and a dot for their mean."""
     data = list(scores)
     names = [n for n in METHODS if any(n in scores[one] for one in data)]
     names = [n for n in names if not (relative and n == "pca")][::-1]
@@ -69,21 +69,19 @@ def figure_of(scores: Scores, measure: str, label: str, *, relative: bool) -> Fi
     figure = new_figure(6.8, 0.7 + lines * (0.16 * len(names) + 0.35))
     axes = np.atleast_1d(figure.subplots(lines, columns, sharey=True, squeeze=False)).ravel()
     for axis, one in zip(axes, data, strict=False):
-        base = np.mean([cell[measure] for cell in scores[one]["pca"]]) if relative else 1.0
+        bases = [cell[measure] if relative else 1.0 for cell in scores[one]["pca"]]
         for at, name in enumerate(names):
-            values = [cell[measure] / base for cell in scores[one].get(name, [])]
-            method = METHODS[name]
-            axis.plot(values, [at] * len(values), "o", color=method.colour, markersize=4, alpha=0.8)
+            cells = scores[one].get(name, [])
+            values = [cell[measure] / base for cell, base in zip(cells, bases, strict=False)]
+            if values:
+                colour = METHODS[name].colour
+                axis.plot(values, [at] * len(values), "|", color=colour, markersize=6)
+                axis.plot(np.mean(values), at, "o", color=colour, markersize=4.5)
         axis.set_title(_title(one))
         axis.set_yticks(range(len(names)), [METHODS[name].label for name in names])
         axis.grid(axis="y", linewidth=0.3)
         if relative:
-            axis.set_xscale("log")
-            axis.xaxis.set_major_formatter("{x:g}")
-            axis.xaxis.set_minor_formatter("")
-            low, high = axis.get_xlim()
-            ticks = [t for t in (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200) if low <= t <= high]
-            axis.set_xticks(ticks)
+            log_axis(axis, "x", (1, 1.5, 2, 3, 5))
     for axis in axes[len(data) :]:
         axis.set_axis_off()
     figure.supxlabel(label, fontsize=8)

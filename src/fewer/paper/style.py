@@ -11,11 +11,21 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from fewer.paper.methods import METHODS
 from fewer.report.images import save_figure
 
-__all__ = ["COLUMN", "PALETTE", "PIXEL_COLOURS", "curve", "new_figure", "save_both", "style"]
+__all__ = [
+    "COLUMN",
+    "PALETTE",
+    "PIXEL_COLOURS",
+    "curve",
+    "log_axis",
+    "new_figure",
+    "save_both",
+    "style",
+]
 
 COLUMN = 3.3  # inches: the width of a column of a paper
 # Okabe and Ito's colours, told apart by people who do not see all colours
@@ -66,6 +76,15 @@ def curve(axis: Axes, name: str, x: Iterable[float], y: Iterable[float], **optio
         zorder=3 if ours else 2,
         **options,
     )
+
+
+def log_axis(axes: Axes, which: str, subs: tuple[float, ...] = (1, 2, 5)) -> None:
+    """Make the x or y axis logarithmic, with plain numbers at 1, 2, 5, 10, ..."""
+    getattr(axes, f"set_{which}scale")("log")
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def save_both(figure: Figure, folder: Path, stem: str) -> list[Path]:
