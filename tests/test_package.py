@@ -25,7 +25,9 @@ def test_exports_exist_and_are_listed():
         fewer.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["baselines", "data", "errors", "estimators", "nn", "search", "train"])
+@pytest.mark.parametrize(
+    "module", ["baselines", "data", "errors", "estimators", "nn", "search", "train"]
+)
 def test_submodules_say_what_is_public(module):
     found = importlib.import_module(f"fewer.{module}")
     for name in found.__all__:
