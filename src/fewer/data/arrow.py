@@ -55,23 +55,30 @@ def arrow_values(table: Any) -> np.ndarray:
     array([[1. , 2.5],
            [nan, 3.5]])
     """
-    columns = [_column(table.column(j)) for j in range(table.num_columns)]
-    # columns are filled one by one, each in one stretch, and turned over once at the end
-    out = np.empty((len(columns), table.num_rows), dtype=np.result_type(*columns))
-    for row, column in zip(out, columns, strict=True):
-        row[:] = column
-    return np.ascontiguousarray(out.T)
+    plain = {kind: _is_plain(kind) for kind in set(table.schema.types)}
+    columns = []
+    for kind, column in zip(table.schema.types, table.columns, strict=True):
+        simple = plain[kind] and not column.null_count  # most are, and most of the time is here
+        found = column if simple else _as_float(column)
+        chunked = hasattr(found, "num_chunks")
+        columns.append(found.to_numpy() if chunked else found.to_numpy(zero_copy_only=False))
+    dtype = np.result_type(*{column.dtype for column in columns})
+    out = np.empty((table.num_rows, len(columns)), dtype=dtype)
+    for j, column in enumerate(columns):
+        out[:, j] = column
+    return out
 
 
-def _column(column: Any) -> np.ndarray:
+def _is_plain(kind: Any) -> bool:
+    types = require_extra("pyarrow.types")
+    return types.is_integer(kind) or types.is_floating(kind)
+
+
+def _as_float(column: Any) -> Any:
+    """A column with nulls, or of a type that NumPy has not."""
     pa = require_extra("pyarrow")
-    kind = column.type
-    dtype = arrow_dtype(kind)
-    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        column = column.cast(pa.float64())
-    elif pa.types.is_boolean(kind):
+    if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    elif column.null_count and pa.types.is_integer(kind):
-        column = column.cast(pa.float64(), safe=False)
-    found = column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(False)
-    return found if column.null_count else found.astype(dtype, copy=False)
+    if _is_plain(column.type) and not (column.null_count and pa.types.is_integer(column.type)):
+        return column
+    return column.cast(pa.float64(), safe=False)
