@@ -14,6 +14,7 @@ from torch import Tensor
 from fewer.constraints import Constraints
 from fewer.search.blocks import block_gain, outer, padded, unit_blocks, unit_table
 from fewer.search.budget import Purse
+from fewer.search.memory import on_cpu_if_short
 from fewer.search.objective import DEPENDENT, check_ridge, constraints_for, covariance, worth
 
 __all__ = ["GreedyPath", "greedy"]
@@ -54,6 +55,7 @@ class GreedyPath:
         return np.sort(self.order[:end])
 
 
+@on_cpu_if_short
 def greedy(
     C: Any,
     k: int | Constraints,
@@ -82,7 +84,8 @@ def greedy(
     ridge : float
         The penalty of `residual`.
     device : str or torch.device, optional
-        Where to compute; by default where C is.
+        Where to compute; by default where C is. The CPU takes over, with a warning, where
+        the memory of a GPU is too small.
 
     Returns
     -------

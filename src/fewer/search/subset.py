@@ -18,6 +18,7 @@ from fewer.search.exchange import WholeExchange
 from fewer.search.explore import Explorer
 from fewer.search.greedy import greedy
 from fewer.search.groups import GroupExplorer
+from fewer.search.memory import on_cpu_if_short
 from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, worth
 from fewer.search.places import Places
 from fewer.search.swap import swap
@@ -74,6 +75,7 @@ class SearchResult:
     elite: list[tuple[float, Panel]]
 
 
+@on_cpu_if_short
 def search(
     C: Any,
     k: int | Constraints,
@@ -115,7 +117,8 @@ def search(
     initial : sequence of panels
         Further panels to start from, such as another strategy found.
     device : str or torch.device, optional
-        Where to compute; by default where C is.
+        Where to compute; by default where C is. The CPU takes over, with a warning, where
+        the memory of a GPU is too small.
 
     Returns
     -------
@@ -194,7 +197,7 @@ class _Run:
         noise, idle = 0.3, 0
         while idle < stall and not self._late():
             mark = self.elite[0][0]
-            for panel in explorer.improve(panels, steps, barred, noise, self.deadline):
+            for panel in self._improved(explorer, panels, steps, barred, noise):
                 self._keep(panel)
             idle = 0 if self.elite[0][0] < mark * (1 - PROGRESS) - self.same else idle + 1
             noise = 0.0
@@ -202,6 +205,27 @@ class _Run:
         self.evaluations += explorer.steps
         self._swap(self.elite[0][1])
         return "time" if self._late() else "stall"
+
+    def _improved(
+        self,
+        explorer: Explorer | GroupExplorer,
+        panels: list[Panel],
+        steps: int,
+        barred: list[Panel],
+        noise: float,
+    ) -> list[Panel]:
+        """What the explorer makes of these panels, half of them at a time if memory is short."""
+        try:
+            return explorer.improve(panels, steps, barred, noise, self.deadline)
+        except torch.OutOfMemoryError:
+            if len(panels) == 1:
+                raise
+        torch.cuda.empty_cache()
+        half = len(panels) // 2
+        return [
+            *self._improved(explorer, panels[:half], steps, barred[:half], noise),
+            *self._improved(explorer, panels[half:], steps, barred[half:], noise),
+        ]
 
     def _explorer(self) -> Explorer | GroupExplorer:
         seed = int(self.random.integers(2**62))

@@ -15,6 +15,7 @@ from torch import Tensor
 from fewer.constraints import Constraints
 from fewer.search.exchange import WholeExchange, best_swap
 from fewer.search.groups import swap_groups
+from fewer.search.memory import on_cpu_if_short
 from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, worth
 from fewer.search.places import Places
 
@@ -53,6 +54,7 @@ class SwapResult:
     optimal: bool
 
 
+@on_cpu_if_short
 def swap(
     C: Any,
     start: Iterable[int],
@@ -82,7 +84,8 @@ def swap(
     time_limit : float, optional
         Seconds after which to stop where it stands.
     device : str or torch.device, optional
-        Where to compute; by default where C is.
+        Where to compute; by default where C is. The CPU takes over, with a warning, where
+        the memory of a GPU is too small.
 
     Returns
     -------
