@@ -88,6 +88,9 @@ def reproduce(
     ),
     seeds: Annotated[int | None, typer.Option(help="Splits and starts.", min=1)] = None,
     data: Annotated[str, typer.Option(help="Data sets to use, with commas between.")] = "",
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch data sets that are not there from OpenML.")
+    ] = False,
     listing: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
 ) -> None:
     """Run an experiment of the concrete autoencoder paper; a stopped run goes on where it was."""
@@ -107,7 +110,16 @@ def reproduce(
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     try:
-        done = run(name, quick=quick, protocol=protocol, out=out, seeds=seeds, data=sets, say=say)
+        done = run(
+            name,
+            quick=quick,
+            protocol=protocol,
+            out=out,
+            seeds=seeds,
+            data=sets,
+            download=download,
+            say=say,
+        )
     except KeyboardInterrupt:
         say(f"\nstopped; what was finished is kept in {out}: the same command goes on from there")
         raise typer.Exit(130) from None

@@ -8,7 +8,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from fewer.cli import app
-from fewer.errors import InputError
+from fewer.errors import FileFormatError, InputError
 from fewer.paper import EXPERIMENTS, reproduce
 from fewer.paper.methods import METHODS
 from fewer.paper.published import ERRORS
@@ -143,3 +143,23 @@ def test_bad_options_are_named_before_any_work(tmp_path, name, options, message)
     with pytest.raises(InputError, match=message):
         reproduce(name, out=tmp_path, **options)
     assert not list(tmp_path.rglob("*.json"))
+
+
+def test_data_are_fetched_only_when_asked_for(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setenv("FEWER_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fetch(name):
+        asked.append(name)
+        raise FileFormatError("no network here")
+
+    monkeypatch.setattr("fewer.datasets.loader.fetch", fetch)
+    call = ["reproduce", "annealing", "--quick", "--out", str(tmp_path)]
+    refused = CliRunner().invoke(app, call)
+    assert refused.exit_code == 1
+    assert "mnist.npz is not in" in refused.stderr
+    assert not asked
+    tried = CliRunner().invoke(app, [*call, "--download"])
+    assert tried.exit_code == 1
+    assert asked == ["mnist"]

@@ -2,7 +2,7 @@
 
 from fewer.datasets.catalogue import NAMES
 from fewer.datasets.dataset import Dataset
-from fewer.datasets.load import load
+from fewer.datasets.loader import load
 from fewer.datasets.split import Split
 
 __all__ = ["NAMES", "Dataset", "Split", "load"]

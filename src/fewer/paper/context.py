@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -41,6 +40,8 @@ class Context:
         Splits and starts; what the experiment finds right if None.
     wanted : tuple of str
         Data sets to use instead of the experiment's own.
+    download : bool
+        Fetch data sets that are not there, where that can be done.
     """
 
     protocol: str
@@ -48,23 +49,14 @@ class Context:
     cells: Cells
     seeds: int | None = None
     wanted: tuple[str, ...] = ()
+    download: bool = False
     loaded: dict[str, Dataset] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, folder: Path, **options: Any) -> Context:
-        """Make a context whose cells lie in a folder."""
-        return cls(
-            protocol=options.pop("protocol", "clean"),
-            quick=options.pop("quick", False),
-            cells=Cells(folder / "cells"),
-            **options,
-        )
 
     def dataset(self, name: str) -> Dataset:
         """A data set, read once."""
         if name not in self.loaded:
-            self.loaded[name] = load(name)
+            self.loaded[name] = load(name, download=self.download)
         self.used.add(name)
         return self.loaded[name]
 

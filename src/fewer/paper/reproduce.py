@@ -52,6 +52,7 @@ def reproduce(
     out: str | Path = "results",
     seeds: int | None = None,
     data: Sequence[str] = (),
+    download: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Finished]:
     """Run one experiment of the paper, or all.
@@ -75,6 +76,8 @@ def reproduce(
         Splits and starts; what each experiment finds right if None.
     data : sequence of str, default=()
         Data sets to use instead of the experiment's own.
+    download : bool, default=False
+        Fetch data sets that are not there from OpenML (see `fewer.datasets.load`).
     say : callable, default=nothing
         Told what goes on, a line at a time.
 
@@ -96,7 +99,7 @@ def reproduce(
         folder /= "paper-protocol"
     if quick:
         folder /= "quick"
-    context = Context(protocol, quick, Cells(folder / "cells", say), seeds, tuple(data))
+    context = Context(protocol, quick, Cells(folder / "cells", say), seeds, tuple(data), download)
     command = _command(name, quick, protocol, seeds, data)
     finished = []
     for one in names:
