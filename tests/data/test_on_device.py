@@ -59,6 +59,21 @@ def test_what_may_cross_over_as_float32():
     assert exact_dtype(ScaledSource(counts, np.zeros(2), np.ones(2))) == torch.float64
 
 
+def test_either_of_torchs_switches_is_given_back():
+    switches = torch.backends.cuda.matmul
+    before = switches.fp32_precision
+    try:
+        switches.fp32_precision = "tf32"  # from now on torch refuses to read the older one
+        with on_device.tf32(False):
+            assert switches.fp32_precision == "ieee"
+        assert switches.fp32_precision == "tf32"
+    finally:
+        switches.fp32_precision = before
+    with on_device.tf32(True):
+        assert switches.allow_tf32
+    assert not switches.allow_tf32
+
+
 def test_a_device_without_float64_leaves_it_to_the_cpu():
     X = np.random.default_rng(0).normal(size=(9, 3))
     found = covariance(open_source(X), device="mps").matrix

@@ -16,7 +16,7 @@ from torch import Tensor
 from fewer.data.reading import ahead, block_bytes
 from fewer.data.source import DenseSource, Log1pSource, RowSubset, ScaledSource, Source
 
-__all__ = ["centred_products", "exact_dtype", "fast_float64", "free_bytes", "rows_on"]
+__all__ = ["centred_products", "exact_dtype", "fast_float64", "free_bytes", "rows_on", "tf32"]
 
 # bytes of a block of float64 rows on the device: enough rows for a good matrix product
 DEVICE_BLOCK = 512 * 2**20
@@ -102,7 +102,7 @@ def centred_products(
     pairs: Tensor | None = None
     left_sums: Tensor | None = None
     shift: Tensor | None = None
-    with _full_float32():
+    with tf32(False):  # whatever the caller has set
         for rows, x in rows_on(source, device):
             if shift is None:
                 shift = x.nanmean(0).nan_to_num_(0.0)
@@ -153,12 +153,24 @@ def _mirror(products: Tensor) -> None:
 
 
 @contextmanager
-def _full_float32() -> Iterator[None]:
-    """Products of float32 with all their digits, whatever the caller has set."""
+def tf32(allowed: bool) -> Iterator[None]:
+    """Whether CUDA may round float32 to tf32 in products, inside the block.
+
+    Examples
+    --------
+    >>> with tf32(True):
+    ...     torch.backends.cuda.matmul.allow_tf32
+    True
+    """
     switches: Any = torch.backends.cuda.matmul
-    before = switches.allow_tf32
-    switches.allow_tf32 = False
+    value: bool | str = allowed
+    try:
+        name, before = "allow_tf32", switches.allow_tf32
+    except RuntimeError:  # the caller has set the newer of torch's two switches
+        name, before = "fp32_precision", switches.fp32_precision
+        value = "tf32" if allowed else "ieee"
+    setattr(switches, name, value)
     try:
         yield
     finally:
-        switches.allow_tf32 = before
+        setattr(switches, name, before)

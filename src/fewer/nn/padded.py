@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 __all__ = ["PaddedLinear", "padded", "unpadded"]
 
-UNIT = 64
+UNIT = 8
 LEAST = 512  # below this side nothing is gained
 
 
@@ -29,7 +29,7 @@ class PaddedLinear(nn.Module):
     >>> layer = PaddedLinear(linear)
     >>> x = torch.randn(2, 3)
     >>> torch.allclose(layer(x), linear(x), atol=1e-6), layer.weight.shape
-    (True, torch.Size([64, 64]))
+    (True, torch.Size([8, 8]))
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -44,7 +44,8 @@ class PaddedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the last axis from inputs to outputs."""
-        x = F.pad(x, (0, self.weight.shape[1] - self.inputs))
+        extra = self.weight.shape[1] - self.inputs
+        x = F.pad(x, (0, extra)) if extra else x
         return F.linear(x, self.weight, self.bias)[..., : self.outputs]
 
     def plain(self) -> nn.Linear:

@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
+from fewer.data.on_device import tf32
 from fewer.errors import InputError
 
 __all__ = ["enough_memory", "float64_device", "pick_device", "pick_precision", "products", "seeded"]
@@ -63,13 +63,8 @@ def products(precision: str) -> Iterator[None]:
     ...     torch.backends.cuda.matmul.allow_tf32
     False
     """
-    switches: Any = torch.backends.cuda.matmul
-    before = switches.allow_tf32
-    switches.allow_tf32 = precision != "float32"
-    try:
+    with tf32(precision != "float32"):
         yield
-    finally:
-        switches.allow_tf32 = before
 
 
 def float64_device(device: torch.device) -> torch.device:

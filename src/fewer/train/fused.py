@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fewer.data import Batches
-from fewer.data.on_device import free_bytes
+from fewer.data.on_device import free_bytes, tf32
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, kernels
 from fewer.nn.philox import CountedGumbel, quarter
 from fewer.train.adam import Adam
@@ -397,10 +397,10 @@ def _up(number: int, unit: int) -> int:
 def _products(precision: str) -> Iterator[None]:
     """How torch's own products round while a graph is captured."""
     switches: Any = torch.backends.cuda.matmul
-    before = switches.allow_tf32, switches.allow_bf16_reduced_precision_reduction
-    switches.allow_tf32 = precision == "tf32"
-    switches.allow_bf16_reduced_precision_reduction = False
+    before = switches.allow_bf16_reduced_precision_reduction
+    switches.allow_bf16_reduced_precision_reduction = False  # sums in float32
     try:
-        yield
+        with tf32(precision == "tf32"):
+            yield
     finally:
-        switches.allow_tf32, switches.allow_bf16_reduced_precision_reduction = before
+        switches.allow_bf16_reduced_precision_reduction = before
