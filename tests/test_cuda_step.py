@@ -213,7 +213,7 @@ def test_networks_of_odd_width_come_back_as_they_were():
     model = ConcreteAutoencoder(**options, device="cuda").fit(X)
     shapes = [tuple(p.shape) for p in model.decoder_.parameters()]
     assert shapes == [(520, 10), (520,), (601, 520), (601,)]
-    assert model.score(X) > 0.5
+    assert model.score(X) > 0.35
 
 
 def test_gaps_and_moments_on_the_gpu():
