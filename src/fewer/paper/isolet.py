@@ -24,7 +24,7 @@ __all__ = ["run", "widths"]
 
 SIZES = (10, 25, 40, 55, 70, 85)
 QUICK_SIZES = (10, 40)
-COMPARED = ("laplacian", "aefs", "udfs", "mcfs", "pfa", "greedy", "cae-gradient", "select")
+COMPARED = ("laplacian", "aefs", "mcfs", "pfa", "greedy", "cae-gradient", "select")
 QUICK = ("laplacian", "pfa", "greedy", "cae-gradient", "select")
 ABOUT = """# Features of ISOLET against their number, one hidden layer
 
