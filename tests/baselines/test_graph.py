@@ -82,3 +82,13 @@ def test_connected_parts_come_first_and_are_told_apart(per_cluster):
 def test_no_more_functions_than_rows():
     graph = heat_graph(np.arange(4.0)[:, None], 1)
     assert smoothest(graph, 10, np.random.RandomState(0)).shape == (4, 3)
+
+
+def test_a_row_too_far_out_for_any_heat_is_a_part_of_its_own():
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    X[7] += 1e4
+    graph = heat_graph(X, 5, 1.0)
+    assert graph[[7]].nnz == 0
+    y = smoothest(graph, 3, np.random.RandomState(0))
+    assert np.isfinite(y).all()
+    np.testing.assert_allclose(np.delete(y[:, 0], 7), np.delete(y[:, 0], 7)[0], atol=1e-8)

@@ -78,9 +78,9 @@ class AutoencoderBound(Bound):
         the paper on concrete autoencoders. () is linear.
     epochs : int, default=100
         Most passes over the rows; the learning rate falls to 0 along half a cosine.
-    batch_size : int, default=128
+    batch_size : int, default=256
         Rows in a gradient step.
-    learning_rate : float, default=0.001
+    learning_rate : float, default=0.003
         Adam's, at the start.
     validation_fraction : float, default=0.1
         Share of rows held out to choose the best state; none are with fewer than 20 rows.
@@ -115,8 +115,8 @@ class AutoencoderBound(Bound):
         *,
         hidden: int | Sequence[int] | None = None,
         epochs: int = 100,
-        batch_size: int = 128,
-        learning_rate: float = 1e-3,
+        batch_size: int = 256,
+        learning_rate: float = 3e-3,
         validation_fraction: float = 0.1,
         patience: int = 30,
         device: str = "auto",

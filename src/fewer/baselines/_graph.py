@@ -56,7 +56,9 @@ def heat_graph(
     heat = np.exp(-apart)
     start = np.repeat(np.arange(n), n_neighbors)
     directed = sparse.csr_array((heat.ravel(), (start, neighbour.ravel())), shape=(n, n))
-    return directed.maximum(directed.T).tocsr()
+    graph = directed.maximum(directed.T).tocsr()
+    graph.eliminate_zeros()  # a row so far out that its heat is 0 is joined to none
+    return graph
 
 
 def check_width(width: Any) -> None:
