@@ -22,7 +22,7 @@ from fewer.paper.tables import markdown, spread
 
 __all__ = ["run", "widths"]
 
-SIZES = (10, 25, 40, 55, 70, 85)
+SIZES = (10, 25, 45, 65, 85)
 QUICK_SIZES = (10, 40)
 COMPARED = ("laplacian", "aefs", "mcfs", "pfa", "greedy", "cae-gradient", "select")
 QUICK = ("laplacian", "pfa", "greedy", "cae-gradient", "select")

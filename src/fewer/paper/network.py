@@ -61,7 +61,7 @@ def train_network(
 def _trained(x: Tensor, t: Tensor, hidden: tuple[int, ...], recipe: Recipe) -> nn.Module:
     net = build_decoder(hidden or "linear", x.shape[1], t.shape[1], dropout=recipe.dropout)
     net.train()
-    adam = torch.optim.Adam(net.parameters(), lr=recipe.rate)
+    adam = torch.optim.Adam(net.parameters(), lr=recipe.rate, fused=True)
     rate = torch.optim.lr_scheduler.ExponentialLR(adam, recipe.decay)
     for _ in range(recipe.epochs):
         for rows in torch.randperm(len(x)).split(recipe.batch):
