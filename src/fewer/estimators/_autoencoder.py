@@ -46,8 +46,9 @@ class ConcreteAutoencoder(ConcreteEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or table of shape (n, n_features)
-            Rows to learn from; NaN marks missing values, which the loss leaves out.
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
+            Rows to learn from, or where `fewer.data.open` finds them;
+            NaN marks missing values, which the loss leaves out.
         y : ignored
         """
         return self._fit(self._validated(X, reset=True))

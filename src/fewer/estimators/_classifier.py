@@ -51,8 +51,9 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or table of shape (n, n_features)
-            Rows to learn from; missing values, NaN, take the mean of their column.
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
+            Rows to learn from, or where `fewer.data.open` finds them;
+            missing values, NaN, take the mean of their column.
         y : array of shape (n,)
             A class label for each row.
         """

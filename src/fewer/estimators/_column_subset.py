@@ -130,8 +130,9 @@ class ColumnSubset(FeatureSelector):
 
         Parameters
         ----------
-        X : array, sparse matrix or table of shape (n, n_features)
-            Rows to learn from; NaN marks missing values (see `fewer.data.covariance`).
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
+            Rows to learn from, or where `fewer.data.open` finds them;
+            NaN marks missing values (see `fewer.data.covariance`).
         y : ignored
         """
         X = self._validated(X, reset=True)

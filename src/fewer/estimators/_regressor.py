@@ -43,8 +43,9 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or table of shape (n, n_features)
-            Rows to learn from; missing values, NaN, take the mean of their column.
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
+            Rows to learn from, or where `fewer.data.open` finds them;
+            missing values, NaN, take the mean of their column.
         y : array of shape (n,) or (n, m)
             One target or many.
         """

@@ -175,11 +175,11 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
 
         Parameters
         ----------
-        measured : array or sparse matrix of shape (n, k), or table
-            The chosen features in column order, as `transform` gives them; or a pandas or
-            polars table that has their names (their column numbers, where X had no names) in
-            any order, among other columns. NaN stands for "not measured" and takes the
-            training mean.
+        measured : array or sparse matrix of shape (n, k), table, path or source
+            The chosen features in column order, as `transform` gives them; or a table, or a
+            path or source with one, that has their names (their column numbers, where X had no
+            names) in any order, among other columns. NaN stands for "not measured" and takes
+            the training mean.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or table of shape (n, n_features)
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
             Whole rows; they are reconstructed from their chosen features alone.
         y : ignored
         """
