@@ -89,6 +89,22 @@ def test_targets_and_gaps_stay_with_their_rows():
         assert torch.equal(batch.x == -1, ~batch.observed)
 
 
+def test_draws_from_disk_come_in_epochs_of_whole_batches():
+    drawn = batches(limited(16)).draws(20, torch.Generator().manual_seed(0))
+    found = [next(drawn).x[:, 0] for _ in range(12)]
+    assert {len(part) for part in found} == {20}
+    assert len(torch.cat(found[:5]).unique()) == 100
+
+
+def test_rows_in_order_stay_within_the_memory_limit():
+    source = limited(400)
+    source.memory_limit = None
+    plain = torch.cat([batch.x for batch in batches(source).in_order(10)])
+    source.memory_limit = 1000
+    streamed = list(Batches(source, np.arange(N), mean=torch.zeros(D)).in_order())
+    assert torch.equal(torch.cat([batch.x for batch in streamed]), plain)
+
+
 def test_an_error_while_reading_ahead_is_raised_where_rows_are_used():
     class Broken(DenseSource):
         def rows(self, index, dtype=torch.float32):

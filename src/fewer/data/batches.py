@@ -108,7 +108,7 @@ class Batches:
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """All rows in a fresh random order, ``size`` at a time."""
-        if self._resident is None and self.source.on_disk:
+        if self._streams:
             yield from self._streamed(size, generator)
             return
         yield from map(self.take, self.shuffled_positions(size, generator))
@@ -135,9 +135,24 @@ class Batches:
         return max(1, whole + (left > 1 or (left == 1 and size == 1)))
 
     def in_order(self, size: int = 4096) -> Iterator[Batch]:
-        """All rows as they come."""
-        for start in range(0, len(self), size):
-            yield self.take(torch.arange(start, min(start + size, len(self))))
+        """All rows as they come, ``size`` at a time or as many as memory allows."""
+        if self._resident is None:
+            size = min(size, self._block_rows)
+        starts = range(0, len(self), size)
+        found = (self.take(torch.arange(at, min(at + size, len(self)))) for at in starts)
+        return ahead(found) if self._streams else found
+
+    def draws(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Random rows without end, ``size`` at a time.
+
+        They are drawn with replacement, but from rows on disk in epochs as `shuffled` gives them.
+        """
+        while not self._streams:
+            yield self.take(torch.randint(len(self), (size,), generator=generator))
+        while True:
+            for batch in self.shuffled(size, generator):
+                if len(batch.x) == size:
+                    yield batch
 
     def take(self, at: Tensor) -> Batch:
         """The rows at these positions of ``index``."""
@@ -187,7 +202,7 @@ class Batches:
         """The rows at these ascending positions, read block by block, each put in its place."""
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order))
-        size = max(1, block_bytes(self.source) // (8 * self.source.shape[1]))
+        size = self._block_rows
         whole: list[Tensor | None] = []
         for start in range(0, len(at), size):
             part = at[start : start + size]
@@ -224,6 +239,15 @@ class Batches:
         if targets is not None:
             return Batch(inputs, targets, None)
         return Batch(inputs, raw.float().to(self.device) if self.raw_targets else x, observed)
+
+    @property
+    def _streams(self) -> bool:
+        """Whether rows are read from disk at every epoch."""
+        return self._resident is None and self.source.on_disk
+
+    @property
+    def _block_rows(self) -> int:
+        return max(1, block_bytes(self.source) // (8 * self.source.shape[1]))
 
     def _fits(self) -> bool:
         # a sparse source would grow: its rows become dense only a batch at a time

@@ -9,7 +9,7 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer.data.on_device import centred_products, free_bytes, rows_on
-from fewer.data.reading import ahead, read_blocks, row_blocks
+from fewer.data.reading import ahead, block_bytes, read_blocks
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
 
@@ -219,8 +219,27 @@ def _products(source: Source) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Te
 
 
 def _sparse_parts(source: Source) -> Iterator[sparse.csr_array | None]:
-    parts = (source.sparse_rows(rows) for rows in row_blocks(source, itemsize=1))
+    parts = _sparse_blocks(source)
     return ahead(parts) if source.on_disk else parts
+
+
+def _sparse_blocks(source: Source) -> Iterator[sparse.csr_array | None]:
+    """Rows in order, as many at a time as their stored values allow.
+
+    Every block costs a d x d product, so blocks are large: a fifth of the memory limit, since
+    three are alive at a time.
+    """
+    n, d = source.shape
+    target = max(block_bytes(source), (source.memory_limit or 0) // 5)
+    start, size = 0, max(1, block_bytes(source) // d)
+    while start < n:
+        part = source.sparse_rows(slice(start, min(start + size, n)))
+        yield part
+        if part is None:
+            return
+        start += size
+        a_row = (part.data.nbytes + part.indices.nbytes) / part.shape[0]
+        size = max(1, int(target / max(a_row, 1.0)))
 
 
 def _sparse_moments(source: Source) -> Moments | None:

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from fewer.data.memory import readable_size
 from fewer.data.source import Source, SparseSource
-from fewer.data.stored import SMALL_SHARE, StoredSource, runs
+from fewer.data.stored import GAP_BYTES, PIECE_BYTES, SMALL_SHARE, StoredSource, runs
 from fewer.data.stores import damaged
 from fewer.data.values import check_values
 from fewer.errors import InputError
@@ -36,10 +36,11 @@ class SparseRows(StoredSource):
             if step == 1:
                 return self._csr(start, max(start, stop))
             index = np.arange(start, stop, step)
-        index = np.asarray(index)
+        a_row = (self._data.nbytes + self._indices.nbytes) / self.shape[0]
+        gap, most = (max(1, int(size / max(a_row, 1))) for size in (GAP_BYTES, PIECE_BYTES))
         found = [
             (places, self._csr(int(wanted[0]), int(wanted[-1]) + 1)[wanted - wanted[0]])
-            for places, wanted in runs(index, self._gap, max(1, self.shape[0] // 8))
+            for places, wanted in runs(np.asarray(index), gap, most)
         ]
         if not found:
             return self._csr(0, 0)

@@ -103,10 +103,11 @@ def fit_random_features(
         logits = 0.01 * torch.randn(k - len(fixed), d, device=device)
         logits.masked_fill_(forbidden, -torch.inf).requires_grad_()
         optimizer = Adam(([logits], learning_rate))
+        drawn = rows.draws(2 * half, order)
         for step in range(steps if len(logits) else 0):
             T = temperature(step)
             M = relaxed_choice(logits, T, gumbel_noise(logits))
-            x = rows.take(torch.randint(n, (2 * half,), generator=order)).x
+            x = next(drawn).x
             chosen = torch.cat([x[:, fixed], x @ M.T], dim=1)
             loss = _held_half_error(chosen, x @ axes, half, width, ridge)
             optimizer.zero_grad()
