@@ -18,6 +18,7 @@ LAYERS = [
     "assess",
     "panel",
     "strategies",
+    "comparison",
     "selection",
     "report",
     "datasets",

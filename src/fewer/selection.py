@@ -1,63 +1,36 @@
 """Candidates from every strategy, compared on held-out rows; the best becomes the panel."""
 
 import time
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_array, check_random_state
-from torch import Tensor, nn
+from sklearn.utils import check_random_state
+from torch import Tensor
 
+from fewer.comparison import Candidate, Comparison, LinearComparison, NetworkComparison
 from fewer.constraints import resolve
-from fewer.data import (
-    RowSubset,
-    ScaledSource,
-    Source,
-    as_array,
-    check_values,
-    covariance,
-    moments,
-    open_source,
-)
+from fewer.data import RowSubset, ScaledSource, Source, moments, validated
 from fewer.errors import InputError, warn
 from fewer.estimators._storage import describe_parameters
-from fewer.nn import MeasuredDecoder, make_loss
+from fewer.nn import MeasuredDecoder
 from fewer.panel import LEVELS, Leaderboard, Panel, Score
-from fewer.search import greedy, residual, search
+from fewer.search import greedy, search
+from fewer.search.objective import worth
 from fewer.strategies import Choose, Strategies
-from fewer.train import GradientSettings, fit_linear, nodes_for
-from fewer.train.device import float64_device, pick_device, seeded
+from fewer.train import GradientSettings, nodes_for
+from fewer.train.device import float64_device, pick_device
 from fewer.train.explained import explained_variance
-from fewer.train.folds import Fold, ScaledFold, make_folds, scaled_fold, split_rows
-from fewer.train.problem import prepare
-from fewer.train.refit import refit_decoder
+from fewer.train.folds import ScaledFold, make_folds, scaled_fold, split_rows, whole_fold
 
 __all__ = ["select"]
 
 STRATEGIES = ("search", "closed_form", "gradient")
-FOLDS = 5
+FOLDS, NETWORK_FOLDS = 5, 3
 FEW_ROWS = 100  # a feature: with fewer rows than this times k, folds and penalties are tried
 RIDGES = (1e-3, 1e-2, 1e-1)  # shares of the mean variance
-DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1)
 MOST_RESIDUALS = 4000  # rows kept for prediction intervals
-
-
-@dataclass
-class _Candidate:
-    """A strategy at work: how it chooses columns from the rows of a fold."""
-
-    strategy: str
-    choose: Choose
-    panels: list[NDArray[np.int64]] = field(default_factory=list)
-    errors: list[float] = field(default_factory=list)
-    ridge: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def error(self) -> float:
-        return float(np.mean(self.errors)) if self.errors else float("inf")
 
 
 def select(
@@ -68,6 +41,7 @@ def select(
     include: Any = (),
     exclude: Any = (),
     costs: Any = None,
+    cost_weight: float = 0.0,
     budget: float | None = None,
     groups: Any = None,
     scale: str = "standard",
@@ -86,8 +60,8 @@ def select(
 
     Parameters
     ----------
-    data : array, sparse matrix or table of shape (n, d)
-        Rows to learn from; NaN marks missing values.
+    data : array, sparse matrix, table, path or source of shape (n, d)
+        Rows to learn from; NaN marks missing values. Whatever `fewer.data.open` takes.
     k : int, default=None
         How many features to choose; None with ``costs`` and ``budget`` spends the budget.
     decoder : "linear", tuple of int or callable, default="linear"
@@ -97,6 +71,9 @@ def select(
         Features that are on the panel in any case, and features that must not be.
     costs : mapping from feature to cost, or array, default=None
         What measuring each feature costs.
+    cost_weight : float, default=0.0
+        Trade-off: so much is added to the mean squared error, in scaled units, for each unit of
+        cost.
     budget : float, default=None
         Most that the panel may cost.
     groups : list of lists of features, or a label for each, default=None
@@ -106,10 +83,12 @@ def select(
         their own variance. Results are in the units of the data either way.
     strategies : "auto" or list of {"search", "closed_form", "gradient"}, default="auto"
         Who may propose; "auto" is the search for a linear decoder, and the closed form where
-        features are few enough, all three for others. Greedy selection is always compared.
+        features are few enough, all three for a network. With a network, "search" also improves
+        the best proposal by swaps that a stand-in for the network judges. Greedy selection is
+        always compared for a linear decoder.
     validation : float, int or "auto", default="auto"
-        Share of rows held out, or number of folds. "auto" is 5 folds for a linear decoder with
-        fewer than 100 rows a chosen feature, else a tenth of the rows.
+        Share of rows held out, or number of folds. "auto" is a tenth of the rows, or 5 folds (3
+        for a network) where there are fewer than 100 rows a chosen feature.
     row_groups : array of length n, default=None
         Rows with the same label (one patient, one animal) are held out together.
     time_limit : float, default=None
@@ -146,6 +125,7 @@ def select(
             "include": include,
             "exclude": exclude,
             "costs": costs,
+            "cost_weight": cost_weight,
             "budget": budget,
             "groups": groups,
         },
@@ -166,17 +146,8 @@ class _Selection:
     def __init__(self, data: Any, k: int | None, **options: Any) -> None:
         self.began = time.perf_counter()
         self.options = options
-        X = as_array(data)
-        self.names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-        X = check_array(
-            X,
-            accept_sparse=("csr", "csc"),
-            dtype="numeric",
-            ensure_all_finite=False,
-            ensure_min_samples=3,
-        )
-        check_values(X, None if self.names is None else np.array(self.names))
-        self.raw = open_source(X)
+        self.raw = validated(data, least_rows=3)
+        self.names = self.raw.names
         self.stats = moments(self.raw)
         self.n, self.d = self.raw.shape
         self._check(k)
@@ -188,6 +159,7 @@ class _Selection:
             k=nodes_for(self.rule, ScaledSource(self.raw, self.center, self.scale)),
             decoder=options["decoder"],
             device=options["device"],
+            cost_weight=self.rule.cost_weight,
             progress=False,
         )
         self.linear = self.settings.linear
@@ -196,14 +168,19 @@ class _Selection:
             self.settings,
             float64_device(self.device),
             lambda fold: self._rows(fold, fold.train_index),
+            self._labels,
             self._left,
+        )
+        self.comparison: Comparison = (
+            LinearComparison(self._rows, self.rule)
+            if self.linear
+            else NetworkComparison(self._rows, self.rule, self.settings, self.seed)
         )
 
     def run(self) -> Panel:
         held = self._held_rows()
         folds = self._folds(held)
         candidates = self._candidates(folds)
-        measure = self._linear_errors if self.linear else self._network_errors
         for candidate in candidates:
             if self._late() and any(other.errors for other in candidates):
                 break
@@ -211,10 +188,13 @@ class _Selection:
             self._say(f"{candidate.strategy} ...")
             for fold in folds:
                 candidate.panels.append(candidate.choose(fold, self.seed))
-            measure(candidate, folds)
+            self.comparison.measure(candidate, folds)
             candidate.seconds = time.perf_counter() - started
             self._say(f"{candidate.strategy}: held-out error {candidate.error:.6g}")
-        candidates = sorted((c for c in candidates if c.errors), key=lambda c: c.error)
+        candidates = [c for c in candidates if c.errors]
+        if not self._late():
+            self.comparison.settle(candidates, folds)
+        candidates.sort(key=lambda c: c.rank)
         return self._finish(candidates, folds)
 
     # -- preparation -----------------------------------------------------------------------
@@ -264,8 +244,8 @@ class _Selection:
         if labels is not None and len(labels) != self.n:
             raise InputError(f"row_groups has {len(labels)} labels for {self.n} rows")
         if wanted == "auto":
-            few = self.linear and self.n < FEW_ROWS * self.settings.k
-            wanted = FOLDS if few else 0.1
+            few = self.n < FEW_ROWS * self.settings.k
+            wanted = (FOLDS if self.linear else NETWORK_FOLDS) if few else 0.1
         fine = isinstance(wanted, (int, float)) and not isinstance(wanted, bool)
         if not fine or not (2 <= wanted <= self.n if isinstance(wanted, int) else 0 < wanted < 1):
             raise InputError(
@@ -277,85 +257,47 @@ class _Selection:
     def _folds(self, held: list[NDArray[np.int64]]) -> list[ScaledFold]:
         """Folds in scaled units; the scaling comes from the training rows of each alone."""
         folds = []
-        for fold in make_folds(self.raw, held):
+        for fold in make_folds(self.raw, held, self.device):
             center, scale = self._scaling(fold.mean.numpy(), fold.train.diagonal().numpy())
             folds.append(scaled_fold(fold, center, scale))
         return folds
 
     # -- strategies ------------------------------------------------------------------------
 
-    def _candidates(self, folds: list[ScaledFold]) -> list[_Candidate]:
+    def _candidates(self, folds: list[ScaledFold]) -> list[Candidate]:
+        """What is to be compared, those that build on others last."""
+        known = self.strategies
+        if len(self.rule.units) == self.rule.k or len(self.rule.included_units) == self.rule.k:
+            return [Candidate("only choice", known.greedy)]
         wanted = self.options["strategies"]
         if wanted == "auto":
-            wanted = STRATEGIES
-            if self.linear:
-                # on wide data a second opinion for every fold takes longer than it is worth
-                wanted = STRATEGIES[: 2 if len(folds) * self.d <= 2000 else 1]
-        found = [_Candidate("greedy", self.strategies.greedy)]
+            # on wide data a second opinion for every fold takes longer than it is worth
+            few = 2 if len(folds) * self.d <= 2000 else 1
+            wanted = STRATEGIES[:few] if self.linear else STRATEGIES
+        choose: dict[str, Choose] = {"greedy": known.greedy} if self.linear else {}
         if "search" in wanted:
-            found.append(_Candidate("search", self.strategies.search))
+            choose["search"] = known.search
             if self.linear and len(folds) > 1:
-                for ridge in RIDGES:
-                    found.append(
-                        _Candidate(
-                            f"search, ridge {ridge:g}",
-                            self.strategies.penalised(ridge),
-                            ridge=ridge,
-                        )
-                    )
+                choose |= {f"search, ridge {ridge:g}": known.penalised(ridge) for ridge in RIDGES}
         if "closed_form" in wanted:
-            found.append(_Candidate("closed form, swaps", self.strategies.closed_form))
+            choose["closed form, swaps"] = known.closed_form
             if not self.linear:
-                found.append(_Candidate("random features", self.strategies.random_features))
+                choose["random features"] = known.random_features
         if "gradient" in wanted:
-            found.append(_Candidate("gradient", self.strategies.gradient))
+            choose["gradient"] = known.gradient
+        found = [Candidate(name, known.once(name, how)) for name, how in choose.items()]
+        if "search" in wanted and not self.linear:
+            found.append(Candidate("search, network swaps", known.for_the_network))
         return found
-
-    # -- comparison ------------------------------------------------------------------------
-
-    def _linear_errors(self, candidate: _Candidate, folds: list[ScaledFold]) -> None:
-        """Errors with the decoder penalty that does best over the folds."""
-        variance = float(folds[0].train.diagonal().mean())
-        penalties = DECODER_RIDGES if len(folds) > 1 else (0.0,)
-        table = np.array(
-            [
-                [fold.error(panel, ridge * variance) for ridge in penalties]
-                for fold, panel in zip(folds, candidate.panels, strict=True)
-            ]
-        )
-        best = int(np.argmin(table.mean(axis=0)))
-        candidate.errors = table[:, best].tolist()
-        candidate.ridge = penalties[best] * variance
-
-    def _network_errors(self, candidate: _Candidate, folds: list[ScaledFold]) -> None:
-        for fold, panel in zip(folds, candidate.panels, strict=True):
-            decoder = self._train_network(panel, fold)
-            part = self._rows(fold, fold.held_index)
-            errors = explained_variance(decoder, part, panel)[1]
-            candidate.errors.append(float(errors.mean()))
-
-    def _train_network(self, columns: NDArray[np.int64], fold: ScaledFold) -> MeasuredDecoder:
-        """A decoder for scaled rows, trained on the training rows of a fold."""
-        part = self._rows(fold, fold.train_index)
-        settings = replace(self.settings, k=len(columns))
-        rule = resolve(None, self.d, len(columns), include=columns)
-        problem = prepare(
-            part, moments(part), settings, make_loss("mse"), self.seed, None, None, rule
-        )
-        with seeded(self.seed, problem.device) as generator:
-            decoder, _ = refit_decoder(
-                problem, nn.Identity(), columns, conflicts=0, generator=generator
-            )
-        return decoder.cpu().double().eval()
 
     # -- the winner ------------------------------------------------------------------------
 
-    def _finish(self, candidates: list[_Candidate], folds: list[ScaledFold]) -> Panel:
+    def _finish(self, candidates: list[Candidate], folds: list[ScaledFold]) -> Panel:
         winner = candidates[0]
         self._warn_if_linear_is_as_good(candidates, folds)
         everything = self._everything()
-        columns = self._final_columns(winner, everything)
-        decoder = self._fitted(winner, columns, everything)
+        columns = self._final_columns(winner, everything, candidates)
+        decoder = self.comparison.fitted(winner, columns, everything)
         held_out, quantiles = self._held_out(winner, folds)
         board = Leaderboard(
             {
@@ -380,44 +322,48 @@ class _Selection:
 
     def _everything(self) -> ScaledFold:
         """All rows as training rows, none held out."""
-        whole = covariance(self.raw)
-        fold = Fold(whole.matrix, whole.matrix, whole.mean, np.arange(self.n), np.arange(0))
-        return scaled_fold(fold, self.center, self.scale)
+        return scaled_fold(whole_fold(self.raw, self.device), self.center, self.scale)
 
-    def _final_columns(self, winner: _Candidate, everything: ScaledFold) -> NDArray[np.int64]:
+    def _final_columns(
+        self, winner: Candidate, everything: ScaledFold, candidates: list[Candidate]
+    ) -> NDArray[np.int64]:
         """The winning strategy on all rows, started from what it found before."""
         if not self.linear:
-            return winner.panels[0]
+            return self._network_columns(winner, everything, candidates)
         C = everything.train.to(float64_device(self.device))
         found = winner.choose(everything, self.seed)
         if winner.strategy.startswith("search, ridge"):
             # penalised on purpose, yet never worse than greedy on the rows themselves
             base = greedy(C, self.rule).panel()
-            return found if residual(C, found) <= residual(C, base) else base
+            better = worth(C, found, self.rule, 0.0) <= worth(C, base, self.rule, 0.0)
+            return found if better else base
         # the others minimise the same residual, so on all rows they can work together
         start = [found, *winner.panels]
         return search(C, self.rule, seed=self.seed, time_limit=self._left(), initial=start).indices
 
-    def _fitted(
-        self, winner: _Candidate, columns: NDArray[np.int64], fold: ScaledFold
-    ) -> MeasuredDecoder:
-        """The decoder for scaled rows, fitted on the training rows of a fold."""
-        if not self.linear:
-            return self._train_network(columns, fold)
-        part = self._rows(fold, fold.train_index)
-        stats = moments(part)
-        linear = fit_linear(part, columns, stats, ridge=winner.ridge)
-        return MeasuredDecoder(linear, fill=torch.from_numpy(stats.mean[columns])).eval()
+    def _network_columns(
+        self, winner: Candidate, everything: ScaledFold, candidates: list[Candidate]
+    ) -> NDArray[np.int64]:
+        """The panel that was compared; chosen anew on all rows where every fold has its own."""
+        if len(winner.panels) == 1 or self._late():
+            return winner.panels[0]
+        if winner.choose == self.strategies.for_the_network:  # it starts from what others find
+            for other in candidates:
+                if other is not winner:
+                    other.choose(everything, self.seed)
+        return winner.choose(everything, self.seed)
 
     def _held_out(
-        self, winner: _Candidate, folds: list[ScaledFold]
+        self, winner: Candidate, folds: list[ScaledFold]
     ) -> tuple[Score, NDArray[np.float64]]:
         """Score and residual quantiles on rows that took no part, in the units of the data."""
         kept: list[Tensor] = []
         values, errors, rows = [], [], []
         quota = max(1, MOST_RESIDUALS // len(folds))
         for fold, panel in zip(folds, winner.panels, strict=True):
-            decoder = _in_units(self._fitted(winner, panel, fold), panel, fold).double().eval()
+            decoder = (
+                _in_units(self.comparison.fitted(winner, panel, fold), panel, fold).double().eval()
+            )
             held = RowSubset(self.raw, fold.held_index)
             value, error = explained_variance(decoder, held, panel)
             values.append(value)
@@ -432,7 +378,7 @@ class _Selection:
         return score, np.nanquantile(residuals, LEVELS, axis=0)
 
     def _warn_if_linear_is_as_good(
-        self, candidates: list[_Candidate], folds: list[ScaledFold]
+        self, candidates: list[Candidate], folds: list[ScaledFold]
     ) -> None:
         if self.linear:
             return
@@ -450,6 +396,10 @@ class _Selection:
 
     # -- small things ----------------------------------------------------------------------
 
+    def _labels(self, fold: ScaledFold) -> NDArray | None:
+        labels = self.options["row_groups"]
+        return None if labels is None else np.asarray(labels)[fold.train_index]
+
     def _left(self) -> float | None:
         limit = self.options["time_limit"]
         return None if limit is None else max(0.05, limit - (time.perf_counter() - self.began))
@@ -465,7 +415,7 @@ class _Selection:
         if self.options["progress"]:
             print(f"[{time.perf_counter() - self.began:6.1f} s] {text}", flush=True)
 
-    def _settings(self, winner: _Candidate) -> dict[str, Any]:
+    def _settings(self, winner: Candidate) -> dict[str, Any]:
         kept = ("decoder", "scale", "strategies", "validation", "time_limit")
         return describe_parameters({name: self.options[name] for name in kept}) | {
             "k": self.rule.k,

@@ -2,14 +2,14 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fewer.constraints import Constraints
-from fewer.data import Moments, Source, moments
+from fewer.data import Covariance, Moments, Source, moments
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
@@ -18,6 +18,7 @@ from fewer.train import (
     fit_closed_form,
     fit_gradient,
     fit_random_features,
+    network_swaps,
     obeying_features,
 )
 from fewer.train.eligible import eligible
@@ -36,7 +37,21 @@ class Strategies:
     settings: GradientSettings
     device: torch.device  # one that has float64
     rows: Callable[[ScaledFold], Source]  # scaled training rows of a fold
+    labels: Callable[[ScaledFold], NDArray | None]  # groups of those rows
     left: Callable[[], float | None]  # seconds until the time limit
+    # what each strategy has found, for those that build on others
+    found: dict[tuple[str, int, int], NDArray[np.int64]] = field(default_factory=dict)
+
+    def once(self, name: str, choose: Choose) -> Choose:
+        """A strategy that remembers what it chose."""
+
+        def remembered(fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+            key = (name, id(fold), seed)  # folds live as long as the call of select
+            if key not in self.found:
+                self.found[key] = choose(fold, seed)
+            return self.found[key]
+
+        return remembered
 
     def greedy(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Greedy selection: what everything else has to beat."""
@@ -74,9 +89,27 @@ class Strategies:
             allowed=allowed,
             seed=seed,
             device=self.device,
+            costs=self.rule.costs,
+            cost_weight=self.rule.cost_weight,
         )
         start = self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
         return swap(fold.train.to(self.device), start, self.rule).indices
+
+    def for_the_network(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+        """Swaps judged by a stand-in for the network, from the best proposal so far."""
+        begun = [panel for (_, at, _), panel in self.found.items() if at == id(fold)]
+        n = len(fold.train_index)
+        mean = torch.from_numpy((fold.mean.numpy() - fold.center) / fold.scale)
+        return network_swaps(
+            self.rows(fold),
+            Covariance(n, mean, fold.train),
+            begun or [self.search(fold, seed)],
+            self.rule,
+            seed=seed,
+            device=self.device,
+            labels=self.labels(fold),
+            time_limit=self.left(),
+        )
 
     def random_features(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """A concrete selector with a decoder on random features solved."""

@@ -6,6 +6,7 @@ from fewer.train.covariance import fit_covariance
 from fewer.train.fit import Fit
 from fewer.train.gradient import fit_gradient
 from fewer.train.least_squares import fit_linear
+from fewer.train.network_swaps import network_swaps
 from fewer.train.nodes import nodes_for
 from fewer.train.proxy import fit_proxy
 from fewer.train.random_features import fit_random_features
@@ -22,6 +23,7 @@ __all__ = [
     "fit_linear",
     "fit_proxy",
     "fit_random_features",
+    "network_swaps",
     "nodes_for",
     "obeying_features",
 ]

@@ -17,6 +17,7 @@ __all__ = [
     "make_folds",
     "scaled_fold",
     "split_rows",
+    "whole_fold",
 ]
 
 # penalties that are tried, as shares of the mean variance
@@ -94,20 +95,34 @@ def split_rows(
     return [np.flatnonzero(np.isin(labels, part)) for part in parts]
 
 
-def make_folds(source: Source, held: list[NDArray[np.int64]]) -> list[Fold]:
-    """Covariances of every fold, reading each row once where the parts cover all rows."""
+def make_folds(
+    source: Source,
+    held: list[NDArray[np.int64]],
+    device: torch.device | str | None = None,
+) -> list[Fold]:
+    """Covariances of every fold, reading each row once where the parts cover all rows.
+
+    They are computed on ``device``, the CPU by default, and kept on the CPU.
+    """
     n = source.shape[0]
     everything = np.arange(n)
     if len(held) == 1:
         rest = np.setdiff1d(everything, held[0])
-        parts = [covariance(RowSubset(source, index)) for index in (held[0], rest)]
+        parts = [_part(source, index, device) for index in (held[0], rest)]
         return [_fold(parts[1], parts[0], rest, held[0])]
-    parts = [covariance(RowSubset(source, index)) for index in held]
+    parts = [_part(source, index, device) for index in held]
     folds = []
     for at, index in enumerate(held):
         train = _merged([part for other, part in enumerate(parts) if other != at])
         folds.append(_fold(train, parts[at], np.setdiff1d(everything, index), index))
     return folds
+
+
+def whole_fold(source: Source, device: torch.device | str | None = None) -> Fold:
+    """All rows to fit on, none to check on."""
+    index = np.arange(source.shape[0])
+    whole = _part(source, index, device)
+    return Fold(whole.matrix, whole.matrix, whole.mean, index, np.arange(0))
 
 
 def choose_ridge(folds: list[Fold], panels: dict[float, NDArray[np.int64]]) -> float:
@@ -128,6 +143,13 @@ def choose_ridge(folds: list[Fold], panels: dict[float, NDArray[np.int64]]) -> f
     best = min(errors, key=errors.__getitem__)
     none = errors.get(0.0, np.inf)
     return best if errors[best] < WORTH * none else 0.0
+
+
+def _part(
+    source: Source, index: NDArray[np.int64], device: torch.device | str | None
+) -> Covariance:
+    found = covariance(RowSubset(source, index), device=device)
+    return Covariance(found.n, found.mean.cpu(), found.matrix.cpu())
 
 
 def _fold(

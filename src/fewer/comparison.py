@@ -1,0 +1,179 @@
+"""The asked-for decoder, fitted on what each strategy proposes and checked on held-out rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fewer.constraints import Constraints, resolve
+from fewer.data import Source, moments
+from fewer.nn import MeasuredDecoder, make_loss
+from fewer.strategies import Choose
+from fewer.train import GradientSettings, fit_linear
+from fewer.train.device import seeded
+from fewer.train.explained import explained_variance
+from fewer.train.folds import ScaledFold
+from fewer.train.problem import prepare
+from fewer.train.refit import refit_decoder
+
+__all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison"]
+
+DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1)  # shares of the mean variance
+CLOSE = 1.01  # candidates within this ratio of the best are measured again
+REPEATS = 2
+
+Rows = Callable[[ScaledFold, NDArray[np.int64]], Source]  # scaled rows of a fold
+
+
+@dataclass
+class Candidate:
+    """A strategy at work: how it chooses columns, what it chose in each fold, how that did."""
+
+    strategy: str
+    choose: Choose
+    panels: list[NDArray[np.int64]] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+    ridge: float = 0.0
+    price: float = 0.0  # what the costs of its panels add, where they have weight
+    seconds: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """Mean held-out error."""
+        return float(np.mean(self.errors)) if self.errors else float("inf")
+
+    @property
+    def rank(self) -> float:
+        """What decides: the error, and the price of the panel where costs have weight."""
+        return self.error + self.price
+
+
+class Comparison(Protocol):
+    """How a kind of decoder is fitted and compared."""
+
+    def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
+        """Set the errors of a candidate that has its panels."""
+
+    def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
+        """Measure again those that are too close to call."""
+
+    def fitted(
+        self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
+    ) -> MeasuredDecoder:
+        """The decoder for scaled rows, fitted on the training rows of a fold."""
+
+
+class LinearComparison:
+    """Linear decoders: exact, from the covariances of the folds, with the penalty that does best.
+
+    Parameters
+    ----------
+    rows : callable
+        Scaled rows of a fold.
+    rule : Constraints
+        For the price of panels.
+    """
+
+    def __init__(self, rows: Rows, rule: Constraints) -> None:
+        self.rows, self.rule = rows, rule
+
+    def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
+        """Errors with the penalty that does best over the folds."""
+        variance = float(folds[0].train.diagonal().mean())
+        penalties = DECODER_RIDGES if len(folds) > 1 else (0.0,)
+        table = np.array(
+            [
+                [fold.error(panel, ridge * variance) for ridge in penalties]
+                for fold, panel in zip(folds, candidate.panels, strict=True)
+            ]
+        )
+        best = int(np.argmin(table.mean(axis=0)))
+        candidate.errors = table[:, best].tolist()
+        candidate.ridge = penalties[best] * variance
+        candidate.price = _price(candidate, self.rule)
+
+    def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
+        """Nothing to do: least squares has no luck of the draw."""
+
+    def fitted(
+        self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
+    ) -> MeasuredDecoder:
+        """Least squares with the candidate's penalty."""
+        part = self.rows(fold, fold.train_index)
+        stats = moments(part)
+        linear = fit_linear(part, columns, stats, ridge=candidate.ridge)
+        return MeasuredDecoder(linear, fill=torch.from_numpy(stats.mean[columns])).eval()
+
+
+class NetworkComparison:
+    """Networks: trained on the training rows of each fold, several times where it is close.
+
+    Parameters
+    ----------
+    rows : callable
+        Scaled rows of a fold.
+    rule : Constraints
+        For the price of panels.
+    settings : GradientSettings
+        Of the decoder and its training.
+    seed : int
+        Of the first training; later ones count on from it.
+    """
+
+    def __init__(
+        self, rows: Rows, rule: Constraints, settings: GradientSettings, seed: int
+    ) -> None:
+        self.rows, self.rule, self.settings, self.seed = rows, rule, settings, seed
+        self.known: dict[tuple[bytes, int, int], float] = {}  # strategies may agree on a panel
+
+    def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
+        """Errors of one training on each fold, the same start for every candidate."""
+        candidate.errors = self._errors(candidate, folds, 0)
+        candidate.price = _price(candidate, self.rule)
+
+    def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
+        """Train again from other starts where candidates are closer than luck."""
+        best = min(candidate.rank for candidate in candidates)
+        close = [c for c in candidates if c.rank <= CLOSE * best]
+        chosen = {tuple(panel.tolist()) for c in close for panel in c.panels}
+        if len(close) < 2 or len(chosen) <= len(folds):
+            return
+        for candidate in close:
+            for repeat in range(1, REPEATS + 1):
+                candidate.errors += self._errors(candidate, folds, repeat)
+
+    def fitted(
+        self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
+    ) -> MeasuredDecoder:
+        """A network that reads these columns."""
+        return self._trained(columns, fold, self.seed)
+
+    def _errors(self, candidate: Candidate, folds: Sequence[ScaledFold], more: int) -> list[float]:
+        found = []
+        for fold, panel in zip(folds, candidate.panels, strict=True):
+            key = (panel.tobytes(), id(fold), more)
+            if key not in self.known:
+                decoder = self._trained(panel, fold, self.seed + more)
+                part = self.rows(fold, fold.held_index)
+                self.known[key] = float(explained_variance(decoder, part, panel)[1].mean())
+            found.append(self.known[key])
+        return found
+
+    def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
+        part = self.rows(fold, fold.train_index)
+        settings = replace(self.settings, k=len(columns))
+        rule = resolve(None, self.rule.d, len(columns), include=columns)
+        problem = prepare(part, moments(part), settings, make_loss("mse"), seed, None, None, rule)
+        with seeded(seed, problem.device) as generator:
+            decoder, _ = refit_decoder(
+                problem, nn.Identity(), columns, conflicts=0, generator=generator
+            )
+        return decoder.cpu().double().eval()
+
+
+def _price(candidate: Candidate, rule: Constraints) -> float:
+    return float(np.mean([rule.price(panel) for panel in candidate.panels])) / rule.d

@@ -1,0 +1,312 @@
+"""Swaps for decoders that are not linear: panels compared through a stand-in for the network.
+
+Training a network for every exchange of two features would take hours. Ridge regression on random
+features ranks panels nearly as the network does, and is solved exactly in milliseconds:
+Phi = [relu(Z_S R_S / sqrt(k) + c), Z_S, 1], with one fixed row of R for each column of the data,
+so that panels which share features share their random features too and differences between them
+are not drowned in noise. Fitted on one part of the rows, compared on the others.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fewer.constraints import Constraints
+from fewer.data import Covariance, Source
+from fewer.search.substitutes import swap_losses
+
+__all__ = ["StandIn", "network_swaps"]
+
+FIT_SHARE = 0.7
+COMPONENTS = 128
+RIDGE = 1e-2  # on random features of about unit variance; the linear part pays a hundredth
+SUBSTITUTES = 3  # for each chosen unit, tried directly
+POOL = 128  # units that are tried as additions, half of them at random
+VERIFIED = (24, 48, 96)  # exchanges that the finer stand-in checks: more after a round in vain
+TOGETHER = 4  # most exchanges taken in a round
+COARSE, FINE = (256, 2500), (512, 6000)  # random features and rows of the two stand-ins
+WORTH = 1e-4  # least relative progress
+
+Columns = NDArray[np.int64]
+
+
+class StandIn:
+    """Held-out error of panels under ridge regression on random features.
+
+    Parameters
+    ----------
+    source : Source
+        Rows; missing values take their mean.
+    summary : Covariance
+        Of the same rows.
+    width : int
+        Random features.
+    rows : int
+        Most rows to use.
+    k : int
+        Size of a usual panel, which sets the scale of the random layer.
+    seed : int
+        Of the random layer, the rows and their split.
+    device : torch.device
+        Where to work.
+    labels : array of length n, optional
+        Rows with the same label are fitted on or held out together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import covariance, open_source
+    >>> x = np.random.default_rng(0).normal(size=(400, 1))
+    >>> rows = np.hstack([x, x**2, 0.5 * x + 0.1, np.abs(x)])
+    >>> source = open_source(rows)
+    >>> judge = StandIn(source, covariance(source), k=1, width=64, rows=400)
+    >>> errors = judge.errors([np.array([0]), np.array([1])])  # x tells its square, not so back
+    >>> bool(errors[0] < 0.2 * errors[1])
+    True
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        summary: Covariance,
+        *,
+        k: int,
+        width: int = 512,
+        rows: int = 6000,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        labels: NDArray | None = None,
+    ) -> None:
+        n, d = source.shape
+        index = np.random.default_rng(seed).permutation(n)[: min(n, rows)]
+        if labels is not None:  # whole groups, one after the other, so that one cut parts them
+            index = index[np.argsort(_shuffled(labels, seed)[index], kind="stable")]
+        order = np.argsort(index)  # sources read ascending rows fastest
+        x = source.rows(index[order], torch.float64)[torch.from_numpy(np.argsort(order))]
+        x = torch.nan_to_num(x - summary.mean, nan=0.0)
+        spread = summary.matrix.diagonal().sqrt()
+        axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :COMPONENTS]
+        self.targets = (x @ axes / spread.square().mean().sqrt()).float().to(device)
+        z = x / torch.where(spread > 0, spread, 1.0)
+        # a column of zeros stands for "no feature", so that panels of different sizes batch
+        self.inputs = torch.cat([z, torch.zeros(len(z), 1)], dim=1).float().to(device)
+        generator = torch.Generator().manual_seed(seed)
+        self.mix = torch.randn(d + 1, width, generator=generator).to(device) / k**0.5
+        self.shift = torch.randn(width, generator=generator).to(device)
+        self.cut = round(FIT_SHARE * len(z))
+        if labels is not None:
+            edges = np.flatnonzero(np.diff(_shuffled(labels, seed)[index])) + 1
+            self.cut = int(edges[np.abs(edges - self.cut).argmin()]) if len(edges) else self.cut
+        self.variance = float(spread.square().mean()) or 1.0
+        self.batch = 1 if torch.device(device).type == "cpu" else 16
+
+    def errors(self, panels: Sequence[Columns]) -> NDArray[np.float64]:
+        """Mean squared error of each panel on the held-out rows, in units of the mean variance."""
+        if not panels:
+            return np.zeros(0)
+        none = self.inputs.shape[1] - 1
+        places = max(map(len, panels))
+        table = np.full((len(panels), places), none)
+        for row, panel in zip(table, panels, strict=True):
+            row[: len(panel)] = panel
+        parts = torch.from_numpy(table).to(self.inputs.device).split(self.batch)
+        return torch.cat([self._errors(part) for part in parts]).double().cpu().numpy()
+
+    def _errors(self, panels: Tensor) -> Tensor:
+        z = self.inputs[:, panels].transpose(0, 1)  # panels x rows x k
+        random = torch.relu(z @ self.mix[panels] + self.shift)
+        phi = torch.cat([random, z, torch.ones_like(z[..., :1])], dim=-1)
+        fit, held = phi[:, : self.cut], phi[:, self.cut :]
+        gram = fit.mT @ fit / self.cut
+        penalty = torch.full_like(gram[0, 0], RIDGE)
+        penalty[len(self.shift) :] = RIDGE / 100
+        gram.diagonal(dim1=1, dim2=2).add_(penalty)
+        right = fit.mT @ self.targets[: self.cut] / self.cut
+        weights = torch.cholesky_solve(right, torch.linalg.cholesky(gram))
+        gap = held @ weights - self.targets[self.cut :]
+        return gap.square().sum(dim=2).mean(dim=1) / (self.inputs.shape[1] - 1)
+
+
+def _shuffled(labels: NDArray, seed: int) -> NDArray[np.int64]:
+    """Labels as numbers in random order."""
+    number = np.unique(labels, return_inverse=True)[1]
+    return np.random.default_rng(seed).permutation(number.max() + 1)[number]
+
+
+@dataclass(frozen=True)
+class _Exchange:
+    out: int
+    into: int
+
+
+def network_swaps(
+    source: Source,
+    summary: Covariance,
+    starts: Sequence[Columns],
+    rule: Constraints,
+    *,
+    rounds: int = 40,
+    time_limit: float | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    labels: NDArray | None = None,
+) -> Columns:
+    """Exchange features while that lowers the error of a stand-in for a network.
+
+    Each round scores leaving out every unit, adding each of a pool, and exchanging every unit for
+    its best linear substitutes, on a coarse stand-in; the most promising exchanges are scored
+    again on a finer one, and the best that hold up are taken.
+
+    Parameters
+    ----------
+    source : Source
+        Rows, in the units that errors count in.
+    summary : Covariance
+        Of the same rows.
+    starts : list of arrays of int
+        Panels to start from, which must obey the rule; the best of them is improved.
+    rule : Constraints
+        What every panel must obey.
+    rounds : int, default=40
+        Most rounds.
+    time_limit : float, default=None
+        Seconds after which to stop where it stands.
+    seed : int, default=0
+        Fixes the result, unless time ran out.
+    device : torch.device, default="cpu"
+        Where to work.
+    labels : array of length n, default=None
+        Rows with the same label are fitted on or held out together.
+
+    Returns
+    -------
+    array of int
+        Columns, ascending.
+
+    Examples
+    --------
+    A feature and its square: linearly they have nothing in common.
+
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import covariance, open_source
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> rows = np.hstack([x, x**2 / 2**0.5 + 0.1 * x])
+    >>> source = open_source(rows)
+    >>> network_swaps(source, covariance(source), [np.array([2, 3])], resolve(None, 4, 2))
+    array([0, 1])
+    """
+    began = time.perf_counter()
+    k = len(starts[0])
+
+    def stand_in(width: int, rows: int) -> StandIn:
+        return StandIn(
+            source,
+            summary,
+            k=k,
+            width=width,
+            rows=rows,
+            seed=seed,
+            device=device,
+            labels=labels,
+        )
+
+    coarse, fine = stand_in(*COARSE), stand_in(*FINE)
+    random = np.random.default_rng(seed)
+    errors = _judged(fine, rule, starts)
+    units = list(np.unique(rule.unit_of[starts[int(errors.argmin())]]))
+    now = float(errors.min())
+    vain = 0
+    for _ in range(rounds):
+        tried = _promising(coarse, summary.matrix, rule, units, random)[: VERIFIED[vain]]
+        errors = _judged(fine, rule, [_columns(rule, _after(units, swap)) for swap in tried])
+        before = now
+        for swap in [tried[at] for at in np.argsort(errors)[:TOGETHER]]:
+            if swap.out not in units or swap.into in units or not _affordable(rule, units, swap):
+                continue
+            after = _after(units, swap)
+            error = float(_judged(fine, rule, [_columns(rule, after)])[0])
+            if error < now * (1 - WORTH):
+                units, now = after, error
+        vain = vain + 1 if now == before else 0
+        late = time_limit is not None and time.perf_counter() - began > time_limit
+        if vain == len(VERIFIED) or late:
+            break
+    return _columns(rule, units)
+
+
+def _promising(
+    judge: StandIn,
+    C: Tensor,
+    rule: Constraints,
+    units: list[int],
+    random: np.random.Generator,
+) -> list[_Exchange]:
+    """Exchanges, those that a coarse look finds best first."""
+    held = set(rule.included_units.tolist())
+    free = [unit for unit in units if unit not in held]
+    others = np.setdiff1d(np.arange(len(rule.units)), units)
+    if not free or not len(others):
+        return []
+    losses = _unit_losses(C, rule, units, free, others)
+    direct = [
+        _Exchange(unit, int(others[at]))
+        for unit, row in zip(free, losses, strict=True)
+        for at in np.argsort(row)[:SUBSTITUTES]
+    ]
+    near = others[np.argsort(losses.min(axis=0))[: POOL // 2]]
+    rest = np.setdiff1d(others, near)
+    pool = np.concatenate([near, random.permutation(rest)[: POOL - len(near)]])
+    base, *drops = _judged(
+        judge,
+        rule,
+        [_columns(rule, units), *(_columns(rule, [u for u in units if u != out]) for out in free)],
+    )
+    adds = _judged(judge, rule, [_columns(rule, [*units, unit]) for unit in pool])
+    guess = {
+        _Exchange(out, int(into)): drop + add - base
+        for out, drop in zip(free, drops, strict=True)
+        for into, add in zip(pool, adds, strict=True)
+    }
+    direct = [swap for swap in direct if _affordable(rule, units, swap)]
+    scores = _judged(judge, rule, [_columns(rule, _after(units, swap)) for swap in direct])
+    guess |= dict(zip(direct, scores, strict=True))
+    return sorted((s for s in guess if _affordable(rule, units, s)), key=guess.__getitem__)
+
+
+def _judged(judge: StandIn, rule: Constraints, panels: Sequence[Columns]) -> NDArray[np.float64]:
+    """Errors of panels, and their prices where costs have weight."""
+    prices = np.array([rule.price(panel) for panel in panels]) / (rule.d * judge.variance)
+    return judge.errors(panels) + prices
+
+
+def _unit_losses(
+    C: Tensor, rule: Constraints, units: list[int], free: list[int], others: Columns
+) -> NDArray[np.float32]:
+    """Linear loss of exchanging each free unit for each other unit, by their best features."""
+    columns = _columns(rule, units)
+    losses = swap_losses(C, columns)
+    table = np.empty((len(free), len(others)), dtype=np.float32)
+    for row, unit in zip(table, free, strict=True):
+        own = losses[np.isin(columns, rule.units[unit])].min(axis=0)
+        row[:] = [own[rule.units[other]].min() for other in others]
+    return table
+
+
+def _columns(rule: Constraints, units: Sequence[int]) -> Columns:
+    none = np.zeros(0, dtype=np.int64)
+    return np.sort(np.concatenate([none, *(rule.units[unit] for unit in units)]))
+
+
+def _after(units: list[int], swap: _Exchange) -> list[int]:
+    return [swap.into if unit == swap.out else unit for unit in units]
+
+
+def _affordable(rule: Constraints, units: list[int], swap: _Exchange) -> bool:
+    paid = rule.unit_costs[units].sum() - rule.unit_costs[swap.out] + rule.unit_costs[swap.into]
+    return bool(paid <= rule.ceiling)

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from fewer.constraints import resolve
+from fewer.data import covariance, open_source
+from fewer.train.network_swaps import StandIn, network_swaps
+
+
+@pytest.fixture(scope="module")
+def folded():
+    """Six hidden causes, each beside its square and a noisy copy: squares do not tell the sign."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 6))
+    return np.hstack([x, x**2 / 2**0.5, x + 0.5 * rng.normal(size=x.shape)])
+
+
+@pytest.fixture(scope="module")
+def summary(folded):
+    return covariance(open_source(folded))
+
+
+def test_it_finds_what_a_linear_look_cannot(folded, summary):
+    source = open_source(folded)
+    rule = resolve(None, 18, 6)
+    start = np.arange(6, 12)  # the squares
+    found = network_swaps(source, summary, [start], rule)
+    assert found.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_it_never_ends_worse_than_its_best_start(folded, summary):
+    source = open_source(folded)
+    rng = np.random.default_rng(1)
+    starts = [np.sort(rng.choice(18, 4, replace=False)) for _ in range(3)]
+    judge = StandIn(source, summary, k=4, seed=5)
+    found = network_swaps(source, summary, starts, resolve(None, 18, 4), seed=5)
+    assert judge.errors([found])[0] <= judge.errors(starts).min()
+
+
+def test_the_rules_hold(folded, summary):
+    source = open_source(folded)
+    costs = np.ones(18)
+    costs[:6] = 3.0
+    groups = [[0, 6], [1, 7]]
+    rule = resolve(None, 18, 4, include=[12], exclude=[2], costs=costs, budget=8.0, groups=groups)
+    start = rule.complete([12, 13, 14, 15])
+    found = network_swaps(source, summary, [start], rule, rounds=5)
+    rule.check(found)
+
+
+def test_a_price_keeps_dear_features_out(folded, summary):
+    source = open_source(folded)
+    costs = np.r_[np.full(6, 5.0), np.ones(12)]
+    start = np.arange(12, 16)
+    free = network_swaps(source, summary, [start], resolve(None, 18, 4))
+    dear = resolve(None, 18, 4, costs=costs, cost_weight=1.0)
+    assert costs[free].sum() > costs[network_swaps(source, summary, [start], dear)].sum()
+
+
+def test_one_feature_and_no_choice(folded, summary):
+    source = open_source(folded)
+    assert len(network_swaps(source, summary, [np.array([9])], resolve(None, 18, 1))) == 1
+    everything = np.arange(18)
+    found = network_swaps(source, summary, [everything], resolve(None, 18, 18))
+    assert found.tolist() == everything.tolist()
+
+
+def test_rows_of_a_group_are_not_parted(folded, summary):
+    source = open_source(np.repeat(folded[:60], 10, axis=0))  # ten copies of each row
+    labels = np.repeat(np.arange(60), 10)
+    panel = [np.arange(6)]
+    honest = StandIn(source, summary, k=6, labels=labels, width=64)
+    leaky = StandIn(source, summary, k=6, width=64)
+    assert honest.cut % 10 == 0
+    assert honest.errors(panel)[0] > 1.5 * leaky.errors(panel)[0]
+    assert StandIn(source, summary, k=6, labels=np.zeros(600), width=64).cut == 420
+
+
+def test_missing_values_count_as_means(folded):
+    gappy = folded.copy()
+    gappy[::7, 3] = np.nan
+    source = open_source(gappy)
+    judge = StandIn(source, covariance(source), k=2, width=32)
+    assert np.isfinite(judge.errors([np.array([3, 4])])).all()
+
+
+def test_the_seed_repeats(folded, summary):
+    source = open_source(folded)
+    rule = resolve(None, 18, 5)
+    one, two = (
+        network_swaps(source, summary, [np.arange(5)], rule, seed=3, rounds=4) for _ in range(2)
+    )
+    assert one.tolist() == two.tolist()
