@@ -247,7 +247,8 @@ class Batches:
 
     @property
     def _block_rows(self) -> int:
-        return max(1, block_bytes(self.source) // (8 * self.source.shape[1]))
+        # half a block: windows are in memory beside it, and preparing rows takes copies
+        return max(1, block_bytes(self.source) // (16 * self.source.shape[1]))
 
     def _fits(self) -> bool:
         # a sparse source would grow: its rows become dense only a batch at a time

@@ -47,14 +47,14 @@ def row_blocks(source: Source, itemsize: int = 8) -> Iterator[slice]:
 
 
 def block_bytes(source: Source) -> int:
-    """Bytes of one block of float64 rows; a twelfth of the memory limit at most.
+    """Bytes of one block of float64 rows; a sixth of the memory limit at most.
 
     Three blocks are alive at a time (one read, one waiting, one in use), and the work on one
     takes copies.
     """
     if source.memory_limit is None:
         return BLOCK_BYTES
-    return min(BLOCK_BYTES, max(LEAST_BYTES, source.memory_limit // 12))
+    return min(BLOCK_BYTES, max(LEAST_BYTES, source.memory_limit // 6))
 
 
 def _ranges(n: int, size: int, chunk_rows: int) -> Iterator[slice]:
