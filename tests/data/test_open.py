@@ -292,6 +292,18 @@ def test_headers_of_numbers(tmp_path):
         assert fewer.data.open(path).shape == (2, 2)
 
 
+def test_lines_longer_than_a_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(fewer.data.text, "SAMPLE_BYTES", 64)
+    monkeypatch.setattr(fewer.data.text, "BLOCK_BYTES", 128)
+    np.testing.assert_allclose(read_all(fewer.data.open(text(tmp_path))), X, rtol=1e-6)
+
+
+def test_masked_values_are_missing():
+    masked = np.ma.masked_less(X[:4].astype(np.float32), 0)
+    rows = read_all(fewer.data.open(masked))
+    np.testing.assert_array_equal(rows, np.where(X[:4] < 0, np.nan, X[:4]))
+
+
 def test_gaps_and_logical_columns(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("a,b,c\n1,true,\n,false,2\nNA,true,3.5\n")

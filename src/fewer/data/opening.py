@@ -216,6 +216,8 @@ def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
     if isinstance(data, Dataset):
         return open_dataset(data, names, limit)
     array = as_array(data)
+    if isinstance(array, np.ma.MaskedArray):
+        array = np.ma.filled(array.astype(np.float64), np.nan)
     try:
         array = array.tocsr() if sparse.issparse(array) else np.asarray(array)
     except ValueError:  # rows of several lengths

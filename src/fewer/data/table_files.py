@@ -55,6 +55,7 @@ class TableFiles(StoredSource):
             memory_limit=memory_limit,
             watched=paths,
         )
+        self._watch_of = {watch.path: watch for watch in self._watches}
         self._file: _ParquetPieces | _FeatherPieces | None = None
         self._decoded: tuple[int, np.ndarray] | None = None
         self._starts = np.array(starts)
@@ -84,7 +85,7 @@ class TableFiles(StoredSource):
 
     def _decode(self, piece: int) -> np.ndarray:
         path, at = self._pieces[piece]
-        watch = next(watch for watch in self._watches if watch.path == path)
+        watch = self._watch_of[path]
         watch.check()
         if self._file is None or self._file.path != path:
             self._file = _opened(path)

@@ -27,6 +27,7 @@ TEXT = (".csv", ".tsv", ".txt")
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 BLOCK_BYTES = 16 * 2**20
 SAMPLE_BYTES = 2**20
+FIRST_LINES = 5
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "?", "."]
 LABEL = "(row labels)"  # the name given to a first column that has none
 
@@ -42,6 +43,7 @@ class _Layout:
     names: list[str]
     text: list[str]  # columns that do not hold numbers
     logical: list[str]  # columns of true and false
+    longest: int  # characters of the longest line seen
 
     @property
     def labels(self) -> list[str]:
@@ -158,7 +160,9 @@ def _reader(
     return arrow_csv.open_csv(
         _stream(layout.path),
         read_options=arrow_csv.ReadOptions(
-            column_names=layout.names, skip_rows=int(layout.header), block_size=block
+            column_names=layout.names,
+            skip_rows=int(layout.header),
+            block_size=max(block, 8 * layout.longest),  # Arrow refuses lines longer than that
         ),
         parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter),
         convert_options=arrow_csv.ConvertOptions(
@@ -180,13 +184,7 @@ def _stream(path: Path) -> Any:
 
 
 def _layout(path: Path, how: tuple[str | None, bool | None], leave_out: Sequence[str]) -> _Layout:
-    try:
-        with _stream(path) as stream:
-            sample = stream.read(SAMPLE_BYTES).decode("utf-8-sig", errors="replace")
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise FileFormatError(f"{path} is damaged or truncated ({error})") from error
+    sample = _first_lines(path)
     lines = [line for line in sample.splitlines()[:200] if line.strip()]
     if not lines:
         raise InputError(f"{path} is empty")
@@ -205,10 +203,25 @@ def _layout(path: Path, how: tuple[str | None, bool | None], leave_out: Sequence
     if header and names[0] == "":
         names[0] = LABEL
     names = [name or f"(column {j})" for j, name in enumerate(names)]
-    layout = _Layout(path, delimiter, decimal, header, names, [], [])
+    longest = max(len(line) for line in lines)
+    layout = _Layout(path, delimiter, decimal, header, names, [], [], longest)
     if len(rows) == 1 and header:
         raise InputError(f"{path} holds names of columns but no rows")
     return _with_types(layout, leave_out)
+
+
+def _first_lines(path: Path) -> str:
+    """The beginning of a file: some lines at least, however long they are."""
+    found = bytearray()
+    try:
+        with _stream(path) as stream:
+            while found.count(b"\n") < FIRST_LINES and (part := stream.read(SAMPLE_BYTES)):
+                found += part
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FileFormatError(f"{path} is damaged or truncated ({error})") from error
+    return found.decode("utf-8-sig", errors="replace")
 
 
 def _has_header(path: Path, rows: list[list[str]], decimal: str) -> bool:
