@@ -23,10 +23,10 @@ COMPARED = ("random", "greedy", "cae-gradient", "cae", "column-subset", "select"
 HIDDEN = (320, 320)
 ABOUT = """# Figure 1: {k} pixels of {data}
 
-{k} of {d} pixels are chosen without labels; the images are test images, rebuilt from these pixels
-alone by a network with two hidden layers of {width}. Errors are mean squares on test rows, pixels
-in [0, 1]; *network* for the same network trained anew on each method's pixels; *trees* is the
-accuracy of 50 extremely randomised trees."""
+{k} of {d} pixels are chosen without labels (in the figure, by `fewer.select`) and test images
+rebuilt from these pixels alone, by a network with two hidden layers of {width}. Errors are mean
+squares on test rows, pixels in [0, 1]; *linear*: by linear regression; *network*: by that network,
+trained anew on each method's pixels; *trees*: accuracy of 50 extremely randomised trees."""
 
 
 def run(context: Context) -> Outcome:
@@ -58,7 +58,7 @@ def run(context: Context) -> Outcome:
     about = ABOUT.format(k=K, data=data, d=case.d, width=HIDDEN[0])
     columns = np.array(found["select"][0]["columns"])
     rebuilt = _rebuild(case, columns, epochs, 0)
-    figure = reconstructions(case, columns, rebuilt, title=f"{K} pixels chosen by fewer.select")
+    figure = reconstructions(case, columns, rebuilt)
     return Outcome({"methods": found}, f"{about}\n\n{markdown(head, rows)}", {"mnist": figure})
 
 

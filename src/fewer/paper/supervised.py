@@ -62,8 +62,7 @@ def run(context: Context) -> Outcome:
         columns = np.array(found["with labels"][0]["columns"])
         line = LinearRegression().fit(case.fit[:, columns], case.fit)
         rebuilt = line.predict(case.test[:, columns])
-        title = f"{K} pixels chosen to tell classes apart"
-        figures["supervised"] = reconstructions(case, columns, rebuilt, title=title)
+        figures["supervised"] = reconstructions(case, columns, rebuilt)
     return Outcome({"methods": found}, f"{page}\n\n{markdown(head, rows)}", figures)
 
 
