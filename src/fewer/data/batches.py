@@ -129,6 +129,18 @@ class Batches:
         x, target, observed = self._resident
         return x if target is None and observed is None else None
 
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor] | None:
+        """Inputs and targets of all rows, where they are in memory and complete; else None."""
+        if self._resident is None:
+            return None
+        x, target, observed = self._resident
+        if observed is not None:
+            return None
+        if self.targets is not None:
+            return x, self.targets
+        return x, x if target is None else target
+
     def steps(self, size: int) -> int:
         """Number of batches in an epoch: a single row left over joins the batch before it."""
         whole, left = divmod(len(self), size)

@@ -160,7 +160,9 @@ class _ParquetPieces:
         return self.file.read_row_group(piece, columns=names).select(names)
 
     def stream(self, names: list[str] | None, rows: int) -> Iterator[Any]:
-        for batch in self.file.iter_batches(rows, columns=names):
+        # buffered, so that a piece is not read whole before its first rows come
+        file = require_extra("pyarrow.parquet").ParquetFile(self.path, buffer_size=2**16)
+        for batch in file.iter_batches(rows, columns=names):
             yield batch.select(names)
 
 

@@ -26,6 +26,7 @@ __all__ = ["COMPRESSED", "TEXT", "open_text"]
 TEXT = (".csv", ".tsv", ".txt")
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 BLOCK_BYTES = 16 * 2**20
+BLOCK_SHARE = 16  # of the memory limit: Arrow reads some blocks ahead
 SAMPLE_BYTES = 2**20
 FIRST_LINES = 5
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "?", "."]
@@ -72,8 +73,9 @@ def open_text(
     tell_left_out(what, columns)
     names = columns.features if first.header else None
     small = memory_limit // SMALL_SHARE
+    block = min(BLOCK_BYTES, max(SAMPLE_BYTES, memory_limit // BLOCK_SHARE))
     if sum(path.stat().st_size for path in paths) <= small:
-        array = _in_memory(layouts, columns, small)
+        array = _in_memory(layouts, columns, small, block)
         if array is not None:
             source: Source = DenseSource(array, names)
             source.memory_limit = memory_limit
@@ -81,7 +83,7 @@ def open_text(
     copy, notes, fresh = convert_once(
         paths,
         {"text": [*how, sorted(leave_out)]},
-        lambda file: _write_copy(file, layouts, columns),
+        lambda file: _write_copy(file, layouts, columns, block),
     )
     if fresh:
         warn(
@@ -104,10 +106,12 @@ def _with_aside(source: Source, layouts: list[_Layout], columns: Columns) -> Sou
 # -- reading ---------------------------------------------------------------------------------
 
 
-def _in_memory(layouts: list[_Layout], columns: Columns, most: int) -> np.ndarray | None:
+def _in_memory(
+    layouts: list[_Layout], columns: Columns, most: int, block: int
+) -> np.ndarray | None:
     """All rows, or None where they take more than this many bytes."""
     parts, size = [], 0
-    for part in _blocks(layouts, columns):
+    for part in _blocks(layouts, columns, block):
         size += part.nbytes
         if size > most:
             return None
@@ -115,11 +119,11 @@ def _in_memory(layouts: list[_Layout], columns: Columns, most: int) -> np.ndarra
     return np.concatenate(parts)
 
 
-def _write_copy(file: Any, layouts: list[_Layout], columns: Columns) -> dict[str, Any]:
+def _write_copy(file: Any, layouts: list[_Layout], columns: Columns, block: int) -> dict[str, Any]:
     width, rows = len(columns.features), 0
     dtype = np.dtype(np.float64)
     write_npy_header(file, (0, width), dtype)
-    for part in _blocks(layouts, columns):
+    for part in _blocks(layouts, columns, block):
         file.write(np.ascontiguousarray(part, dtype=dtype).data)
         rows += len(part)
     file.seek(0)
@@ -127,12 +131,12 @@ def _write_copy(file: Any, layouts: list[_Layout], columns: Columns) -> dict[str
     return {"rows": rows}
 
 
-def _blocks(layouts: list[_Layout], columns: Columns) -> Iterator[np.ndarray]:
+def _blocks(layouts: list[_Layout], columns: Columns, block: int) -> Iterator[np.ndarray]:
     rows = 0
     for layout in layouts:
         watch = Watch(layout.path)
         try:
-            for batch in _reader(layout, columns):
+            for batch in _reader(layout, columns, block):
                 values = arrow_values(batch)
                 check_values(values, columns.features, str(layout.path), first_row=rows)
                 rows += len(values)
