@@ -70,3 +70,34 @@ def test_the_layer_on_the_gpu():
     x = torch.randn(8, 20, device="cuda")
     assert selector(x).device.type == "cuda"
     assert torch.equal(selector.eval()(x), x[:, selector.indices()])
+
+
+@pytest.mark.parametrize("decoder", [(64,), (96, 32)])
+def test_a_network_trained_by_graph_equals_one_trained_step_by_step(digits, monkeypatch, decoder):
+    from fewer.train import refit
+
+    train, test = digits
+    options = {"k": 10, "include": range(10, 60, 5), "decoder": decoder, "random_state": 0}
+    options |= {"device": "cuda", "precision": "float32", "refit_epochs": 5}
+    quick = ConcreteAutoencoder(**options).fit(train)
+    used = []
+
+    def plain(*given):
+        used.append(given)
+
+    monkeypatch.setattr(refit, "graphed_epochs", plain)
+    slow = ConcreteAutoencoder(**options).fit(train)
+    assert used
+    assert quick.columns_.tolist() == slow.columns_.tolist()
+    one, two = quick.reconstruct(test), slow.reconstruct(test)
+    assert np.abs(one - two).max() < 0.02 * np.abs(two).max()
+    assert quick.score(test) == pytest.approx(slow.score(test), abs=1e-3)
+
+
+def test_dropout_and_norms_by_graph(digits):
+    train, test = digits
+    for norm in ("batch", "layer"):
+        model = ConcreteAutoencoder(
+            k=12, decoder=(128,), dropout=0.1, norm=norm, random_state=0, device="cuda"
+        )
+        assert model.fit(train).score(test) > 0.6

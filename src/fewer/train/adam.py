@@ -4,7 +4,7 @@
 this calls the same fused kernel directly.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -58,9 +58,14 @@ class Adam:
                 parameter.grad = None
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Move all parameters that have a gradient."""
-        for group, rate in zip(self.groups, self.rates, strict=True):
+    def step(self, rates: Sequence[Tensor] | None = None) -> None:
+        """Move all parameters that have a gradient.
+
+        ``rates`` replaces the learning rates by numbers that are read on the GPU, which a
+        recorded graph of steps needs.
+        """
+        used: Sequence[float | Tensor] = self.rates if rates is None else rates
+        for group, rate in zip(self.groups, used, strict=True):
             state, grads = _with_gradient(group)
             if not grads:
                 continue

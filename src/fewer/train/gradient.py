@@ -162,6 +162,8 @@ def _train_start(problem: Problem, seed: int) -> _Start:
     """One start: train; if the selector has not settled, again with twice the epochs."""
     settings = problem.settings
     epochs = settings.epochs_for(len(problem.train))
+    if len(problem.include) == settings.k and settings.refit == "scratch":
+        epochs = 1  # nothing to choose, and the decoder will be a new one
     history: list[dict[str, Any]] = []
     for attempt in range(1, settings.tries + 1):
         with products(problem.precision), seeded(seed, problem.device) as generator:

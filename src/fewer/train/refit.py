@@ -11,6 +11,7 @@ from fewer.data import Batches, RowSubset, moments
 from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
 from fewer.nn.padded import padded, unpadded
 from fewer.train.adam import Adam
+from fewer.train.graphs import graphed_epochs
 from fewer.train.least_squares import fit_linear
 from fewer.train.loop import evaluate, train_epoch
 from fewer.train.problem import Problem, new_decoder
@@ -139,18 +140,22 @@ def train_decoder(
     rate = settings.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
     optimizer = Adam((net.parameters(), rate))
     best = KeepBest(PATIENCE if settings.patience is None else settings.patience)
+    graphed = graphed_epochs(network, train, optimizer, loss, settings.batch_size)
     history = []
     with epoch_bar("decoder", epochs, settings.progress) as bar:
         for epoch in range(1, epochs + 1):
             optimizer.rates[0] = rate * (1 + math.cos(math.pi * (epoch - 1) / epochs)) / 2
-            value = train_epoch(
-                network,
-                train,
-                optimizer,
-                loss,
-                batch_size=settings.batch_size,
-                generator=generator,
-            )
+            if graphed is not None:
+                value = graphed.run(generator)
+            else:
+                value = train_epoch(
+                    network,
+                    train,
+                    optimizer,
+                    loss,
+                    batch_size=settings.batch_size,
+                    generator=generator,
+                )
             held_out = None if valid is None else evaluate(network, valid, loss)
             row = {"epoch": epoch, "loss": value, "val_loss": held_out}
             history.append(row)

@@ -1,0 +1,193 @@
+"""Network decoders: test error of every strategy's features, decoder retrained, three seeds.
+
+    FEWER_DATA=... python benchmarks/nonlinear.py [--data mnist,coil20] [--k 20,50] \
+        [--decoders 3k/2,320x320] [--seeds 3] [--device auto] [--out nonlinear.json]
+
+Every method sees the same training rows (see cases.py) and only chooses features; then the same
+network is trained on them in the same way, from the same seed, and checked on the test rows.
+"linear" are least squares on the search's features, so that one sees what a network adds. Cells
+that --out already holds are not computed again, so a run can be interrupted, and shared between
+processes by --data. With --merge a.json,b.json only the table of earlier runs is printed.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import fewer
+from cases import Case, load_case
+
+NAMES = ("mnist", "fashion", "isolet", "coil20", "mice")
+METHODS = ("css", "gradient CAE", "closed form CAE", "random features", "network swaps", "select")
+
+
+def panel_error(case: Case, columns: np.ndarray, decoder: Any, seed: int, device: str) -> float:
+    """Test error of a decoder that is trained on these columns alone."""
+    model = fewer.ConcreteAutoencoder(
+        len(columns),
+        decoder=decoder,
+        solver="gradient",
+        include=columns,
+        random_state=seed,
+        device=device,
+    ).fit(case.train)
+    return float(((model.reconstruct(case.test) - case.test) ** 2).mean())
+
+
+def choose(case: Case, k: int, decoder: Any, seed: int, device: str) -> dict[str, Any]:
+    """Columns and seconds of each method."""
+    common = {"random_state": seed, "device": device}
+
+    def network(solver: str) -> Any:
+        return fewer.ConcreteAutoencoder(k, decoder=decoder, solver=solver, **common)
+
+    def chosen(strategies: Any) -> Any:
+        panel = fewer.select(
+            case.train,
+            k,
+            decoder=decoder,
+            scale="none",
+            strategies=strategies,
+            row_groups=case.groups,
+            **common,
+        )
+        return panel
+
+    found: dict[str, Any] = {}
+
+    def record(name: str, began: float, columns: np.ndarray) -> None:
+        found[name] = (np.asarray(columns), time.perf_counter() - began)
+
+    began = time.perf_counter()
+    record("css", began, fewer.ColumnSubset(k, **common).fit(case.train).columns_)
+    began = time.perf_counter()
+    record("gradient CAE", began, network("gradient").fit(case.train).columns_)
+    began = time.perf_counter()
+    linear = fewer.ConcreteAutoencoder(k, solver="closed_form", **common)
+    record("closed form CAE", began, linear.fit(case.train).columns_)
+    began = time.perf_counter()
+    record("random features", began, network("closed_form").fit(case.train).columns_)
+    began = time.perf_counter()
+    panel = chosen("auto")
+    record("select", began, panel.indices)
+    swapped = [row for row in panel.leaderboard if row["strategy"] == "search, network swaps"]
+    found["network swaps"] = (np.asarray(swapped[0]["features"]), swapped[0]["seconds"])
+    found["winner"] = panel.leaderboard[0]["strategy"]
+    return found
+
+
+def cell(name: str, k: int, decoder: tuple[int, ...], seed: int, device: str) -> dict[str, Any]:
+    """All methods on one case with one seed."""
+    case = load_case(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fewer.errors.FewerWarning)
+        found = choose(case, k, decoder, seed, device)
+        winner = found.pop("winner")
+        row: dict[str, Any] = {"winner": winner}
+        for method, (columns, seconds) in found.items():
+            error = panel_error(case, columns, decoder, seed, device)
+            row[method] = {"error": error, "seconds": seconds}
+    css = found["css"][0]
+    B = np.linalg.lstsq(
+        np.c_[case.train[:, css], np.ones(len(case.train))], case.train, rcond=None
+    )[0]
+    linear = np.c_[case.test[:, css], np.ones(len(case.test))] @ B
+    row["linear"] = {"error": float(((linear - case.test) ** 2).mean()), "seconds": 0.0}
+    return row
+
+
+def show(results: dict[str, dict[str, Any]], where: str) -> None:
+    """One table: mean over seeds, as ratios to css."""
+    table = Table(title=f"Test error / css's, decoder retrained, {where}")
+    for column in (
+        "data",
+        "k",
+        "decoder",
+        "seeds",
+        "css",
+        *METHODS[1:],
+        "linear",
+        "select wins by",
+    ):
+        table.add_column(column, justify="right")
+    cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for key, row in results.items():
+        cases.setdefault(tuple(key.split("|")[:3]), []).append(row)
+    ratios: dict[str, list[float]] = {method: [] for method in (*METHODS, "linear", "margin")}
+    for (name, k, decoder), rows in cases.items():
+        mean = {m: np.mean([r[m]["error"] for r in rows]) for m in (*METHODS, "linear")}
+        for method, value in mean.items():
+            ratios[method].append(value / mean["css"])
+        single = min(mean[m] for m in METHODS[:-1])
+        ratios["margin"].append(mean["select"] / single)
+        table.add_row(
+            name,
+            k,
+            decoder,
+            str(len(rows)),
+            f"{mean['css']:.5f}",
+            *(f"{mean[m] / mean['css']:.4f}" for m in (*METHODS[1:], "linear")),
+            f"{mean['select'] / single:.4f}",
+        )
+    table.add_row(
+        "mean",
+        "",
+        "",
+        "",
+        "",
+        *(f"{np.mean(ratios[m]):.4f}" for m in (*METHODS[1:], "linear", "margin")),
+        style="bold",
+    )
+    times = {m: np.mean([r[m]["seconds"] for r in results.values()]) for m in METHODS}
+    console = Console(width=170)
+    console.print(table)
+    console.print("mean seconds to choose: " + ", ".join(f"{m} {s:.1f}" for m, s in times.items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default=",".join(NAMES))
+    parser.add_argument("--k", default="20,50")
+    parser.add_argument("--decoders", default="3k/2,320x320")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", default="nonlinear.json")
+    parser.add_argument("--merge")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    if options.merge:
+        merged: dict[str, Any] = {}
+        for file in options.merge.split(","):
+            merged |= json.loads(Path(file).read_text())
+        show(merged, where)
+        return
+    out = Path(options.out)
+    results: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
+    for seed in range(options.seeds):
+        for name in options.data.split(","):
+            for k in map(int, options.k.split(",")):
+                for text in options.decoders.split(","):
+                    key = f"{name}|{k}|{text}|{seed}"
+                    if key in results:
+                        continue
+                    widths = (3 * k // 2,) if text == "3k/2" else tuple(map(int, text.split("x")))
+                    results[key] = cell(name, k, widths, seed, options.device)
+                    draft = out.with_name(out.name + ".part")
+                    draft.write_text(json.dumps(results, indent=1))
+                    draft.replace(out)
+                    print(key, results[key], flush=True)
+    show(results, where)
+
+
+if __name__ == "__main__":
+    main()
