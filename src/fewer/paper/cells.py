@@ -41,6 +41,7 @@ class Cells:
         self.folder = folder
         self.say = say
         self.computed = 0
+        self.seconds = 0.0  # that the results asked for took, in this run or an earlier one
 
     def get(self, key: tuple[str, ...], settings: Cell, compute: Callable[[], Cell]) -> Cell:
         """Read a result, or compute and keep it.
@@ -52,12 +53,14 @@ class Cells:
         settings = json.loads(json.dumps(settings))
         known = _read(path)
         if known is not None and known.get("settings") == settings:
+            self.seconds += known["seconds_in_all"]
             return known
         began = time.perf_counter()
         found = {"key": list(key), "settings": settings, **compute()}
         found["seconds_in_all"] = round(time.perf_counter() - began, 3)
         write_text(path, json.dumps(found, indent=1))
         self.computed += 1
+        self.seconds += found["seconds_in_all"]
         self.say(f"{' · '.join(key)} ({found['seconds_in_all']:.1f} s)")
         return found
 

@@ -106,6 +106,7 @@ def reproduce(
         say(f"{one}: {EXPERIMENTS[one]}")
         began = time.perf_counter()
         context.used = set()
+        context.cells.seconds = 0.0
         with style():
             outcome = import_module(f"fewer.paper.{one}").run(context)
             seconds = time.perf_counter() - began
@@ -123,7 +124,7 @@ def _write(
         "experiment": name,
         "protocol": context.protocol,
         "quick": context.quick,
-        "seconds": round(seconds, 1),
+        "seconds": round(max(seconds, context.cells.seconds), 1),
         "provenance": origin,
         **outcome.result,
     }
@@ -135,7 +136,7 @@ def _write(
     footer = (
         f"\n\n`{origin['command']}`, commit {origin['commit']}, {origin['date']}, "
         f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, "
-        f"torch {origin['versions']['torch']}.\n"
+        f"torch {origin['versions']['torch']}; {result['seconds']:.0f} s.\n"
     )
     page, numbers = folder / f"{name}.md", folder / f"{name}.json"
     write_text(page, outcome.page + shown + footer)
