@@ -32,7 +32,7 @@ def page_of(
 ) -> str:
     """A table with a row for each method, the published figures below ours, the best in bold."""
     data = list(scores)
-    best = {name: _best(scores[name], measure, lowest) for name in data}
+    best = {name: _best(scores[name], measure, digits, lowest) for name in data}
     rows = []
     for name, method in METHODS.items():
         if not any(name in scores[one] for one in data):
@@ -41,7 +41,7 @@ def page_of(
         for one in data:
             values = [cell[measure] for cell in scores[one].get(name, [])]
             text = spread(values, digits) if values else "–"
-            cells.append(f"**{text}**" if name == best[one] else text)
+            cells.append(f"**{text}**" if name in best[one] else text)
         rows.append([method.label, *cells])
         if measure == "error" and name == "select":
             own = [[cell[OWN] for cell in scores[one]["select"]] for one in data]
@@ -88,15 +88,18 @@ def figure_of(scores: Scores, measure: str, label: str, *, relative: bool) -> Fi
     return figure
 
 
-def _best(methods: Mapping[str, list[dict[str, float]]], measure: str, lowest: bool) -> str:
-    """The best method that chooses features; those that were run once only do not compete."""
+def _best(
+    methods: Mapping[str, list[dict[str, float]]], measure: str, digits: int, lowest: bool
+) -> list[str]:
+    """The best methods that choose features, as rounded; those that were run once do not compete."""
     seeds = max(len(cells) for cells in methods.values())
     means = {
-        name: float(np.mean([cell[measure] for cell in cells]))
+        name: round(float(np.mean([cell[measure] for cell in cells])), digits)
         for name, cells in methods.items()
         if METHODS[name].family != "bound" and len(cells) == seeds
     }
-    return (min if lowest else max)(means, key=means.__getitem__)
+    best = (min if lowest else max)(means.values())
+    return [name for name, value in means.items() if value == best]
 
 
 def _title(data: str) -> str:
