@@ -26,7 +26,7 @@ def test_exports_exist_and_are_listed():
 
 
 @pytest.mark.parametrize(
-    "module", ["baselines", "data", "errors", "estimators", "nn", "search", "train"]
+    "module", ["baselines", "data", "datasets", "errors", "estimators", "nn", "search", "train"]
 )
 def test_submodules_say_what_is_public(module):
     found = importlib.import_module(f"fewer.{module}")

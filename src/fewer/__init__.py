@@ -17,6 +17,7 @@ _HOMES = {
     "Panel": "fewer.panel",
     "baselines": "fewer.baselines",
     "data": "fewer.data",
+    "datasets": "fewer.datasets",
     "errors": "fewer.errors",
     "nn": "fewer.nn",
     "select": "fewer.selection",
@@ -32,13 +33,14 @@ __all__ = [
     "__version__",
     "baselines",
     "data",
+    "datasets",
     "errors",
     "nn",
     "select",
 ]
 
 if TYPE_CHECKING:
-    from fewer import baselines, data, errors, nn
+    from fewer import baselines, data, datasets, errors, nn
     from fewer.estimators import (
         PAPER,
         ColumnSubset,

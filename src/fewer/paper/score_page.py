@@ -91,7 +91,7 @@ def figure_of(scores: Scores, measure: str, label: str, *, relative: bool) -> Fi
 def _best(
     methods: Mapping[str, list[dict[str, float]]], measure: str, digits: int, lowest: bool
 ) -> list[str]:
-    """The best methods that choose features, as rounded; those that were run once do not compete."""
+    """The best choosers of features, as rounded; those that were run once do not compete."""
     seeds = max(len(cells) for cells in methods.values())
     means = {
         name: round(float(np.mean([cell[measure] for cell in cells])), digits)
