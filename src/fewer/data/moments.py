@@ -91,17 +91,19 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
     low = torch.full((d,), torch.inf, dtype=torch.float64, device=home)
     high = torch.full((d,), -torch.inf, dtype=torch.float64, device=home)
     for _, x in read_blocks(source) if home.type == "cpu" else rows_on(source, home):
-        gaps = torch.isnan(x)
-        if gaps.any():
+        if shift is None:
+            shift = x.nanmean(0).nan_to_num_(0.0)
+        least = x.amin(0)
+        if torch.isnan(least).any():  # the least of values with gaps is NaN
+            gaps = torch.isnan(x)
             low = torch.minimum(low, x.masked_fill(gaps, torch.inf).amin(0))
             high = torch.maximum(high, x.masked_fill(gaps, -torch.inf).amax(0))
             count += (~gaps).sum(0)
+            x.sub_(shift).nan_to_num_(nan=0.0)
         else:
-            low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
+            low, high = torch.minimum(low, least), torch.maximum(high, x.amax(0))
             count += len(x)
-        if shift is None:
-            shift = x.nanmean(0).nan_to_num_(0.0)
-        x.sub_(shift).nan_to_num_(nan=0.0)
+            x.sub_(shift)
         first += x.sum(0)
         second += x.square_().sum(0)
     assert shift is not None
@@ -202,17 +204,16 @@ def _products(source: Source) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Te
     for rows, x in read_blocks(source):
         if shift is None:
             shift = x.nanmean(0).nan_to_num_(0.0)
-        gaps = torch.isnan(x)
-        x.sub_(shift)
-        if gaps.any() and pairs is None:
+        sums = x.sub_(shift).sum(0)
+        if pairs is None and torch.isnan(sums).any():
             pairs = torch.full((d, d), float(rows.start), dtype=torch.float64)
             left_sums = first[:, None].expand(d, d).clone()
         if pairs is not None and left_sums is not None:
-            seen = (~gaps).to(torch.float64)
-            x.nan_to_num_(nan=0.0)
+            seen = (~torch.isnan(x)).to(torch.float64)
+            sums = x.nan_to_num_(nan=0.0).sum(0)
             pairs.addmm_(seen.T, seen)
             left_sums.addmm_(x.T, seen)
-        first += x.sum(0)
+        first += sums
         products.addmm_(x.T, x)
     assert shift is not None
     return shift, first, products, pairs, left_sums
