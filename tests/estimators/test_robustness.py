@@ -14,7 +14,8 @@ from fewer import (
     ConcreteRegressor,
     select,
 )
-from fewer.errors import FewerWarning, InputError, NotConvergedWarning
+from fewer.data import as_array
+from fewer.errors import FewerWarning, InputError, NotConvergedWarning, NotFittedError
 
 CPU = {"random_state": 0, "device": "cpu"}
 
@@ -230,3 +231,40 @@ def test_a_network_solved_by_way_of_random_features():
     assert model.score(X) > 0.8
     assert model.history_[-1]["mean_max_probability"] > 0.8
     assert model.refit_history_
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"norm": "group"}, "norm='group'"), ({"activation": "step"}, "activation='step'")],
+)
+def test_options_of_layers_are_checked_though_a_linear_decoder_has_none(options, words):
+    with pytest.raises(InputError, match=f"{words} is not known"):
+        ConcreteAutoencoder(k=2, **options).fit(rows())
+
+
+def test_masked_entries_are_missing_values():
+    X = np.array(rows(), dtype=float)
+    hidden = np.zeros(X.shape, dtype=bool)
+    hidden[3, 1] = True
+    X[3, 1] = 1e6
+    gap = np.where(hidden, np.nan, X)
+    masked = ColumnSubset(2, random_state=0).fit(np.ma.masked_array(X, hidden))
+    known = ColumnSubset(2, random_state=0).fit(gap)
+    assert masked.columns_.tolist() == known.columns_.tolist()
+    assert masked.residual_ == known.residual_
+    whole = np.ma.masked_array(np.arange(12).reshape(4, 3), np.eye(4, 3, dtype=bool))
+    assert np.isnan(as_array(whole)).sum() == 3
+
+
+def test_an_interrupted_fit_does_not_count_as_fitted(monkeypatch):
+    from fewer.estimators import _column_subset
+
+    def interrupted(*given, **options):
+        raise KeyboardInterrupt
+
+    model = ColumnSubset(2, random_state=0)
+    monkeypatch.setattr(_column_subset, "fit_linear", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(rows())
+    with pytest.raises(NotFittedError):
+        model.transform(rows())

@@ -17,6 +17,8 @@ __all__ = ["as_array", "check_values", "is_text", "open_source"]
 def as_array(X: Any) -> Any:
     """Torch tensors become NumPy arrays; tables with text or repeated names are refused.
 
+    Masked entries of a NumPy array become NaN, which is how missing values are marked here.
+
     Anything else is passed on as it is, for scikit-learn's own validation.
 
     Examples
@@ -32,6 +34,8 @@ def as_array(X: Any) -> Any:
             entries = (X.values().numpy(), tuple(X.indices().numpy()))
             return sparse.coo_array(entries, shape=tuple(X.shape)).tocsr()
         return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
+    if isinstance(X, np.ma.MaskedArray):
+        return np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         names = [str(name) for name in X.columns]
         repeated = sorted({name for name, times in Counter(names).items() if times > 1})

@@ -160,7 +160,6 @@ class ColumnSubset(FeatureSelector):
         )
         lead = time.perf_counter() - began - found.elapsed
         columns = found.indices
-        self.columns_ = columns
         self.residual_ = found.objective - rule.price(columns)
         self.history_ = [
             {"seconds": lead + seconds, "residual": residual} for seconds, residual in found.trace
@@ -172,6 +171,7 @@ class ColumnSubset(FeatureSelector):
         decoder = fit_linear(source, columns, stats, ridge=self.ridge_, summary=summary)
         fill = torch.from_numpy(stats.mean[columns])
         self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
+        self.columns_ = columns  # last: whoever has it is fitted
         return self
 
     def _penalty(self, source: Source, C: Tensor, rule: Constraints, seed: int) -> float:

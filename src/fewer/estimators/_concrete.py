@@ -145,7 +145,6 @@ class ConcreteEstimator(FeatureSelector):
             fit = fit_gradient(
                 source, stats, settings, loss=loss, seed=seed, targets=targets, out=out, rule=rule
             )
-        self.columns_ = fit.columns
         self.nodes_ = fit.features
         self.logits_ = fit.logits.numpy()
         self.decoder_ = fit.decoder
@@ -153,6 +152,7 @@ class ConcreteEstimator(FeatureSelector):
         self.refit_history_ = fit.refit_history
         self.converged_ = fit.converged
         self.n_conflicts_ = fit.conflicts
+        self.columns_ = fit.columns  # last: whoever has it is fitted
         return self
 
     def _loss(self) -> Loss:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ __all__ = [
     "DecoderSpec",
     "MeasuredDecoder",
     "build_decoder",
+    "check_layers",
     "hidden_widths",
 ]
 
@@ -85,16 +87,7 @@ def build_decoder(
         )
     if callable(spec):
         return _checked(spec(k, out), k, out)
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise InputError(
-            f"activation={activation!r} is not known; use one of {', '.join(ACTIVATIONS)}"
-        )
-    if norm is not None and (not isinstance(norm, str) or norm not in NORMS):
-        raise InputError(f"norm={norm!r} is not known; use 'batch', 'layer' or None")
-    if not isinstance(dropout, Real):
-        raise TypeInputError(f"dropout={dropout!r} must be a number of at least 0 and below 1")
-    if not 0 <= dropout < 1:
-        raise InputError(f"dropout={dropout!r} must be at least 0 and below 1")
+    check_layers(activation, dropout, norm)
     layers: list[nn.Module] = []
     width = k
     for hidden in hidden_widths(spec):
@@ -107,6 +100,27 @@ def build_decoder(
         width = hidden
     last = nn.Linear(width, out)
     return nn.Sequential(*layers, last) if layers else last
+
+
+def check_layers(activation: object, dropout: Any, norm: object) -> None:
+    """Refuse options of hidden layers that are not known, whether there are such layers or not.
+
+    Examples
+    --------
+    >>> check_layers("step", 0.0, None)
+    Traceback (most recent call last):
+    fewer.errors.InputError: activation='step' is not known; use one of leaky_relu, relu, ...
+    """
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise InputError(
+            f"activation={activation!r} is not known; use one of {', '.join(ACTIVATIONS)}"
+        )
+    if norm is not None and (not isinstance(norm, str) or norm not in NORMS):
+        raise InputError(f"norm={norm!r} is not known; use 'batch', 'layer' or None")
+    if not isinstance(dropout, Real):
+        raise TypeInputError(f"dropout={dropout!r} must be a number of at least 0 and below 1")
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout={dropout!r} must be at least 0 and below 1")
 
 
 class MeasuredDecoder(nn.Module):

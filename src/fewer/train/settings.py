@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fewer.errors import InputError, TypeInputError
-from fewer.nn.decoder import DecoderSpec, hidden_widths
+from fewer.nn.decoder import DecoderSpec, check_layers, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
 
 __all__ = ["GradientSettings"]
@@ -69,6 +69,7 @@ class GradientSettings:
                 f"decoder={self.decoder!r} is not known; use 'linear', hidden widths such as "
                 "(75,), or a function (k, out) -> nn.Module"
             )
+        check_layers(self.activation, self.dropout, self.norm)
         for name in ("k", "batch_size", "tries", "n_init"):
             _whole(name, getattr(self, name))
         for name in ("epochs", "refit_epochs"):
