@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
-from numbers import Integral, Real
-from typing import Any
+from numbers import Integral
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -102,7 +102,7 @@ def build_decoder(
     return nn.Sequential(*layers, last) if layers else last
 
 
-def check_layers(activation: object, dropout: Any, norm: object) -> None:
+def check_layers(activation: object, dropout: object, norm: object) -> None:
     """Refuse options of hidden layers that are not known, whether there are such layers or not.
 
     Examples
@@ -117,7 +117,7 @@ def check_layers(activation: object, dropout: Any, norm: object) -> None:
         )
     if norm is not None and (not isinstance(norm, str) or norm not in NORMS):
         raise InputError(f"norm={norm!r} is not known; use 'batch', 'layer' or None")
-    if not isinstance(dropout, Real):
+    if not isinstance(dropout, (int, float, np.integer, np.floating)):
         raise TypeInputError(f"dropout={dropout!r} must be a number of at least 0 and below 1")
     if not 0 <= dropout < 1:
         raise InputError(f"dropout={dropout!r} must be at least 0 and below 1")
