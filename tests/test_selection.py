@@ -196,6 +196,17 @@ def test_few_rows_get_folds_and_penalties(frames):
     assert panel.score(frames[1]) > plain.score(frames[1])
 
 
+def test_very_few_rows_are_judged_by_their_held_out_error(frames, capsys):
+    few, mine = frames[0][:60], NAMES[20]
+    options = {"scale": "none", "include": [mine], "exclude": NAMES[:8], "random_state": 0}
+    panel = fewer.select(few, 12, progress=True, **options)
+    assert "swaps on held-out error" in capsys.readouterr().out
+    assert mine in panel.features
+    assert not {*NAMES[:8]} & {*panel.features}
+    plain = fewer.ColumnSubset(12, include=[mine], exclude=NAMES[:8], random_state=0).fit(few)
+    assert panel.score(frames[1]) > plain.score(frames[1])
+
+
 def test_rows_of_a_group_are_held_out_together(frames):
     labels = np.arange(200) // 20
     panel = fewer.select(frames[0][:200], k=5, row_groups=labels, validation=5, random_state=0)

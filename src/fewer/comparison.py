@@ -22,7 +22,7 @@ from fewer.train.refit import refit_decoder
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison"]
 
-DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1)  # shares of the mean variance
+DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # shares of the mean variance
 CLOSE = 1.01  # candidates within this ratio of the best are measured again
 REPEATS = 2
 

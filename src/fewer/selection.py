@@ -23,11 +23,14 @@ from fewer.train import GradientSettings, nodes_for
 from fewer.train.device import float64_device, pick_device
 from fewer.train.explained import explained_variance
 from fewer.train.folds import ScaledFold, make_folds, scaled_fold, split_rows, whole_fold
+from fewer.train.held_out_swaps import HeldOut, held_out_swaps
 
 __all__ = ["select"]
 
 STRATEGIES = ("search", "closed_form", "gradient")
 FOLDS, NETWORK_FOLDS = 5, 3
+FEWER_ROWS = 10  # a feature: with fewer, the held-out error itself decides the last swaps
+WIDEST_POLISH, POLISH_ROUNDS = 8192, 20
 FEW_ROWS = 100  # a feature: with fewer rows than this times k, folds and penalties are tried
 RIDGES = (1e-3, 1e-2, 1e-1)  # shares of the mean variance
 MOST_RESIDUALS = 4000  # rows kept for prediction intervals
@@ -56,7 +59,9 @@ def select(
     """Choose the best panel that any strategy finds.
 
     Strategies propose features on training rows; the asked-for decoder is fitted on each proposal
-    and compared on held-out rows; the winner is run again, and refitted, on everything.
+    and compared on held-out rows; the winner is run again, and refitted, on everything. With a
+    linear decoder and fewer than ten rows a chosen feature, last swaps lower the held-out error
+    itself.
 
     Parameters
     ----------
@@ -179,6 +184,7 @@ class _Selection:
 
     def run(self) -> Panel:
         held = self._held_rows()
+        self._held_folds = held if len(held) > 1 else []
         folds = self._folds(held)
         candidates = self._candidates(folds)
         for candidate in candidates:
@@ -336,10 +342,35 @@ class _Selection:
             # penalised on purpose, yet never worse than greedy on the rows themselves
             base = greedy(C, self.rule).panel()
             better = worth(C, found, self.rule, 0.0) <= worth(C, base, self.rule, 0.0)
-            return found if better else base
+            return self._polished(found if better else base, winner, everything)
         # the others minimise the same residual, so on all rows they can work together
         start = [found, *winner.panels]
-        return search(C, self.rule, seed=self.seed, time_limit=self._left(), initial=start).indices
+        best = search(C, self.rule, seed=self.seed, time_limit=self._left(), initial=start).indices
+        return self._polished(best, winner, everything)
+
+    def _polished(
+        self, panel: NDArray[np.int64], winner: Candidate, everything: ScaledFold
+    ) -> NDArray[np.int64]:
+        """Where rows are about as few as features: swaps that lower the held-out error itself."""
+        rule, k = self.rule, len(panel)
+        plain = rule.groups is None and rule.budget is None and not rule.cost_weight
+        if self.n >= FEWER_ROWS * k or not plain or self.d > WIDEST_POLISH or not self._held_folds:
+            return panel
+        self._say("swaps on held-out error ...")
+        rows = self._rows(everything, everything.train_index)
+        mean = torch.from_numpy(moments(rows).mean)
+        values = torch.nan_to_num(rows.rows(slice(0, self.n), torch.float64) - mean, nan=0.0)
+        left = self._left()
+        least = 1e-6 * float(everything.train.diagonal().mean())  # panels may be dependent
+        folds = HeldOut.of(values.numpy(), self._held_folds, max(winner.ridge, least))
+        return held_out_swaps(
+            folds,
+            panel,
+            POLISH_ROUNDS,
+            keep=rule.include,
+            shut=rule.exclude,
+            deadline=None if left is None else time.monotonic() + left,
+        )
 
     def _network_columns(
         self, winner: Candidate, everything: ScaledFold, candidates: list[Candidate]

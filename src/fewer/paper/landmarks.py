@@ -15,7 +15,6 @@ from fewer.data import covariance, open_source
 from fewer.errors import InputError
 from fewer.paper.case import Case, Values
 from fewer.paper.context import Context, Outcome
-from fewer.paper.held_out_swaps import HeldOut, held_out_swaps
 from fewer.paper.measure import mean_square
 from fewer.paper.methods import METHODS
 from fewer.paper.network import Recipe, train_network
@@ -23,6 +22,7 @@ from fewer.paper.style import new_figure
 from fewer.paper.tables import markdown, spread
 from fewer.search import greedy, search
 from fewer.train.folds import split_rows
+from fewer.train.held_out_swaps import HeldOut, held_out_swaps
 from fewer.train.least_squares import solve_normal
 
 __all__ = ["run"]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from fewer.paper.held_out_swaps import HeldOut, held_out_swaps
 from fewer.search import search
 from fewer.train.folds import split_rows
+from fewer.train.held_out_swaps import HeldOut, held_out_swaps
 
 
 @pytest.fixture(scope="module")

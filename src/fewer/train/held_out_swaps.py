@@ -16,6 +16,7 @@ few products of k x d with d x d matrices, as exactly as if every decoder had be
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,7 +114,16 @@ class HeldOut:
         return 2 * ub + c * bb - gain
 
 
-def held_out_swaps(folds: HeldOut, start: Panel, rounds: int, most: int = 32) -> Panel:
+def held_out_swaps(
+    folds: HeldOut,
+    start: Panel,
+    rounds: int,
+    most: int = 32,
+    *,
+    keep: Panel | None = None,
+    shut: Panel | None = None,
+    deadline: float | None = None,
+) -> Panel:
     """Swap members for others while that lowers the held-out error.
 
     Each round scores all swaps and makes the best ones that do not conflict together; half as
@@ -129,11 +139,21 @@ def held_out_swaps(folds: HeldOut, start: Panel, rounds: int, most: int = 32) ->
         Most rounds.
     most : int, default=32
         Most swaps at once.
+    keep, shut : ndarrays of int, default=None
+        Features that may not leave the panel, and features that may not come onto it.
+    deadline : float, default=None
+        Value of `time.monotonic` after which no further round begins.
     """
     panel = start.copy()
     error = folds.error(panel)
     for _ in range(rounds):
+        if deadline is not None and time.monotonic() > deadline:
+            break
         change = folds.swaps(panel)
+        if keep is not None:
+            change[np.isin(panel, keep)] = np.inf
+        if shut is not None:
+            change[:, shut] = np.inf
         better, error_then = _best_batch(folds, panel, change, error, most)
         if better is None:
             break
