@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewer.data import Batches, DenseSource, shard
+from fewer.data import Batches, DenseSource, RowSubset, ScaledSource, shard
 from fewer.data.order import windows
 from fewer.errors import InputError
 
@@ -46,7 +46,8 @@ def test_a_rank_that_is_not_there():
 @pytest.mark.parametrize("chunk_rows", [1, 5])
 def test_windows_cover_every_row_once_within_their_size(size, chunk_rows):
     seen = []
-    for blocks, order in windows(N, size, torch.Generator().manual_seed(0), chunk_rows):
+    starts = np.arange(0, N, chunk_rows) if chunk_rows > 1 else None
+    for blocks, order in windows(N, size, torch.Generator().manual_seed(0), starts):
         rows = np.concatenate([np.arange(block.start, block.stop) for block in blocks])
         assert len(rows) <= size
         assert sorted(order.tolist()) == list(range(len(rows)))
@@ -55,8 +56,24 @@ def test_windows_cover_every_row_once_within_their_size(size, chunk_rows):
 
 
 def test_blocks_begin_where_chunks_do():
-    found = windows(N, 40, torch.Generator().manual_seed(0), chunk_rows=5)
-    assert all(block.start % 5 == 0 for blocks, _ in found for block in blocks)
+    starts = np.array([0, 7, 20, 21, 60, 64, 100])
+    found = windows(N, 40, torch.Generator().manual_seed(0), starts)
+    assert {block.start for blocks, _ in found for block in blocks} <= set(starts.tolist())
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: ScaledSource(s, np.zeros(D), np.ones(D))])
+def test_an_epoch_over_some_rows_reads_each_chunk_once(wrap):
+    """Also where the rows in use are part of a part of what is stored."""
+    source = limited(40, chunk_rows=5)
+    part = RowSubset(source, np.arange(3, N, 2))
+    index = np.arange(0, 50)[np.arange(50) % 4 > 0]
+    rows = Batches(wrap(part), index, mean=torch.zeros(D), has_missing=False)
+    chunks = []
+    plain = source.rows
+    source.rows = lambda at, dtype: chunks.extend(set((at // 5).tolist())) or plain(at, dtype)
+    seen = torch.cat([b.x for b in rows.shuffled(8, torch.Generator().manual_seed(0))])
+    assert sorted(seen[:, 0].tolist()) == X[part.index[index], 0].tolist()
+    assert len(chunks) == len(set(chunks))
 
 
 @pytest.mark.parametrize("window", [1, 3, 8, 20, 64])

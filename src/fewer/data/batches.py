@@ -11,7 +11,7 @@ from torch import Tensor
 from fewer.data.on_device import exact_dtype
 from fewer.data.order import windows
 from fewer.data.reading import ahead, block_bytes, blocks
-from fewer.data.source import Source
+from fewer.data.source import Source, starts_among
 
 __all__ = ["Batch", "Batches"]
 
@@ -206,7 +206,8 @@ class Batches:
         limit = self.source.memory_limit or 2 * RESIDENT_BYTES
         width = self.source.shape[1] * (8 if self.raw_targets else 4)
         rows = max(1, limit // WINDOW_SHARE // width)
-        for parts, order in windows(len(self), rows, generator, self.source.chunk_rows):
+        starts = starts_among(self.source, self.index)
+        for parts, order in windows(len(self), rows, generator, starts):
             at = np.concatenate([np.arange(part.start, part.stop) for part in parts])
             yield self._pool(at, order)
 

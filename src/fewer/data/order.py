@@ -36,7 +36,7 @@ def shard(index: NDArray[np.int64], rank: int, world: int) -> NDArray[np.int64]:
 
 
 def windows(
-    n: int, size: int, generator: torch.Generator, chunk_rows: int = 1
+    n: int, size: int, generator: torch.Generator, chunk_starts: NDArray[np.int64] | None = None
 ) -> Iterator[tuple[list[slice], Tensor]]:
     """An epoch over n rows: which blocks to read together, and how to shuffle them then.
 
@@ -48,8 +48,9 @@ def windows(
         Rows that fit a window.
     generator : torch.Generator
         Fixes the order.
-    chunk_rows : int, default=1
-        Rows that are stored together.
+    chunk_starts : array of int, default=None
+        Where rows begin that are stored together: blocks are made of whole chunks, as far as
+        these fit a window.
 
     Yields
     ------
@@ -61,19 +62,39 @@ def windows(
     Examples
     --------
     >>> import torch
-    >>> epoch = list(windows(6, 4, torch.Generator().manual_seed(0), chunk_rows=2))
+    >>> epoch = list(windows(6, 4, torch.Generator().manual_seed(0), np.array([0, 2, 4])))
     >>> [[(block.start, block.stop) for block in blocks] for blocks, _ in epoch]
     [[(0, 2), (4, 6)], [(2, 4)]]
     """
     if size >= n:
         yield [slice(0, n)], torch.randperm(n, generator=generator)
         return
+    edges = [*_block_starts(n, size, chunk_starts), n]
+    chosen: list[slice] = []
+    held = 0
+    for at in torch.randperm(len(edges) - 1, generator=generator).tolist():
+        block = slice(edges[at], edges[at + 1])
+        length = block.stop - block.start
+        if held + length > size:
+            yield sorted(chosen, key=_first), torch.randperm(held, generator=generator)
+            chosen, held = [], 0
+        chosen.append(block)
+        held += length
+    yield sorted(chosen, key=_first), torch.randperm(held, generator=generator)
+
+
+def _block_starts(n: int, size: int, chunk_starts: NDArray[np.int64] | None) -> list[int]:
     step = max(1, size // BLOCKS_A_WINDOW)
-    if chunk_rows > 1 and chunk_rows <= size // 2:
-        step = max(1, round(step / chunk_rows)) * chunk_rows
-    starts = torch.arange(0, n, step)
-    drawn = starts[torch.randperm(len(starts), generator=generator)]
-    for part in drawn.split(max(1, size // step)):
-        chosen = [slice(at, min(at + step, n)) for at in sorted(part.tolist())]
-        rows = sum(block.stop - block.start for block in chosen)
-        yield chosen, torch.randperm(rows, generator=generator)
+    if chunk_starts is None:
+        return list(range(0, n, step))
+    starts = [0]
+    for edge in [*chunk_starts.tolist(), n]:
+        if edge - starts[-1] > size:  # a chunk that fits no window is taken in parts
+            starts += range(starts[-1] + step, edge, step)
+        if edge - starts[-1] >= step and edge < n:
+            starts.append(edge)
+    return starts
+
+
+def _first(block: slice) -> int:
+    return block.start

@@ -35,6 +35,7 @@ class Source(Protocol):
     dtype: np.dtype = np.dtype(np.float64)  # of the values as they are stored
     memory_limit: int | None = None  # bytes that reading and shuffling may take
     chunk_rows: int = 1  # rows that are stored, so best read, together
+    chunk_starts: np.ndarray | None = None  # where stored chunks begin, if not all of one length
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,6 +56,27 @@ def _describe_as(wrapper: Source, source: Source) -> None:
     wrapper.is_sparse, wrapper.on_disk = source.is_sparse, source.on_disk
     wrapper.names, wrapper.left_out, wrapper.dtype = source.names, source.left_out, source.dtype
     wrapper.memory_limit, wrapper.chunk_rows = source.memory_limit, source.chunk_rows
+    wrapper.chunk_starts = source.chunk_starts
+
+
+def starts_among(source: Source, index: np.ndarray) -> np.ndarray | None:
+    """At which of some ascending rows another stored chunk begins; None where chunks are not known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = DenseSource(np.zeros((6, 1)))
+    >>> whole.chunk_rows = 2
+    >>> starts_among(whole, np.array([1, 4, 5]))
+    array([0, 1])
+    """
+    starts = source.chunk_starts
+    if starts is None and source.chunk_rows > 1:
+        starts = np.arange(0, source.shape[0], source.chunk_rows)
+    if starts is None or (np.diff(index) < 0).any():
+        return None
+    found = np.unique(np.searchsorted(index, starts))
+    return found[found < len(index)]
 
 
 class DenseSource(Source):
@@ -131,6 +153,8 @@ class RowSubset(Source):
     def __init__(self, source: Source, index: np.ndarray) -> None:
         self.source, self.index = source, index
         _describe_as(self, source)
+        starts = starts_among(source, index)
+        self.chunk_rows, self.chunk_starts = 1, starts
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -65,6 +65,7 @@ class TableFiles(StoredSource):
         # only pieces of one length lie where multiples of it say
         if (lengths[:-1] == self.most_rows).all():
             self._stored_in_chunks(self.most_rows)
+        self.chunk_starts = self._starts[:-1]
 
     def _check_unchanged(self) -> None:
         pass  # each piece checks its own file: a folder may hold thousands
