@@ -46,13 +46,13 @@ LABELS = {
     "held-out": "search on held-out error",
 }
 COLOURS = {
-    "landmarks": "#cc79a7",
+    "landmarks": "#882255",
     "random": METHODS["random"].colour,
     "greedy": METHODS["greedy"].colour,
     "swaps": METHODS["column-subset"].colour,
     "held-out": METHODS["select"].colour,
 }
-MARKERS = {"random": ">", "greedy": "+", "swaps": "X", "held-out": "*"}
+MARKERS = {"landmarks": "d", "random": ">", "greedy": "+", "swaps": "X", "held-out": "*"}
 ABOUT = """# Chosen genes against the landmark genes
 
 {title}: {n} rows to fit, {test} to test ({rule}), {d} genes, each
@@ -137,21 +137,24 @@ def _page(
         unit=case.data.unit,
     )
     sizes = list(errors["greedy"])
-    base = float(np.mean(errors["landmarks"][most]))
     rows = []
     for name, label in LABELS.items():
         cells = [spread(errors[name][k], 4) if k in errors[name] else "–" for k in sizes]
-        at_most = float(np.mean(errors[name][most])) / base - 1
+        ratios = np.array(errors[name][most]) / np.array(errors["landmarks"][most]) - 1
+        at_most = f"{ratios.mean():+.1%}" + (
+            f" ± {ratios.std(ddof=1):.1%}" if len(ratios) > 1 else ""
+        )
         needed = match.get(name)
         shown = "–" if name == "landmarks" else f"{needed:.0f}" if needed else "more"
-        rows.append([label, *cells, f"{at_most:+.1%}", shown])
+        rows.append([label, *cells, at_most, shown])
     head = ["genes chosen by", *(f"{k} genes" for k in sizes), f"at {most}", "genes to match"]
     layers = list(hidden["landmarks"])
     lines = [[LABELS[n], *(spread(hidden[n][one], 4) for one in layers)] for n in hidden]
     table = markdown([f"{most} genes", *(f"{one} hidden layers" for one in layers)], lines)
     note = (
-        f"*at {most}*: error against that of the {most} landmark genes. *genes to match*: how many "
-        "reach the error of the landmarks, by interpolation of the mean over splits. Hidden "
+        f"*at {most}*: error against that of the {most} landmark genes, split by split. *genes to "
+        "match*: how many reach the error of the landmarks, by interpolation of the mean over "
+        "splits. Hidden "
         f"layers: {WIDTH} units, dropout 0.1, on top of the ridge regression, on the first split."
     )
     return "\n\n".join([about, markdown(head, rows), table, note])
@@ -162,16 +165,14 @@ def _draw(
 ) -> Figure:
     figure = new_figure(6.8, 2.8)
     left, right = figure.subplots(1, 2, width_ratios=[2, 3])
-    for at, name in enumerate(hidden):
-        means = [np.mean(values) for values in hidden[name].values()]
-        bars = [np.std(values) for values in hidden[name].values()]
-        places = np.arange(len(means)) + 0.38 * (at - 0.5)
-        left.bar(places, means, 0.36, yerr=bars, color=COLOURS[name], label=LABELS[name])
-    left.set_xticks(range(len(means)), list(hidden["landmarks"]))
+    for name, found in hidden.items():
+        layers = [int(one) for one in found]
+        means = [np.mean(values) for values in found.values()]
+        left.plot(layers, means, marker=MARKERS[name], markersize=6, color=COLOURS[name])
+    left.set_xticks(layers)
+    left.set_xlim(-0.3, max(layers) + 0.3)
     left.set_xlabel("hidden layers")
     left.set_ylabel("test error")
-    low = min(np.mean(v) for found in hidden.values() for v in found.values())
-    left.set_ylim(bottom=0.9 * float(low))
     base = float(np.mean(next(iter(errors["landmarks"].values()))))
     right.axhline(base, color=COLOURS["landmarks"], ls="--", label=LABELS["landmarks"])
     for name in ("random", "greedy", "swaps", "held-out"):
