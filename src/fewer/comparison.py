@@ -20,7 +20,14 @@ from fewer.train.folds import ScaledFold
 from fewer.train.problem import prepare
 from fewer.train.refit import refit_decoder
 
-__all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison"]
+__all__ = [
+    "Candidate",
+    "Comparison",
+    "LinearComparison",
+    "NetworkComparison",
+    "Rows",
+    "repeat_close",
+]
 
 DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # shares of the mean variance
 CLOSE = 1.01  # candidates within this ratio of the best are measured again
@@ -137,14 +144,7 @@ class NetworkComparison:
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """Train again from other starts where candidates are closer than luck."""
-        best = min(candidate.rank for candidate in candidates)
-        close = [c for c in candidates if c.rank <= CLOSE * best]
-        chosen = {tuple(panel.tolist()) for c in close for panel in c.panels}
-        if len(close) < 2 or len(chosen) <= len(folds):
-            return
-        for candidate in close:
-            for repeat in range(1, REPEATS + 1):
-                candidate.errors += self._errors(candidate, folds, repeat)
+        repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat))
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
@@ -173,6 +173,20 @@ class NetworkComparison:
                 problem, nn.Identity(), columns, conflicts=0, generator=generator
             )
         return decoder.cpu().double().eval()
+
+
+def repeat_close(
+    candidates: Sequence[Candidate], errors: Callable[[Candidate, int], list[float]]
+) -> None:
+    """Add the errors of further trainings to candidates that are closer than luck."""
+    best = min(candidate.rank for candidate in candidates)
+    close = [c for c in candidates if c.rank <= CLOSE * best]
+    chosen = {b"".join(panel.tobytes() for panel in c.panels) for c in close}
+    if len(chosen) < 2:
+        return
+    for candidate in close:
+        for repeat in range(1, REPEATS + 1):
+            candidate.errors += errors(candidate, repeat)
 
 
 def _price(candidate: Candidate, rule: Constraints) -> float:

@@ -31,6 +31,7 @@ from fewer.estimators._measured import like_table, open_measured, read_measured
 from fewer.estimators._selector import decode, filled_decoder
 from fewer.estimators._storage import read_folder, require, restore_parameters, write_folder
 from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.target import Target
 from fewer.train.explained import explained_variance
 
 __all__ = ["Leaderboard", "Panel", "Score"]
@@ -91,6 +92,9 @@ class Panel:
         Every candidate with its strategy, held-out error, seconds and features.
     settings : dict
         How the panel was made.
+    target : fewer.target.Target or None
+        What it predicts besides, where it was made with ``target=``; ``target.held_out`` is the
+        accuracy, or R squared, on rows that took no part.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class Panel:
         quantiles: NDArray[np.float64],
         leaderboard: Leaderboard,
         settings: dict[str, Any],
+        target: Target | None = None,
     ) -> None:
         self.indices = np.asarray(indices, dtype=np.int64)
         self.names = None if names is None else [str(name) for name in names]
@@ -111,6 +116,7 @@ class Panel:
         self.held_out = held_out
         self.leaderboard = leaderboard
         self.settings = settings
+        self.target = target
         self._decoder = decoder.double().eval()
         self._quantiles = quantiles  # len(LEVELS) x d, of truth minus reconstruction
 
@@ -167,6 +173,41 @@ class Panel:
         return tuple(
             like_table(part, names, measured) for part in (rebuilt, rebuilt + low, rebuilt + high)
         )
+
+    def predict(self, measured: Any) -> NDArray:
+        """The target from the k measured values: a class or a number for each row.
+
+        Parameters
+        ----------
+        measured : array or sparse matrix of shape (n, k), table, path or source
+            As for `reconstruct`.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> panel = fewer.select(X, 2, target=y, strategies=["search"], validation=0.2)
+        >>> panel.predict(X[:3, panel.indices])
+        array([0, 0, 0])
+        """
+        return self._predictor().predict(self._values(measured))
+
+    def predict_proba(self, measured: Any) -> NDArray:
+        """Probability of each of ``target.classes`` from the k measured values."""
+        return self._predictor().probabilities(self._values(measured))
+
+    def _predictor(self) -> Target:
+        if self.target is None:
+            raise InputError(
+                "this panel reconstructs features and predicts no target; make one with "
+                "fewer.select(..., target=...)"
+            )
+        return self.target
+
+    def _values(self, measured: Any) -> NDArray:
+        names = None if self.names is None else np.array(self.names, dtype=object)
+        return read_measured(measured, self.indices, names)
 
     def _write(self, measured: Any, out: Path) -> Path:
         """Reconstruct from a source into a file, block by block."""
@@ -249,10 +290,14 @@ class Panel:
             "leaderboard": list(self.leaderboard),
             "settings": self.settings,
             "link": self._decoder.link,
+            "target": None if self.target is None else self.target.describe(),
         }
         tensors = {f"decoder.{name}": part for name, part in self._decoder.state_dict().items()}
         tensors["errors"] = torch.from_numpy(self.held_out.errors)
         tensors["quantiles"] = torch.from_numpy(self._quantiles)
+        if self.target is not None:
+            state = self.target.decoder.state_dict()
+            tensors |= {f"target.{name}": part for name, part in state.items()}
         write_folder(path, meta, tensors, kind="panel")
 
     @classmethod
@@ -280,6 +325,11 @@ class Panel:
                 norm=settings.get("norm"),
             )
             decoder = filled_decoder(net, "decoder", tensors, meta)
+            target = None
+            if meta.get("target") is not None:
+                spec = restore_parameters({"decoder": settings["predictor"]}, functions, ())
+                k = len(meta["indices"])
+                target = Target.restored(meta["target"], spec["decoder"], k, tensors)
             return cls(
                 indices=np.array(meta["indices"], dtype=np.int64),
                 decoder=decoder,
@@ -289,6 +339,7 @@ class Panel:
                 quantiles=tensors["quantiles"].numpy(),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,
+                target=target,
             )
         except (KeyError, RuntimeError) as error:
             raise FileFormatError(

@@ -16,9 +16,11 @@ from fewer.errors import InputError, warn
 from fewer.estimators._storage import describe_parameters
 from fewer.nn import MeasuredDecoder
 from fewer.panel import LEVELS, Leaderboard, Panel, Score
+from fewer.prediction import TargetComparison, TargetStrategies, Wanted, read_target
 from fewer.search import greedy, search
 from fewer.search.objective import worth
 from fewer.strategies import Choose, Strategies
+from fewer.target import Target
 from fewer.train import GradientSettings, nodes_for
 from fewer.train.device import float64_device, pick_device
 from fewer.train.explained import explained_variance
@@ -41,6 +43,7 @@ def select(
     k: int | None = None,
     *,
     decoder: Any = "linear",
+    target: Any = None,
     include: Any = (),
     exclude: Any = (),
     costs: Any = None,
@@ -72,6 +75,10 @@ def select(
     decoder : "linear", tuple of int or callable, default="linear"
         What reconstructs: a linear map, a network with hidden layers of these widths, or your own
         ``(k, d) -> torch.nn.Module``.
+    target : array of length n or (n, m), or name of a column, default=None
+        Choose for predicting this instead: text, whole numbers and booleans are classes,
+        fractions are numbers. ``decoder`` is then the predictor (``panel.predict``); the other
+        features are reconstructed by a line.
     include, exclude : lists of names or column numbers, default=()
         Features that are on the panel in any case, and features that must not be.
     costs : mapping from feature to cost, or array, default=None
@@ -126,6 +133,7 @@ def select(
         data,
         k,
         decoder=decoder,
+        target=target,
         wishes={
             "include": include,
             "exclude": exclude,
@@ -151,6 +159,9 @@ class _Selection:
     def __init__(self, data: Any, k: int | None, **options: Any) -> None:
         self.began = time.perf_counter()
         self.options = options
+        self.wanted: Wanted | None = None
+        if options["target"] is not None:
+            self.wanted, data = read_target(options["target"], data)
         self.raw = validated(data, least_rows=3)
         self.names = self.raw.names
         self.stats = moments(self.raw)
@@ -176,11 +187,16 @@ class _Selection:
             self._labels,
             self._left,
         )
-        self.comparison: Comparison = (
-            LinearComparison(self._rows, self.rule)
-            if self.linear
-            else NetworkComparison(self._rows, self.rule, self.settings, self.seed)
-        )
+        # what decides between candidates, and what rebuilds the other features
+        line = LinearComparison(self._rows, self.rule)
+        self.comparison: Comparison = line
+        if self.wanted is not None:
+            self.comparison = TargetComparison(
+                self._rows, self.rule, self.settings, self.seed, self.wanted
+            )
+        elif not self.linear:
+            self.comparison = NetworkComparison(self._rows, self.rule, self.settings, self.seed)
+        self.rebuilding = line if self.wanted is not None else self.comparison
 
     def run(self) -> Panel:
         held = self._held_rows()
@@ -217,6 +233,13 @@ class _Selection:
             raise InputError(
                 f"scale={self.options['scale']!r} is not known; use 'standard' or 'none'"
             )
+        if self.wanted is not None:
+            if len(self.wanted.values) != self.n:
+                raise InputError(f"target has {len(self.wanted.values)} values for {self.n} rows")
+            if self.options["wishes"]["cost_weight"]:
+                raise InputError("cost_weight does not go with target; give costs and a budget")
+            if wanted != "auto" and "closed_form" in wanted:
+                raise InputError("strategies: 'closed_form' knows no target; use search, gradient")
         empty = np.flatnonzero(self.stats.observed == 0)
         if len(empty):
             shown = ", ".join(str(j) if self.names is None else self.names[j] for j in empty[:5])
@@ -275,6 +298,8 @@ class _Selection:
         known = self.strategies
         if len(self.rule.units) == self.rule.k or len(self.rule.included_units) == self.rule.k:
             return [Candidate("only choice", known.greedy)]
+        if self.wanted is not None:
+            return self._target_candidates(self.wanted)
         wanted = self.options["strategies"]
         if wanted == "auto":
             # on wide data a second opinion for every fold takes longer than it is worth
@@ -296,6 +321,16 @@ class _Selection:
             found.append(Candidate("search, network swaps", known.for_the_network))
         return found
 
+    def _target_candidates(self, target: Wanted) -> list[Candidate]:
+        known, wanted = TargetStrategies(self.strategies, target), self.options["strategies"]
+        found = []
+        if wanted == "auto" or "search" in wanted:
+            found.append(Candidate("search, without target", known.search))
+            found.append(Candidate("search", known.for_the_target))
+        if wanted == "auto" or "gradient" in wanted:
+            found.append(Candidate("gradient", known.gradient))
+        return found
+
     # -- the winner ------------------------------------------------------------------------
 
     def _finish(self, candidates: list[Candidate], folds: list[ScaledFold]) -> Panel:
@@ -303,7 +338,7 @@ class _Selection:
         self._warn_if_linear_is_as_good(candidates, folds)
         everything = self._everything()
         columns = self._final_columns(winner, everything, candidates)
-        decoder = self.comparison.fitted(winner, columns, everything)
+        decoder = self.rebuilding.fitted(winner, columns, everything)
         held_out, quantiles = self._held_out(winner, folds)
         board = Leaderboard(
             {
@@ -324,6 +359,25 @@ class _Selection:
             quantiles=quantiles,
             leaderboard=board,
             settings=self._settings(winner),
+            target=self._predictor(winner, columns, everything, folds),
+        )
+
+    def _predictor(
+        self,
+        winner: Candidate,
+        columns: NDArray[np.int64],
+        everything: ScaledFold,
+        folds: list[ScaledFold],
+    ) -> Target | None:
+        if self.wanted is None or not isinstance(self.comparison, TargetComparison):
+            return None
+        decoder = self.comparison.fitted(winner, columns, everything)
+        return Target(
+            _inputs_in_units(decoder, columns, everything).double().eval(),
+            self.wanted.classes,
+            self.comparison.score(winner, folds),
+            self.wanted.name,
+            self.wanted.one,
         )
 
     def _everything(self) -> ScaledFold:
@@ -334,8 +388,8 @@ class _Selection:
         self, winner: Candidate, everything: ScaledFold, candidates: list[Candidate]
     ) -> NDArray[np.int64]:
         """The winning strategy on all rows, started from what it found before."""
-        if not self.linear:
-            return self._network_columns(winner, everything, candidates)
+        if not self.linear or self.wanted is not None:
+            return self._compared_columns(winner, everything, candidates)
         C = everything.train.to(float64_device(self.device))
         found = winner.choose(everything, self.seed)
         if winner.strategy.startswith("search, ridge"):
@@ -372,7 +426,7 @@ class _Selection:
             deadline=None if left is None else time.monotonic() + left,
         )
 
-    def _network_columns(
+    def _compared_columns(
         self, winner: Candidate, everything: ScaledFold, candidates: list[Candidate]
     ) -> NDArray[np.int64]:
         """The panel that was compared; chosen anew on all rows where every fold has its own."""
@@ -393,7 +447,7 @@ class _Selection:
         quota = max(1, MOST_RESIDUALS // len(folds))
         for fold, panel in zip(folds, winner.panels, strict=True):
             decoder = (
-                _in_units(self.comparison.fitted(winner, panel, fold), panel, fold).double().eval()
+                _in_units(self.rebuilding.fitted(winner, panel, fold), panel, fold).double().eval()
             )
             held = RowSubset(self.raw, fold.held_index)
             value, error = explained_variance(decoder, held, panel)
@@ -411,7 +465,7 @@ class _Selection:
     def _warn_if_linear_is_as_good(
         self, candidates: list[Candidate], folds: list[ScaledFold]
     ) -> None:
-        if self.linear:
+        if self.linear or self.wanted is not None:
             return
         panels = min(candidates, key=lambda c: c.error).panels
         linear = float(
@@ -448,7 +502,10 @@ class _Selection:
 
     def _settings(self, winner: Candidate) -> dict[str, Any]:
         kept = ("decoder", "scale", "strategies", "validation", "time_limit")
-        return describe_parameters({name: self.options[name] for name in kept}) | {
+        options = {name: self.options[name] for name in kept}
+        if self.wanted is not None:
+            options |= {"decoder": "linear", "predictor": self.options["decoder"]}
+        return describe_parameters(options) | {
             "k": self.rule.k,
             "rows": self.n,
             "seed": self.seed,
@@ -456,6 +513,24 @@ class _Selection:
             "ridge": winner.ridge,
             "seconds": time.perf_counter() - self.began,
         }
+
+
+def _inputs_in_units(
+    decoder: MeasuredDecoder, columns: NDArray[np.int64], fold: ScaledFold
+) -> MeasuredDecoder:
+    """Put the scaling of features before a predictor that was fitted on scaled rows."""
+    inside, spread = (torch.from_numpy(part)[columns] for part in (fold.center, fold.scale))
+    return MeasuredDecoder(
+        decoder.net,
+        fill=decoder.fill.double() * spread + inside,
+        center=decoder.center.double() * spread + inside,
+        scale=decoder.scale.double() * spread,
+        order=decoder.order,
+        out_center=decoder.out_center,
+        out_scale=decoder.out_scale,
+        offset=decoder.offset,
+        link=decoder.link,
+    )
 
 
 def _in_units(

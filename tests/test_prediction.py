@@ -1,0 +1,167 @@
+"""Panels that predict a target."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes
+
+import fewer
+from fewer.constraints import resolve
+from fewer.errors import InputError
+
+CPU = {"random_state": 0, "device": "cpu", "validation": 0.2}
+
+
+@pytest.fixture(scope="module")
+def tumours():
+    """A table with a text column to predict; every fourth row is kept for testing."""
+    data = load_breast_cancer(as_frame=True)
+    table = data.data.copy()
+    table["diagnosis"] = np.where(data.target == 0, "malignant", "benign")
+    test = np.arange(len(table)) % 4 == 0
+    return table[~test].reset_index(drop=True), table[test].reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def panel(tumours):
+    return fewer.select(tumours[0], 4, target="diagnosis", **CPU)
+
+
+def test_classes_from_few_features(tumours, panel):
+    test = tumours[1]
+    assert panel.k == 4
+    assert "diagnosis" not in panel.names
+    found = panel.predict(test[panel.features[::-1]])
+    assert (found == test["diagnosis"]).mean() > 0.9
+    assert panel.target.held_out > 0.9
+    chances = panel.predict_proba(test[panel.features])
+    assert panel.target.classes.tolist() == ["benign", "malignant"]
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    np.testing.assert_array_equal(panel.target.classes[chances.argmax(axis=1)], found)
+
+
+def test_the_other_features_are_still_reconstructed(tumours, panel):
+    rebuilt = panel.reconstruct(tumours[1][panel.features])
+    assert list(rebuilt.columns) == panel.names
+    assert panel.score(tumours[1].drop(columns="diagnosis")) > 0.3
+
+
+def test_the_leaderboard_compares_with_and_without_the_target(panel):
+    names = {row["strategy"] for row in panel.leaderboard}
+    assert names == {"search", "search, without target", "gradient"}
+    errors = [row["error"] for row in panel.leaderboard]
+    assert errors == sorted(errors)
+
+
+def test_knowing_the_target_pays():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 12)) * np.r_[np.full(10, 5.0), 0.5, 0.5]
+    y = X[:, 10] - X[:, 11] > 0  # two quiet features decide
+    found = fewer.select(X, 2, target=y, scale="none", strategies=["search"], **CPU)
+    assert found.indices.tolist() == [10, 11]
+    assert found.target.held_out > 0.9
+    assert found.predict(X[:5, [10, 11]]).dtype == bool
+
+
+def test_numbers(tmp_path):
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    panel = fewer.select(X[:350], 4, target=y[:350], strategies=["search"], **CPU)
+    truth, found = y[350:].to_numpy(), panel.predict(X[350:][panel.features])
+    assert 1 - ((found - truth) ** 2).sum() / ((truth - truth.mean()) ** 2).sum() > 0.4
+    assert panel.target.held_out > 0.3
+    two = fewer.select(X, 3, target=np.c_[y, -2 * y], strategies=["search"], **CPU)
+    assert two.predict(X[:7][two.features]).shape == (7, 2)
+    with pytest.raises(InputError, match="is a number, not a class"):
+        panel.predict_proba(X[:2][panel.features])
+    panel.save(tmp_path / "p")
+    again = fewer.Panel.load(tmp_path / "p")
+    np.testing.assert_array_equal(
+        again.predict(X[panel.features]), panel.predict(X[panel.features])
+    )
+
+
+def test_a_network_as_predictor_is_saved(tumours, tmp_path):
+    panel = fewer.select(
+        tumours[0], 3, target="diagnosis", decoder=(8,), strategies=["search"], **CPU
+    )
+    panel.save(tmp_path / "p")
+    again = fewer.Panel.load(tmp_path / "p")
+    measured = tumours[1][panel.features]
+    np.testing.assert_array_equal(again.predict_proba(measured), panel.predict_proba(measured))
+    assert again.target.classes.tolist() == ["benign", "malignant"]
+    assert again.target.name == "diagnosis"
+    assert again.target.held_out == panel.target.held_out
+    pd.testing.assert_frame_equal(again.reconstruct(measured), panel.reconstruct(measured))
+
+
+def test_units_do_not_matter(tumours):
+    table = tumours[0].copy()
+    options = {"target": "diagnosis", "strategies": ["search"], **CPU}
+    one = fewer.select(table, 3, **options)
+    table["mean area"] *= 1e6
+    two = fewer.select(table, 3, **options)
+    assert one.features == two.features
+    np.testing.assert_array_equal(
+        one.predict(tumours[0][one.features]), two.predict(table[one.features])
+    )
+
+
+def test_the_rules_hold(tumours):
+    names = [c for c in tumours[0].columns if c != "diagnosis"]
+    costs = {name: 1 + at % 3 for at, name in enumerate(names)}
+    wishes = {
+        "include": [names[3]],
+        "exclude": names[20:24],
+        "costs": costs,
+        "budget": 7,
+        "groups": [names[5:8]],
+    }
+    panel = fewer.select(
+        tumours[0], None, target="diagnosis", strategies=["search"], **wishes, **CPU
+    )
+    resolve(names, 30, None, **wishes).check(panel.indices)
+
+
+def test_polars_and_row_groups(tumours):
+    table = pl.from_pandas(tumours[0])
+    panel = fewer.select(
+        table,
+        2,
+        target="diagnosis",
+        strategies=["search"],
+        row_groups=np.arange(len(table)) // 5,
+        **CPU,
+    )
+    assert set(panel.predict(table[:4][panel.features])) <= {"benign", "malignant"}
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "words"),
+    [
+        ("diagnosys", {}, "target='diagnosys' is not among the 31 columns"),
+        (np.zeros(5), {}, "target has 5 values for"),
+        (["a"] * 427, {}, "target has one value only"),
+        (np.full(427, np.nan), {}, "target of row 0 is"),
+        (np.zeros((2, 2, 2)), {}, r"target has shape \(2, 2, 2\)"),
+        ("diagnosis", {"strategies": ["closed_form"]}, "'closed_form' knows no target"),
+        (
+            "diagnosis",
+            {"costs": np.ones(30), "cost_weight": 1.0},
+            "cost_weight does not go with target",
+        ),
+    ],
+)
+def test_bad_targets_are_named(tumours, target, options, words):
+    table = tumours[0] if isinstance(target, str) else tumours[0].drop(columns="diagnosis")
+    with pytest.raises(InputError, match=words):
+        fewer.select(table, 2, target=target, **options)
+
+
+def test_a_name_needs_a_table_and_a_target_a_panel(tumours):
+    numbers = tumours[0].drop(columns="diagnosis")
+    with pytest.raises(InputError, match="names a column, but the data are no table"):
+        fewer.select(numbers.to_numpy(), 2, target="diagnosis")
+    plain = fewer.select(numbers, 2, strategies=["search"], **CPU)
+    with pytest.raises(InputError, match="predicts no target"):
+        plain.predict(numbers[plain.features])
