@@ -90,12 +90,12 @@ def _draw(cases: list[Case], chosen: list[np.ndarray]) -> Figure:
         rebuilt = decoder.predict(test[:, columns]).clip(0, 1)
         grey = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "nearest"}
         line[0].imshow(case.fit.mean(axis=0).reshape(shape), **grey)
-        line[0].scatter(columns % shape[1], columns // shape[1], s=4, color=PALETTE[1], marker="s")
+        line[0].scatter(columns % shape[1], columns // shape[1], s=1.6, color=PALETTE[1], lw=0)
         line[1].imshow(mosaic(test.reshape(-1, *shape), SHOWN, 1.0), **grey)
         line[2].imshow(mosaic(rebuilt.reshape(-1, *shape), SHOWN, 1.0), **grey)
         for axis in line:
             bare(axis)
-    titles = (f"{K} pixels", "test images", f"rebuilt from {K} pixels")
+    titles = ("chosen", "test images", f"rebuilt from {K} pixels")
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title)
     return figure
