@@ -55,9 +55,10 @@ class Cells:
         if known is not None and known.get("settings") == settings:
             self.seconds += known["seconds_in_all"]
             return known
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         found = {"key": list(key), "settings": settings, **compute()}
         found["seconds_in_all"] = round(time.perf_counter() - began, 3)
+        found["cpu_seconds"] = round(time.process_time() - worked, 3)
         write_text(path, json.dumps(found, indent=1))
         self.computed += 1
         self.seconds += found["seconds_in_all"]
