@@ -32,7 +32,7 @@ PENALTIES = (0.03, 0.1, 0.2, 0.3, 0.5, 1.0)  # of the decoder, in units of varia
 SEARCH_RIDGE = 1.0
 FOLDS = 5
 # rounds of swaps on held-out error: for the largest panel, then for each smaller one
-ROUNDS, ROUNDS_QUICK = (20, 6), (3, 1)
+ROUNDS, ROUNDS_QUICK = (20, 6), (4, 4)
 DROPPED = 5  # members that leave a panel at once on the way to a smaller one
 WIDTH = 1000  # of hidden layers
 # numbers of genes, as shares of the landmarks': 450, 400, 360, 340, 330, 320, 300 on TCGA
@@ -55,11 +55,12 @@ COLOURS = {
 MARKERS = {"landmarks": "d", "random": ">", "greedy": "+", "swaps": "X", "held-out": "*"}
 ABOUT = """# Chosen genes against the landmark genes
 
-{title}: {n} rows to fit, {test} to test ({rule}), {d} genes, each
+{title}.
+{n} rows to fit, {test} to test ({rule}), each gene
 standardised by the rows to fit. {k} of the genes are L1000 landmarks. Error: mean squared residual
 on test rows over all genes, of a ridge regression from the chosen genes, its penalty chosen on
 validation rows for every panel alike. *search with ridge*: `fewer.search` (greedy, then swaps) on
-the training covariance, penalty 1; *search on held-out error*: that, then swaps that lower the
+the training covariance, penalty 1, set by hand; *search on held-out error*: that, then swaps that lower the
 error on held-out folds of the rows to fit (by {unit}; see held_out_swaps.py). No method saw a test
 row."""
 RECIPE = Recipe(epochs=100, decay=0.95, batch=64, dropout=0.1)
