@@ -60,9 +60,9 @@ ABOUT = """# Chosen genes against the landmark genes
 standardised by the rows to fit. {k} of the genes are L1000 landmarks. Error: mean squared residual
 on test rows over all genes, of a ridge regression from the chosen genes, its penalty chosen on
 validation rows for every panel alike. *search with ridge*: `fewer.search` (greedy, then swaps) on
-the training covariance, penalty 1, set by hand; *search on held-out error*: that, then swaps that lower the
-error on held-out folds of the rows to fit (by {unit}; see held_out_swaps.py). No method saw a test
-row."""
+the training covariance, penalty 1, settled on after trying some others on these very splits;
+*search on held-out error*: that, then swaps that lower the error on held-out folds of the rows to
+fit (by {unit}; see held_out_swaps.py). No test row takes part in a choice of genes."""
 RECIPE = Recipe(epochs=100, decay=0.95, batch=64, dropout=0.1)
 
 
@@ -133,7 +133,6 @@ def _page(
         n=len(case.fit),
         test=len(case.test),
         rule=case.split.rule,
-        d=case.d,
         k=most,
         unit=case.data.unit,
     )
