@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from sklearn.datasets import fetch_openml
 
+from fewer.data.cache import cache_folder
 from fewer.datasets.catalogue import CATALOGUE
-from fewer.datasets.files import Arrays, cache_folder
+from fewer.datasets.files import Arrays
 from fewer.errors import FileFormatError
 
 __all__ = ["canonical", "fetch"]

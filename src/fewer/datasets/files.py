@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fewer.data.cache import cache_folder
 from fewer.errors import FileFormatError
 
-__all__ = ["cache_folder", "data_folders", "digest", "find_file", "read_npz", "write_npz"]
+__all__ = ["data_folders", "digest", "find_file", "read_npz", "write_npz"]
 
 Arrays = dict[str, NDArray[Any]]
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: a folder "fewer" in the user's cache."""
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
-    elif sys.platform == "darwin":
-        base = "~/Library/Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "fewer"
 
 
 def data_folders() -> list[Path]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
+from fewer.data.cache import cache_folder
 from fewer.datasets.catalogue import CATALOGUE, NAMES, Entry
 from fewer.datasets.dataset import Dataset
 from fewer.datasets.fetch import fetch
 from fewer.datasets.files import (
     Arrays,
-    cache_folder,
     data_folders,
     digest,
     find_file,
