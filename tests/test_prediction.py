@@ -136,6 +136,21 @@ def test_polars_and_row_groups(tumours):
     assert set(panel.predict(table[:4][panel.features])) <= {"benign", "malignant"}
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_target_may_be_a_column_of_a_file(tumours, tmp_path, ending):
+    path = tmp_path / f"rows.{ending}"
+    if ending == "csv":
+        tumours[0].to_csv(path, index=False)
+    else:
+        tumours[0].to_parquet(path)
+    options = {"target": "diagnosis", "strategies": ["search"], **CPU}
+    panel = fewer.select(path, 3, **options)
+    assert panel.features == fewer.select(tumours[0], 3, **options).features
+    assert panel.target.classes.tolist() == ["benign", "malignant"]
+    with pytest.raises(InputError, match="diagnosys"):
+        fewer.select(path, 3, target="diagnosys")
+
+
 @pytest.mark.parametrize(
     ("target", "options", "words"),
     [

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fewer.comparison import Candidate, Rows, repeat_close
 from fewer.constraints import Constraints, resolve
-from fewer.data import Source, as_array, moments, read_blocks
+from fewer.data import Source, as_array, moments, needs_opening, open, read_aside, read_blocks
 from fewer.errors import FewerWarning, InputError
 from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.search import search
@@ -62,11 +62,20 @@ class Wanted:
 def read_target(target: Any, data: Any) -> tuple[Wanted, Any]:
     """The target, and the data without it where it was one of their columns."""
     name = None
-    if isinstance(target, str):
+    if isinstance(target, str) and needs_opening(data):
+        name, data = target, open(data, leave_out=[target])
+        parts = [part for part in read_aside(data) if part is not None]
+        if not parts or name not in parts[0].column_names:
+            raise InputError(
+                f"target={name!r} is not a column that can be read beside the features; "
+                "give the target as an array"
+            )
+        target = np.concatenate([p.column(name).to_numpy(zero_copy_only=False) for p in parts])
+    elif isinstance(target, str):
         columns = [str(column) for column in getattr(data, "columns", ())]
         if not columns:
             raise InputError(
-                f"target={target!r} names a column, but the data are no table in memory; "
+                f"target={target!r} names a column, but the data are no table; "
                 "give the target as an array"
             )
         if target not in columns:
