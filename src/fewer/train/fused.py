@@ -6,7 +6,7 @@ products. At d = 10,463, k = 943 that is a fifth of the time.
 
 The state between epochs stays where it always is, in the network and its optimizer. Results
 equal those of `fewer.train.loop.train_epoch` with the same counted noise (`fewer.nn.philox`) up
-to rounding: for one step, relative to the norm of the gradient, 1e-5 in float32, 5e-3 in tf32 and
+to rounding: for one step, relative to the norm of the gradient, 1e-4 in float32, 5e-3 in tf32 and
 2e-2 in bfloat16.
 """
 
