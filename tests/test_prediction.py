@@ -8,7 +8,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 
 import fewer
 from fewer.constraints import resolve
-from fewer.errors import InputError
+from fewer.errors import FewerWarning, InputError
 
 CPU = {"random_state": 0, "device": "cpu", "validation": 0.2}
 
@@ -155,7 +155,7 @@ def test_the_target_may_be_a_column_of_a_file(tumours, tmp_path, ending):
     ("target", "options", "words"),
     [
         ("diagnosys", {}, "target='diagnosys' is not among the 31 columns"),
-        (np.zeros(5), {}, "target has 5 values for"),
+        (np.arange(5.0), {}, "target has 5 values for"),
         (["a"] * 427, {}, "target has one value only"),
         (np.full(427, np.nan), {}, "target of row 0 is"),
         (np.zeros((2, 2, 2)), {}, r"target has shape \(2, 2, 2\)"),
@@ -171,6 +171,75 @@ def test_bad_targets_are_named(tumours, target, options, words):
     table = tumours[0] if isinstance(target, str) else tumours[0].drop(columns="diagnosis")
     with pytest.raises(InputError, match=words):
         fewer.select(table, 2, target=target, **options)
+
+
+def gap(values, dtype):
+    found = pd.Series(values, dtype=dtype)
+    found[3] = None
+    return found
+
+
+@pytest.mark.parametrize("dtype", [object, "string", "category"])
+def test_a_row_without_a_target_is_named(tumours, dtype):
+    X = tumours[0].drop(columns="diagnosis")
+    with pytest.raises(InputError, match=r"target of row 3 is .*drop rows without a target"):
+        fewer.select(X, 2, target=gap(tumours[0]["diagnosis"], dtype))
+    flags = pd.Series(tumours[0]["diagnosis"] == "benign", dtype="boolean")
+    assert (
+        fewer.select(X, 2, target=flags, strategies=["search"], **CPU).target.classes.dtype == bool
+    )
+    flags[3] = pd.NA
+    with pytest.raises(InputError, match="target of row 3"):
+        fewer.select(X, 2, target=flags)
+    with pytest.raises(InputError, match="target of row 3"):
+        fewer.select(X, 2, target=pl.Series(["a", "b", "a", None] + ["b"] * (len(X) - 4)))
+
+
+def test_numbers_in_a_text_file_are_numbers(tumours, tmp_path):
+    table = tumours[0].drop(columns="diagnosis").assign(code=np.arange(len(tumours[0])) % 3)
+    table["size"] = 2 * table["mean radius"] + 0.5
+    table.to_csv(tmp_path / "t.csv", index=False)
+    options = {"strategies": ["search"], **CPU}
+    size = fewer.select(tmp_path / "t.csv", 2, target="size", **options)
+    assert size.target.classes is None
+    assert size.target.held_out > 0.99
+    assert fewer.select(
+        tmp_path / "t.csv", 2, target="code", **options
+    ).target.classes.tolist() == [
+        0,
+        1,
+        2,
+    ]
+    table.loc[5, "size"] = np.nan
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match="target of row 5"):
+        fewer.select(tmp_path / "t.csv", 2, target="size", **options)
+
+
+def test_several_numbers_count_the_same_whatever_their_units():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5))
+    Y = np.c_[X[:, 0] + 0.1 * rng.normal(size=200), 1e6 * rng.normal(size=200)]
+    for seed in range(3):
+        panel = fewer.select(X, 1, target=Y, strategies=["search"], validation=5, random_state=seed)
+        assert panel.features == [0]
+
+
+def test_targets_that_cannot_be_meant():
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    for target, words in [
+        ([1, "a"] * 30, "target mixes int and str"),
+        (np.full(60, 0.5), "target has one value only"),
+        (np.arange(60).astype("datetime64[D]"), "target is of type datetime64"),
+        ([["a", "b"]] * 60, "2 columns that are not numbers"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            fewer.select(X, 2, target=target)
+    table = pd.DataFrame(X, columns=["a", "y", "y", "b"])
+    with pytest.raises(InputError, match="target='y' is 2 times among the 4 columns"):
+        fewer.select(table, 1, target="y")
+    with pytest.warns(FewerWarning, match="hardly two rows for each"):
+        fewer.select(X, 1, target=np.arange(60), strategies=["search"], **CPU)
 
 
 def test_a_name_needs_a_table_and_a_target_a_panel(tumours):

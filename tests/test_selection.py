@@ -253,6 +253,23 @@ def test_bad_input_is_named(frames, options, message):
         fewer.select(frames[0][:50], **options)
 
 
+def test_few_rows_and_odd_groups():
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    assert fewer.select(X[:4], 1, random_state=0).k == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerWarning)
+        assert fewer.select(X[:4], 2, decoder=(4,), random_state=0, time_limit=3).k == 2
+    two = np.arange(40) % 2
+    assert fewer.select(X, 2, row_groups=two, validation=0.9, random_state=0).k == 2
+    with pytest.raises(InputError, match="row_groups has one label only"):
+        fewer.select(X, 2, row_groups=np.zeros(40))
+    with pytest.raises(InputError, match=r"row_groups has shape \(40, 2\)"):
+        fewer.select(X, 2, row_groups=np.zeros((40, 2)))
+    for limit in ("1", -1, 0):
+        with pytest.raises(InputError, match="time_limit="):
+            fewer.select(X, 2, time_limit=limit)
+
+
 def test_bad_rows_are_named(frames, panel):
     with pytest.raises(InputError, match="X lacks 1 of the panel's 64 features: pixel 63"):
         panel.score(frames[1].drop(columns="pixel 63"))

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.multiclass import type_of_target
 from torch import Tensor, nn
 
 from fewer.comparison import Candidate, Rows, repeat_close
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, as_array, moments, needs_opening, open, read_aside, read_blocks
-from fewer.errors import FewerWarning, InputError
+from fewer.errors import FewerWarning, InputError, warn
 from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.search import search
 from fewer.strategies import Strategies
@@ -28,6 +27,7 @@ __all__ = ["TargetComparison", "TargetStrategies", "Wanted", "read_target"]
 
 # what the other features together weigh beside the target: they only break ties
 ASIDE = 0.01
+MANY_CLASSES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,49 +61,100 @@ class Wanted:
 
 def read_target(target: Any, data: Any) -> tuple[Wanted, Any]:
     """The target, and the data without it where it was one of their columns."""
-    name = None
-    if isinstance(target, str) and needs_opening(data):
-        name, data = target, open(data, leave_out=[target])
-        parts = [part for part in read_aside(data) if part is not None]
-        if not parts or name not in parts[0].column_names:
-            raise InputError(
-                f"target={name!r} is not a column that can be read beside the features; "
-                "give the target as an array"
-            )
-        target = np.concatenate([p.column(name).to_numpy(zero_copy_only=False) for p in parts])
-    elif isinstance(target, str):
-        columns = [str(column) for column in getattr(data, "columns", ())]
-        if not columns:
-            raise InputError(
-                f"target={target!r} names a column, but the data are no table; "
-                "give the target as an array"
-            )
-        if target not in columns:
-            raise InputError(f"target={target!r} is not among the {len(columns)} columns")
-        name, found = target, next(c for c in data.columns if str(c) == target)
-        target = data[found]
-        data = (
-            data.drop(found)
-            if type(data).__module__.startswith("polars")
-            else data.drop(columns=found)
+    name = target if isinstance(target, str) else None
+    if name is not None:
+        target, data = _from_file(name, data) if needs_opening(data) else _from_table(name, data)
+    y = _known(target)
+    if (y.dtype.kind in "fiub" and y.ndim == 2 and y.shape[1] > 1) or y.dtype.kind == "f":
+        values = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
+        if not (values.amax(0) > values.amin(0)).all():
+            raise InputError(f"target has one value only, {y.flat[0]!r}; it needs at least 2")
+        return Wanted(values, None, name, y.ndim == 1), data
+    if y.ndim == 2 and y.shape[1] > 1:
+        raise InputError(f"target has {y.shape[1]} columns that are not numbers; give one of them")
+    classes, codes = np.unique(y.ravel(), return_inverse=True)
+    if len(classes) < 2:
+        raise InputError(f"target has one value only, {classes[0]!r}; it needs at least 2")
+    if len(classes) > MANY_CLASSES and 2 * len(classes) > len(y):
+        warn(
+            f"target has {len(classes)} classes in {len(y)} rows, hardly two rows for each; if it "
+            "is a quantity, give it as fractions (astype(float))"
         )
+    return Wanted(torch.from_numpy(codes.astype(np.int64)), classes, name, True), data
+
+
+def _from_table(name: str, data: Any) -> tuple[Any, Any]:
+    columns = [str(column) for column in getattr(data, "columns", ())]
+    if not columns:
+        raise InputError(
+            f"target={name!r} names a column, but the data are no table; "
+            "give the target as an array"
+        )
+    if columns.count(name) != 1:
+        times = "not" if name not in columns else f"{columns.count(name)} times"
+        raise InputError(f"target={name!r} is {times} among the {len(columns)} columns")
+    found = next(column for column in data.columns if str(column) == name)
+    polars = type(data).__module__.startswith("polars")
+    return data[found], data.drop(found) if polars else data.drop(columns=found)
+
+
+def _from_file(name: str, data: Any) -> tuple[Any, Source]:
+    """A column of a file that is read beside the features; text in it becomes what it says."""
+    try:
+        source = data if isinstance(data, Source) else open(data, leave_out=[name])
+    except InputError as error:
+        raise InputError(
+            f"target={name!r} cannot be read as a column of {data} ({error}); "
+            "give the target as an array"
+        ) from error
+    parts = [part for part in read_aside(source) if part is not None]
+    if not parts or name not in parts[0].column_names:
+        raise InputError(
+            f"target={name!r} is not a column that can be read beside the features; open the "
+            f"file with fewer.data.open(..., leave_out=[{name!r}]), or give the target as an array"
+        )
+    y = np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in parts])
+    if y.dtype.kind not in "OU":
+        return y, source
+    y = np.array([None if text in ("", None) else text for text in y], dtype=object)
+    for kind in (np.int64, np.float64):  # a text file says everything as text
+        try:
+            return y.astype(kind), source
+        except (TypeError, ValueError):
+            continue
+    return y, source
+
+
+def _known(target: Any) -> NDArray:
+    """The target as an array without gaps."""
+    lacks = target.isna() if hasattr(target, "isna") else None
+    lacks = target.is_null() if hasattr(target, "is_null") else lacks
     given = target.to_numpy() if hasattr(target, "to_numpy") else target
+    if isinstance(given, (list, tuple)):
+        given = np.array(given, dtype=object)  # NumPy would make text of mixed values
     y = np.asarray(as_array(given) if isinstance(given, Tensor) else given)
     if y.ndim not in (1, 2) or len(y) == 0:
         raise InputError(f"target has shape {y.shape}; give one value, or one row, for each row")
-    numbers = y.dtype.kind == "f"
-    if numbers and not np.isfinite(y).all():
-        row = int(np.argwhere(~np.isfinite(y))[0][0])
+    if y.dtype.kind in "cmMVS":
+        raise InputError(f"target is of type {y.dtype}; give numbers, text or booleans")
+    gaps = np.zeros(y.shape, dtype=bool)
+    if lacks is not None:
+        gaps |= np.asarray(lacks, dtype=bool).reshape(y.shape)
+    if y.dtype.kind == "f":
+        gaps |= ~np.isfinite(y)
+    elif y.dtype.kind == "O" and lacks is None:
+        # NaN alone differs from itself
+        gaps |= np.array([value is None for value in y.flat]).reshape(y.shape) | (y != y)  # noqa: PLR0124
+    if gaps.any():
+        row = int(np.argwhere(gaps)[0][0])
         raise InputError(f"target of row {row} is {y[row]!r}; drop rows without a target")
-    if numbers or y.ndim == 2:
-        values = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
-        return Wanted(values, None, name, y.ndim == 1), data
-    if type_of_target(y) == "unknown":
-        y = y.astype(str)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(f"target has one value only, {classes[0]!r}; it needs at least 2")
-    return Wanted(torch.from_numpy(codes.astype(np.int64)), classes, name, True), data
+    if y.dtype.kind != "O":
+        return y
+    plain = np.array(y.tolist())
+    if plain.dtype.kind in "fiub" or all(isinstance(value, str) for value in y.flat):
+        return plain
+    kinds = sorted({type(value).__name__ for value in y.flat})
+    raise InputError(f"target mixes {' and '.join(kinds)}; give one kind of value")
 
 
 @dataclass(frozen=True)
@@ -181,6 +232,9 @@ class TargetComparison:
     ) -> None:
         self.rows, self.rule, self.settings = rows, rule, settings
         self.seed, self.wanted = seed, wanted
+        # several numbers count the same whatever their units; one stays in its own
+        several = wanted.classes is None and wanted.out > 1
+        self.unit = wanted.values.var(0) if several else torch.ones(1)
 
     def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
         """Held-out loss: cross-entropy, or mean squared error."""
@@ -206,8 +260,8 @@ class TargetComparison:
         output, truth = torch.cat(outputs), torch.cat(truths)
         if self.wanted.classes is not None:
             return float((output.argmax(1) == truth).double().mean())
-        spread = (truth - truth.mean(0)).square().sum()
-        return 1.0 - float((output - truth).square().sum() / spread.clamp_min(1e-300))
+        spread = (truth - truth.mean(0)).square().sum(0).clamp_min(1e-300)
+        return 1.0 - float(((output - truth).square().sum(0) / spread).mean())
 
     def _errors(self, candidate: Candidate, folds: Sequence[ScaledFold], more: int) -> list[float]:
         found = []
@@ -216,7 +270,7 @@ class TargetComparison:
             output = _outputs(decoder, self.rows(fold, fold.held_index), panel)
             truth = self.wanted.values[torch.from_numpy(fold.held_index)]
             if self.wanted.classes is None:
-                found.append(float((output - truth).square().mean()))
+                found.append(float(((output - truth).square() / self.unit).mean()))
             else:
                 chance = output.gather(1, truth[:, None]).clamp_min(1e-9)
                 found.append(float(-chance.log().mean()))

@@ -31,6 +31,7 @@ __all__ = ["select"]
 
 STRATEGIES = ("search", "closed_form", "gradient")
 FOLDS, NETWORK_FOLDS = 5, 3
+FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch determines nothing
 FEWER_ROWS = 10  # a feature: with fewer, the held-out error itself decides the last swaps
 WIDEST_POLISH, POLISH_ROUNDS = 8192, 20
 FEW_ROWS = 100  # a feature: with fewer rows than this times k, folds and penalties are tried
@@ -229,6 +230,10 @@ class _Selection:
                 raise InputError(
                     f"strategies={wanted!r}: use 'auto' or some of {', '.join(STRATEGIES)}"
                 )
+        limit = self.options["time_limit"]
+        real = isinstance(limit, (int, float, np.integer, np.floating))
+        if limit is not None and not (real and limit > 0):
+            raise InputError(f"time_limit={limit!r} must be a number of seconds above 0, or None")
         if self.options["scale"] not in ("standard", "none"):
             raise InputError(
                 f"scale={self.options['scale']!r} is not known; use 'standard' or 'none'"
@@ -270,17 +275,24 @@ class _Selection:
 
     def _held_rows(self) -> list[NDArray[np.int64]]:
         wanted, labels = self.options["validation"], self.options["row_groups"]
-        if labels is not None and len(labels) != self.n:
-            raise InputError(f"row_groups has {len(labels)} labels for {self.n} rows")
+        if labels is not None:
+            labels = np.asarray(labels)
+            if len(labels) != self.n:
+                raise InputError(f"row_groups has {len(labels)} labels for {self.n} rows")
+            if labels.ndim != 1:
+                raise InputError(f"row_groups has shape {labels.shape}; give {self.n} labels")
+            if len(np.unique(labels)) < 2:
+                raise InputError("row_groups has one label only; give at least 2, or leave it out")
         if wanted == "auto":
             few = self.n < FEW_ROWS * self.settings.k
-            wanted = (FOLDS if self.linear else NETWORK_FOLDS) if few else 0.1
+            folds = min(FOLDS if self.linear else NETWORK_FOLDS, self.n)
+            wanted = folds if few else 0.1
         fine = isinstance(wanted, (int, float)) and not isinstance(wanted, bool)
         if not fine or not (2 <= wanted <= self.n if isinstance(wanted, int) else 0 < wanted < 1):
             raise InputError(
-                f"validation={wanted!r} must be a share between 0 and 1, or 2 or more folds"
+                f"validation={wanted!r} must be a share between 0 and 1, or from 2 to {self.n} "
+                "folds, no more than there are rows"
             )
-        labels = None if labels is None else np.asarray(labels)
         return split_rows(self.n, wanted, self.seed, labels)
 
     def _folds(self, held: list[NDArray[np.int64]]) -> list[ScaledFold]:
@@ -312,7 +324,7 @@ class _Selection:
                 choose |= {f"search, ridge {ridge:g}": known.penalised(ridge) for ridge in RIDGES}
         if "closed_form" in wanted:
             choose["closed form, swaps"] = known.closed_form
-            if not self.linear:
+            if not self.linear and self.n >= FEWEST_FOR_FEATURES:
                 choose["random features"] = known.random_features
         if "gradient" in wanted:
             choose["gradient"] = known.gradient
@@ -391,16 +403,15 @@ class _Selection:
         if not self.linear or self.wanted is not None:
             return self._compared_columns(winner, everything, candidates)
         C = everything.train.to(float64_device(self.device))
-        found = winner.choose(everything, self.seed)
-        if winner.strategy.startswith("search, ridge"):
-            # penalised on purpose, yet never worse than greedy on the rows themselves
-            base = greedy(C, self.rule).panel()
-            better = worth(C, found, self.rule, 0.0) <= worth(C, base, self.rule, 0.0)
-            return self._polished(found if better else base, winner, everything)
-        # the others minimise the same residual, so on all rows they can work together
-        start = [found, *winner.panels]
-        best = search(C, self.rule, seed=self.seed, time_limit=self._left(), initial=start).indices
-        return self._polished(best, winner, everything)
+        if winner.strategy == "search":
+            left = self._left()
+            found = search(C, self.rule, seed=self.seed, time_limit=left, initial=winner.panels)
+            return self._polished(found.indices, winner, everything)
+        panel = winner.choose(everything, self.seed)
+        # penalised or drawn on purpose, yet never worse than greedy on the rows themselves
+        base = greedy(C, self.rule).panel()
+        better = worth(C, panel, self.rule, 0.0) <= worth(C, base, self.rule, 0.0)
+        return self._polished(panel if better else base, winner, everything)
 
     def _polished(
         self, panel: NDArray[np.int64], winner: Candidate, everything: ScaledFold

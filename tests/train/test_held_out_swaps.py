@@ -61,3 +61,20 @@ def test_it_ends_where_no_swap_helps(rows, folds):
     assert folds.swaps(found).min() > -1e-5
     worst = np.array([2, 3, 22, 23, 20])  # nearly the same thing five times
     assert folds.error(held_out_swaps(folds, worst, rounds=50)) < 0.9 * folds.error(worst)
+
+
+def test_nearly_dependent_panels_are_judged_in_float64():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 5)) @ rng.normal(size=(5, 100)) + 1e-3 * rng.normal(size=(60, 100))
+    held = split_rows(60, 3, seed=0)
+    folds = HeldOut.of(rows, held, ridge=1e-6)
+    panel = np.arange(30)
+    total = 0.0
+    for index in held:
+        train = np.delete(rows, index, axis=0)
+        mean = train.mean(axis=0)
+        x, y = train - mean, rows[index] - mean
+        gram = x[:, panel].T @ x[:, panel] / len(x) + 1e-6 * np.eye(30)
+        weights = np.linalg.solve(gram, x[:, panel].T @ x / len(x))
+        total += np.mean((y - y[:, panel] @ weights) ** 2)
+    assert folds.error(panel) == pytest.approx(total / 3, rel=0.05)

@@ -89,7 +89,7 @@ def split_rows(
     labels = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     order = random.permutation(int(labels.max()) + 1)
     if isinstance(folds, float):
-        parts = [order[: max(1, round(folds * len(order)))]]
+        parts = [order[: max(1, min(round(folds * len(order)), len(order) - 1))]]
     else:
         parts = np.array_split(order, min(folds, len(order)))
     return [np.flatnonzero(np.isin(labels, part)) for part in parts]

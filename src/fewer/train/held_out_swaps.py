@@ -85,12 +85,14 @@ class HeldOut:
         return total.double().numpy()
 
     def _decode(self, part: tuple[Tensor, Tensor], S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # in float64: with as many features as rows the matrix is nearly singular
         X, Y = part
-        Z = X[:, S]
-        gram = (Z.T @ Z).double() + self.ridge * torch.eye(len(S), dtype=torch.float64)
-        P = torch.linalg.inv(gram).float()
-        B = P @ (Z.T @ X)
-        return P, B, Y - Y[:, S] @ B
+        Z = X[:, S].double()
+        gram = Z.T @ Z + self.ridge * torch.eye(len(S), dtype=torch.float64)
+        P = torch.linalg.inv(gram)
+        B = P @ (Z.T @ X.double())
+        R = Y.double() - Y[:, S].double() @ B
+        return P.float(), B.float(), R.float()
 
     def _swaps(self, part: tuple[Tensor, Tensor], S: Tensor) -> Tensor:
         X, Y = part
