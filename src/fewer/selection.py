@@ -357,6 +357,7 @@ class _Selection:
                 "strategy": c.strategy,
                 "error": c.error,
                 "seconds": c.seconds,
+                "price": c.price,
                 "ridge": c.ridge,
                 "features": self._named(c.panels[0]),
             }
@@ -478,7 +479,7 @@ class _Selection:
     ) -> None:
         if self.linear or self.wanted is not None:
             return
-        panels = min(candidates, key=lambda c: c.error).panels
+        panels = candidates[0].panels
         linear = float(
             np.mean([fold.error(panel) for fold, panel in zip(folds, panels, strict=True)])
         )

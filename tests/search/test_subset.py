@@ -69,6 +69,18 @@ def test_it_finds_the_optimum(rule_of):
     assert np.mean(hits) >= 0.95
 
 
+def test_nothing_stays_that_is_not_worth_its_price():
+    rng = np.random.default_rng(0)
+    for seed in range(12):
+        C = instance("plain", 30, seed)
+        costs = rng.integers(1, 10, 30)
+        rule = resolve(None, 30, None, costs=costs, budget=0.5 * costs.sum(), cost_weight=0.3)
+        found = search(C, rule, seed=seed, stall=1)
+        for out in range(len(found.indices)):
+            rest = np.delete(found.indices, out)
+            assert residual(C, rest) + rule.price(rest) >= found.objective * (1 - 1e-9)
+
+
 @pytest.fixture(scope="module")
 def C(digits):
     return np.cov(digits[0].T)

@@ -222,7 +222,9 @@ class _Genes:
         panel = np.array(cell["columns"])
         key = ("landmarks", self.data, f"seed {self.seed}", name, f"{layers} hidden")
         return self.context.cells.get(
-            key, {"data": self.digest, "width": WIDTH}, partial(self._network, panel, layers)
+            key,
+            {"data": self.digest, "width": WIDTH, "panel": panel.tolist()},
+            partial(self._network, panel, layers),
         )
 
     def _score(self, name: str, k: int) -> dict[str, Any]:

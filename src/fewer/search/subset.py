@@ -182,10 +182,12 @@ class _Run:
         rule = self.rule
         self._keep(greedy(self.C, rule, ridge=self.ridge).panel())
         if len(rule.units) == rule.most_units:
+            self._trim()
             return "only choice"
         for panel in [self.elite[0][1], *initial]:
             rule.check(panel)
             self._swap(panel)
+        self._trim()
         if stall == 0 or self._late():
             return "time" if self._late() else "stall"
         explorer = self._explorer()
@@ -204,7 +206,24 @@ class _Run:
             panels, barred = self._kicked(batch)
         self.evaluations += explorer.steps
         self._swap(self.elite[0][1])
+        self._trim()
         return "time" if self._late() else "stall"
+
+    def _trim(self) -> None:
+        """Take off the best panel what is not worth its price, where its size is free."""
+        rule = self.rule
+        while rule.k is None and rule.unit_prices is not None and not self._late():
+            mark, panel = self.elite[0]
+            units = np.unique(rule.unit_of[panel])
+            free = np.setdiff1d(units, rule.included_units)
+            if len(units) < 2 or len(free) == 0:
+                return
+            smaller = [self._features(np.setdiff1d(units, [unit])) for unit in free]
+            best = min(smaller, key=lambda other: worth(self.C, other, rule, self.ridge))
+            self._keep(best)
+            self._swap(best)
+            if self.elite[0][0] >= mark - self.same:
+                return
 
     def _improved(
         self,
