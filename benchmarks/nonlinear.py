@@ -49,18 +49,6 @@ def choose(case: Case, k: int, decoder: Any, seed: int, device: str) -> dict[str
     def network(solver: str) -> Any:
         return fewer.ConcreteAutoencoder(k, decoder=decoder, solver=solver, **common)
 
-    def chosen(strategies: Any) -> Any:
-        panel = fewer.select(
-            case.train,
-            k,
-            decoder=decoder,
-            scale="none",
-            strategies=strategies,
-            row_groups=case.groups,
-            **common,
-        )
-        return panel
-
     found: dict[str, Any] = {}
 
     def record(name: str, began: float, columns: np.ndarray) -> None:
@@ -76,7 +64,9 @@ def choose(case: Case, k: int, decoder: Any, seed: int, device: str) -> dict[str
     began = time.perf_counter()
     record("random features", began, network("closed_form").fit(case.train).columns_)
     began = time.perf_counter()
-    panel = chosen("auto")
+    panel = fewer.select(
+        case.train, k, decoder=decoder, scale="none", row_groups=case.groups, **common
+    )
     record("select", began, panel.indices)
     swapped = [row for row in panel.leaderboard if row["strategy"] == "search, network swaps"]
     found["network swaps"] = (np.asarray(swapped[0]["features"]), swapped[0]["seconds"])

@@ -7,11 +7,11 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, moments
-from fewer.nn import MeasuredDecoder, make_loss
+from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.strategies import Choose
 from fewer.train import GradientSettings, fit_linear
 from fewer.train.device import seeded
@@ -27,6 +27,7 @@ __all__ = [
     "NetworkComparison",
     "Rows",
     "repeat_close",
+    "trained_decoder",
 ]
 
 DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # shares of the mean variance
@@ -165,14 +166,27 @@ class NetworkComparison:
 
     def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
         part = self.rows(fold, fold.train_index)
-        settings = replace(self.settings, k=len(columns))
-        rule = resolve(None, self.rule.d, len(columns), include=columns)
-        problem = prepare(part, moments(part), settings, make_loss("mse"), seed, None, None, rule)
-        with seeded(seed, problem.device) as generator:
-            decoder, _ = refit_decoder(
-                problem, nn.Identity(), columns, conflicts=0, generator=generator
-            )
-        return decoder.cpu().double().eval()
+        return trained_decoder(part, columns, self.settings, make_loss("mse"), seed)
+
+
+def trained_decoder(
+    part: Source,
+    columns: NDArray[np.int64],
+    settings: GradientSettings,
+    loss: Loss,
+    seed: int,
+    targets: Tensor | None = None,
+    out: int | None = None,
+) -> MeasuredDecoder:
+    """The decoder that ``settings`` ask for, trained on these columns of some rows."""
+    settings = replace(settings, k=len(columns))
+    rule = resolve(None, part.shape[1], len(columns), include=columns)
+    problem = prepare(part, moments(part), settings, loss, seed, targets, out, rule)
+    with seeded(seed, problem.device) as generator:
+        decoder, _ = refit_decoder(
+            problem, nn.Identity(), columns, conflicts=0, generator=generator
+        )
+    return decoder.cpu().double().eval()
 
 
 def repeat_close(

@@ -10,18 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewer.comparison import Candidate, Rows, repeat_close
-from fewer.constraints import Constraints, resolve
+from fewer.comparison import Candidate, Rows, repeat_close, trained_decoder
+from fewer.constraints import Constraints
 from fewer.data import Source, as_array, moments, needs_opening, open, read_aside, read_blocks
 from fewer.errors import FewerWarning, InputError, warn
 from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.search import search
 from fewer.strategies import Strategies
 from fewer.train import GradientSettings, fit_gradient
-from fewer.train.device import seeded
 from fewer.train.folds import ScaledFold
-from fewer.train.problem import prepare
-from fewer.train.refit import refit_decoder
 
 __all__ = ["TargetComparison", "TargetStrategies", "Wanted", "read_target"]
 
@@ -277,18 +274,15 @@ class TargetComparison:
         return found
 
     def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
-        part = self.rows(fold, fold.train_index)
-        settings = replace(self.settings, k=len(columns))
-        rule = resolve(None, self.rule.d, len(columns), include=columns)
-        targets = self.wanted.values[torch.from_numpy(fold.train_index)]
-        problem = prepare(
-            part, moments(part), settings, self.wanted.loss, seed, targets, self.wanted.out, rule
+        return trained_decoder(
+            self.rows(fold, fold.train_index),
+            columns,
+            self.settings,
+            self.wanted.loss,
+            seed,
+            self.wanted.values[torch.from_numpy(fold.train_index)],
+            self.wanted.out,
         )
-        with seeded(seed, problem.device) as generator:
-            decoder, _ = refit_decoder(
-                problem, nn.Identity(), columns, conflicts=0, generator=generator
-            )
-        return decoder.cpu().double().eval()
 
 
 @torch.no_grad()

@@ -52,10 +52,11 @@ class Baseline(FeatureSelector):
         source, stats = self._opened(X)
         rng = check_random_state(getattr(self, "random_state", None))
         self.order_ = self._choose(source, stats, rng)
-        self.columns_ = np.sort(self.order_)
-        decoder = fit_linear(source, self.columns_, stats)
-        fill = torch.from_numpy(stats.mean[self.columns_])
+        columns = np.sort(self.order_)
+        decoder = fit_linear(source, columns, stats)
+        fill = torch.from_numpy(stats.mean[columns])
         self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
+        self.columns_ = columns  # last: whoever has it is fitted
         return self
 
     def _check_options(self, n: int, d: int) -> None:

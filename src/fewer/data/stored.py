@@ -2,6 +2,7 @@
 
 import os
 import threading
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -103,8 +104,9 @@ class StoredSource(Source):
         n, d = self.shape
         return f"<{self.what}: {n} rows of {d} features, {self.dtype}>"
 
+    @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
-        raise NotImplementedError
+        """Rows from start to stop."""
 
     def _stored_in_chunks(self, rows: int) -> None:
         """Say how many rows are stored together; chunks too large to hold do not count."""
