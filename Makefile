@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DOCS_READY := .venv/.docs-ready
 
-.PHONY: demo test slow check format clean
+.PHONY: demo test slow check docs format clean
 
 demo: $(READY)
 	$(BIN)/fewer demo
@@ -21,15 +22,24 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layers.py
 
+# runs the gallery too; every warning is an error, nothing is fetched while building
+docs: $(DOCS_READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv
+	rm -rf .venv docs/_build docs/api/generated docs/gallery
 
 # constraints.txt pins every version, so that a clone made next year behaves as this one.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(READY)
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	touch $(DOCS_READY)
