@@ -14,6 +14,7 @@ LAYERS = [
     "search",
     "train",
     "estimators",
+    "callbacks",
     "baselines",
     "assess",
     "target",

@@ -16,6 +16,7 @@ _HOMES = {
     "ConcreteRegressor": "fewer.estimators",
     "Panel": "fewer.panel",
     "baselines": "fewer.baselines",
+    "callbacks": "fewer.callbacks",
     "data": "fewer.data",
     "datasets": "fewer.datasets",
     "errors": "fewer.errors",
@@ -32,6 +33,7 @@ __all__ = [
     "Panel",
     "__version__",
     "baselines",
+    "callbacks",
     "data",
     "datasets",
     "errors",
@@ -40,7 +42,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fewer import baselines, data, datasets, errors, nn
+    from fewer import baselines, callbacks, data, datasets, errors, nn
     from fewer.estimators import (
         PAPER,
         ColumnSubset,

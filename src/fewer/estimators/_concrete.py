@@ -77,7 +77,7 @@ class ConcreteEstimator(FeatureSelector):
         precision: str = "auto",
         random_state: Any = None,
         progress: bool = False,
-        on_epoch: Callable[[dict[str, Any]], None] | None = None,
+        on_epoch: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         self.k = k
         self.decoder = decoder

@@ -101,7 +101,8 @@ PARAMETERS = """k : int or None, default=10
     progress : bool, default=False
         Show a progress bar.
     on_epoch : callable, default=None
-        Called with each row of ``history_`` as it is made."""
+        Called with each row of ``history_`` as it is made; training ends early, and the decoder
+        is fitted, where it returns True. `fewer.callbacks.TensorBoard` is one."""
 
 ATTRIBUTES = """columns_ : ndarray of int
         The chosen columns, ascending.

@@ -65,7 +65,7 @@ def fit_closed_form(
     ridge: float = 1e-4,
     seed: int = 0,
     device: torch.device | str | None = None,
-    on_row: Callable[[dict[str, Any]], None] | None = None,
+    on_row: Callable[[dict[str, Any]], bool | None] | None = None,
 ) -> SelectorFit:
     """Train selectors against the exact linear decoder, on a covariance matrix alone.
 
@@ -99,7 +99,7 @@ def fit_closed_form(
         Where to work; where C is if None. Where its memory is too small, starts are trained in
         halves, and if one alone is too much, on the CPU, with a warning.
     on_row : callable, default=None
-        Called with each row of the history.
+        Called with each row of the history; training ends where it returns True.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def _train(
     ridge: float,
     seed: int,
     device: torch.device,
-    on_row: Callable[[dict[str, Any]], None] | None,
+    on_row: Callable[[dict[str, Any]], bool | None] | None,
 ) -> SelectorFit:
     """Train all starts side by side."""
     d = len(C)
@@ -204,8 +204,8 @@ def _train(
                 "distinct": len(logits[0].argmax(dim=-1).unique()) + len(fixed),
             }
             history.append(row)
-            if on_row is not None:
-                on_row(row)
+            if on_row is not None and on_row(row):
+                break
     return finished(logits[..., :d], fixed, history)
 
 

@@ -47,10 +47,12 @@ def fit_covariance(
     C = summary.matrix
     include, allowed = eligible(rule, stats, settings.k)
     history: list[dict[str, Any]] = []
+    stopped = False
     for attempt in range(1, settings.tries + 1):
         with epoch_bar(f"try {attempt}", steps, settings.progress) as bar:
 
-            def note(row: dict[str, Any], attempt: int = attempt, bar: EpochBar = bar) -> None:
+            def note(row: dict[str, Any], attempt: int = attempt, bar: EpochBar = bar) -> bool:
+                nonlocal stopped
                 entry = {
                     "try": attempt,
                     "epoch": row["step"],
@@ -63,8 +65,8 @@ def fit_covariance(
                 }
                 history.append(entry)
                 bar(entry)
-                if settings.on_epoch is not None:
-                    settings.on_epoch(entry)
+                stopped = settings.stops_after(entry)
+                return stopped
 
             found = fit_closed_form(
                 C,
@@ -82,7 +84,7 @@ def fit_covariance(
                 device=device,
                 on_row=note,
             )
-        if torch.softmax(found.logits, dim=-1).amax(dim=-1).mean() >= SETTLED:
+        if stopped or torch.softmax(found.logits, dim=-1).amax(dim=-1).mean() >= SETTLED:
             break
         steps *= 2
     choices = [obeying_features(logits, rule, C) for logits in found.logits]
@@ -92,7 +94,7 @@ def fit_covariance(
     columns = rule.complete(features)
     decoder = fit_linear(source, columns, stats, ridge=settings.ridge, summary=summary)
     settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
-    if settled < SETTLED:
+    if settled < SETTLED and not stopped:
         warn(
             f"the selector has not settled: mean max probability {settled:.3f} after "
             f"{settings.tries} tries, the last of {history[-1]['epoch']} steps. The features are "

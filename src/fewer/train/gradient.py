@@ -67,11 +67,13 @@ def fit_gradient(
         rule = resolve(None, source.shape[1], settings.k)
     with enough_memory(pick_device(settings.device), settings.batch_size):
         problem = prepare(source, stats, settings, loss, seed, targets, out, rule)
-        starts = [_train_start(problem, seed + start) for start in range(settings.n_init)]
+        starts: list[_Start] = []
+        while len(starts) < settings.n_init and not (starts and starts[-1].stopped):
+            starts.append(_train_start(problem, seed + len(starts)))
         best = starts[0]
         if len(starts) > 1:
             best = min(starts, key=lambda start: _held_out(start, seed))
-        if not best.converged:
+        if not best.converged and not starts[-1].stopped:
             _warn(best.history[-1], settings)
         features = best.features
         decoder, refit_history = best.refit(seed)
@@ -98,6 +100,7 @@ class _Start:
     history: list[dict[str, Any]]
     converged: bool
     loss: float  # lowest seen on held-out rows
+    stopped: bool = False  # on_epoch wanted no more
 
     @property
     def logits(self) -> Tensor:
@@ -167,7 +170,7 @@ def _train_start(problem: Problem, seed: int) -> _Start:
     history: list[dict[str, Any]] = []
     for attempt in range(1, settings.tries + 1):
         with products(problem.precision), seeded(seed, problem.device) as generator:
-            network, rows, best = _train_once(problem, epochs, attempt, generator)
+            network, rows, best, stopped = _train_once(problem, epochs, attempt, generator)
         history += rows
         last = rows[-1]
         if not np.isfinite(last["loss"]):
@@ -176,14 +179,16 @@ def _train_start(problem: Problem, seed: int) -> _Start:
                 f"(now {settings.decoder_rate:g}), or scale X, whose values are too spread out"
             )
         if last["mean_max_probability"] >= settings.stop_probability:
-            return _Start(problem, network, history, True, best)
+            return _Start(problem, network, history, True, best, stopped)
+        if stopped:
+            break
         epochs *= 2
-    return _Start(problem, network, history, False, best)
+    return _Start(problem, network, history, False, best, stopped)
 
 
 def _train_once(
     problem: Problem, epochs: int, attempt: int, generator: torch.Generator
-) -> tuple[ConcreteNetwork, list[dict[str, Any]], float]:
+) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool]:
     settings, train = problem.settings, problem.train
     selector = ConcreteSelector(
         problem.source.shape[1],
@@ -238,7 +243,7 @@ def _train_once(
         precision=problem.precision,
         penalty=penalty,
     )
-    began = time.perf_counter()
+    began, stopped = time.perf_counter(), False
     with epoch_bar(f"try {attempt}", epochs, settings.progress) as bar:
         for epoch in range(1, epochs + 1):
             if fused is not None:
@@ -275,18 +280,17 @@ def _train_once(
             }
             history.append(row)
             bar(row)
-            if settings.on_epoch is not None:
-                settings.on_epoch(row)
+            stopped = settings.stops_after(row)
             # early on the temperature is high and the held-out loss says little about the end
             exhausted = held_out is not None and best.seen(
                 held_out, network, counts=epoch > epochs // 2
             )
             decided = learns and settled >= settings.stop_probability
-            if decided or exhausted or not np.isfinite(loss):
+            if decided or exhausted or stopped or not np.isfinite(loss):
                 break
     best.restore(network)
     unpadded(decoder)
-    return network, history, best.loss * unit
+    return network, history, best.loss * unit, stopped
 
 
 def _cost_penalty(

@@ -39,14 +39,13 @@ def fit_proxy(
     history: list[dict[str, Any]] = []
     with epoch_bar("random features", steps, settings.progress) as bar:
 
-        def note(row: dict[str, Any]) -> None:
+        def note(row: dict[str, Any]) -> bool:
             entry = {"try": 1, "epoch": row["step"], "val_loss": None, **row}
             del entry["step"]
             entry["seconds"] = time.perf_counter() - began
             history.append(entry)
             bar(entry)
-            if settings.on_epoch is not None:
-                settings.on_epoch(entry)
+            return settings.stops_after(entry)
 
         found = fit_random_features(
             source,

@@ -40,7 +40,7 @@ def fit_random_features(
     ridge: float = 1e-2,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    on_row: Callable[[dict[str, Any]], None] | None = None,
+    on_row: Callable[[dict[str, Any]], bool | None] | None = None,
 ) -> SelectorFit:
     """Train a selector against the best decoder on fresh random features.
 
@@ -71,7 +71,7 @@ def fit_random_features(
     device : torch.device, default="cpu"
         Where to work.
     on_row : callable, default=None
-        Called with each row of the history.
+        Called with each row of the history; training ends where it returns True.
 
     Examples
     --------
@@ -123,8 +123,8 @@ def fit_random_features(
                     "distinct": len(logits.argmax(dim=-1).unique()) + len(fixed),
                 }
                 history.append(row)
-                if on_row is not None:
-                    on_row(row)
+                if on_row is not None and on_row(row):
+                    break
     return finished(logits.detach()[None], fixed, history)
 
 

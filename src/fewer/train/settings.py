@@ -61,7 +61,7 @@ class GradientSettings:
     device: str = "auto"
     precision: str = "auto"
     progress: bool = False
-    on_epoch: Callable[[dict[str, Any]], None] | None = None
+    on_epoch: Callable[[dict[str, Any]], Any] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.decoder, str) and self.decoder != "linear":
@@ -126,6 +126,14 @@ class GradientSettings:
         if isinstance(self.selector_learning_rate, str):
             return 0.2
         return self.selector_learning_rate
+
+    def stops_after(self, row: dict[str, Any]) -> bool:
+        """Hand a row of history to ``on_epoch``; whether that says that training shall stop.
+
+        Only True does: a function may return what it likes, as ``file.write`` does.
+        """
+        said = None if self.on_epoch is None else self.on_epoch(row)
+        return isinstance(said, (bool, np.bool_)) and bool(said)
 
     def epochs_for(self, rows: int) -> int:
         """Epochs for so many rows: as asked, or enough for the steps that a selector needs."""
