@@ -3,155 +3,27 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from fewer.comparison import Candidate, Rows, repeat_close, trained_decoder
+from fewer.candidates.comparison import Candidate, Rows, repeat_close, trained_decoder
+from fewer.candidates.strategies import Strategies
+from fewer.candidates.wanted import Wanted
 from fewer.constraints import Constraints
-from fewer.data import Source, as_array, moments, needs_opening, open, read_aside, read_blocks
-from fewer.errors import FewerWarning, InputError, warn
-from fewer.nn import Loss, MeasuredDecoder, make_loss
+from fewer.data import Source, moments, read_blocks
+from fewer.errors import FewerWarning
+from fewer.nn import MeasuredDecoder
 from fewer.search import search
-from fewer.strategies import Strategies
 from fewer.train import GradientSettings, fit_gradient
 from fewer.train.folds import ScaledFold
 
-__all__ = ["TargetComparison", "TargetStrategies", "Wanted", "read_target"]
+__all__ = ["TargetComparison", "TargetStrategies"]
 
 # what the other features together weigh beside the target: they only break ties
 ASIDE = 0.01
-MANY_CLASSES = 20
-
-
-@dataclass(frozen=True, eq=False)
-class Wanted:
-    """A target made ready: class numbers, or n x m values."""
-
-    values: Tensor
-    classes: NDArray | None
-    name: str | None
-    one: bool
-
-    @property
-    def out(self) -> int:
-        """Outputs of a predictor."""
-        return self.values.shape[1] if self.classes is None else len(self.classes)
-
-    @property
-    def loss(self) -> Loss:
-        """What a predictor minimises."""
-        return make_loss("mse" if self.classes is None else "cross_entropy")
-
-    def columns(self, index: NDArray[np.int64]) -> Tensor:
-        """The target of some rows as numbers of comparable weight, centred."""
-        part = self.values[torch.from_numpy(index)]
-        if self.classes is not None:
-            part = nn.functional.one_hot(part, len(self.classes)).double()
-            part = part / part.mean(0).clamp_min(1 / len(part)).sqrt()  # rare classes count too
-        part = part - part.mean(0)
-        return part / part.std(0).clamp_min(1e-300) if self.classes is None else part
-
-
-def read_target(target: Any, data: Any) -> tuple[Wanted, Any]:
-    """The target, and the data without it where it was one of their columns."""
-    name = target if isinstance(target, str) else None
-    if name is not None:
-        target, data = _from_file(name, data) if needs_opening(data) else _from_table(name, data)
-    y = _known(target)
-    if (y.dtype.kind in "fiub" and y.ndim == 2 and y.shape[1] > 1) or y.dtype.kind == "f":
-        values = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
-        if not (values.amax(0) > values.amin(0)).all():
-            raise InputError(f"target has one value only, {y.flat[0]!r}; it needs at least 2")
-        return Wanted(values, None, name, y.ndim == 1), data
-    if y.ndim == 2 and y.shape[1] > 1:
-        raise InputError(f"target has {y.shape[1]} columns that are not numbers; give one of them")
-    classes, codes = np.unique(y.ravel(), return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(f"target has one value only, {classes[0]!r}; it needs at least 2")
-    if len(classes) > MANY_CLASSES and 2 * len(classes) > len(y):
-        warn(
-            f"target has {len(classes)} classes in {len(y)} rows, hardly two rows for each; if it "
-            "is a quantity, give it as fractions (astype(float))"
-        )
-    return Wanted(torch.from_numpy(codes.astype(np.int64)), classes, name, True), data
-
-
-def _from_table(name: str, data: Any) -> tuple[Any, Any]:
-    columns = [str(column) for column in getattr(data, "columns", ())]
-    if not columns:
-        raise InputError(
-            f"target={name!r} names a column, but the data are no table; "
-            "give the target as an array"
-        )
-    if columns.count(name) != 1:
-        times = "not" if name not in columns else f"{columns.count(name)} times"
-        raise InputError(f"target={name!r} is {times} among the {len(columns)} columns")
-    found = next(column for column in data.columns if str(column) == name)
-    polars = type(data).__module__.startswith("polars")
-    return data[found], data.drop(found) if polars else data.drop(columns=found)
-
-
-def _from_file(name: str, data: Any) -> tuple[Any, Source]:
-    """A column of a file that is read beside the features; text in it becomes what it says."""
-    try:
-        source = data if isinstance(data, Source) else open(data, leave_out=[name])
-    except InputError as error:
-        raise InputError(
-            f"target={name!r} cannot be read as a column of {data} ({error}); "
-            "give the target as an array"
-        ) from error
-    parts = [part for part in read_aside(source) if part is not None]
-    if not parts or name not in parts[0].column_names:
-        raise InputError(
-            f"target={name!r} is not a column that can be read beside the features; open the "
-            f"file with fewer.data.open(..., leave_out=[{name!r}]), or give the target as an array"
-        )
-    y = np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in parts])
-    if y.dtype.kind not in "OU":
-        return y, source
-    y = np.array([None if text in ("", None) else text for text in y], dtype=object)
-    for kind in (np.int64, np.float64):  # a text file says everything as text
-        try:
-            return y.astype(kind), source
-        except (TypeError, ValueError):
-            continue
-    return y, source
-
-
-def _known(target: Any) -> NDArray:
-    """The target as an array without gaps."""
-    lacks = target.isna() if hasattr(target, "isna") else None
-    lacks = target.is_null() if hasattr(target, "is_null") else lacks
-    given = target.to_numpy() if hasattr(target, "to_numpy") else target
-    if isinstance(given, (list, tuple)):
-        given = np.array(given, dtype=object)  # NumPy would make text of mixed values
-    y = np.asarray(as_array(given) if isinstance(given, Tensor) else given)
-    if y.ndim not in (1, 2) or len(y) == 0:
-        raise InputError(f"target has shape {y.shape}; give one value, or one row, for each row")
-    if y.dtype.kind in "cmMVS":
-        raise InputError(f"target is of type {y.dtype}; give numbers, text or booleans")
-    gaps = np.zeros(y.shape, dtype=bool)
-    if lacks is not None:
-        gaps |= np.asarray(lacks, dtype=bool).reshape(y.shape)
-    if y.dtype.kind == "f":
-        gaps |= ~np.isfinite(y)
-    elif y.dtype.kind == "O" and lacks is None:
-        # NaN alone differs from itself
-        gaps |= np.array([value is None for value in y.flat]).reshape(y.shape) | (y != y)  # noqa: PLR0124
-    if gaps.any():
-        row = int(np.argwhere(gaps)[0][0])
-        raise InputError(f"target of row {row} is {y[row]!r}; drop rows without a target")
-    if y.dtype.kind != "O":
-        return y
-    plain = np.array(y.tolist())
-    if plain.dtype.kind in "fiub" or all(isinstance(value, str) for value in y.flat):
-        return plain
-    kinds = sorted({type(value).__name__ for value in y.flat})
-    raise InputError(f"target mixes {' and '.join(kinds)}; give one kind of value")
 
 
 @dataclass(frozen=True)

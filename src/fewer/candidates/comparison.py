@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fewer.candidates.strategies import Choose
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, moments
 from fewer.nn import Loss, MeasuredDecoder, make_loss
-from fewer.strategies import Choose
 from fewer.train import GradientSettings, fit_linear
 from fewer.train.device import seeded
 from fewer.train.explained import explained_variance

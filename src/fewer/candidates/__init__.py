@@ -1,0 +1,1 @@
+"""How `fewer.select` proposes panels, compares them on held-out rows and finishes the winner."""

@@ -1,0 +1,85 @@
+"""The panel that a user gets: the winning strategy on all rows."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fewer.candidates.comparison import Candidate, Rows
+from fewer.candidates.strategies import Strategies
+from fewer.data import moments
+from fewer.search import greedy, search
+from fewer.search.objective import worth
+from fewer.train.folds import ScaledFold
+from fewer.train.held_out_swaps import HeldOut, held_out_swaps
+
+__all__ = ["FinalColumns"]
+
+FEWER_ROWS = 10  # a feature: with fewer, the held-out error itself decides the last swaps
+WIDEST_POLISH, POLISH_ROUNDS = 8192, 20
+
+Columns = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FinalColumns:
+    """Columns of the final panel, from all rows and from what was found before."""
+
+    strategies: Strategies
+    everything: ScaledFold  # all rows as training rows, none held out
+    rows: Rows
+    held: list[Columns]  # held-out rows of each fold
+    seed: int
+    late: Callable[[], bool]
+    say: Callable[[str], None]
+
+    def of_line(self, winner: Candidate) -> Columns:
+        """The winning strategy on all rows, started from what it found before."""
+        rule = self.strategies.rule
+        C = self.everything.train.to(self.strategies.device)
+        if winner.strategy == "search":
+            left = self.strategies.left()
+            found = search(C, rule, seed=self.seed, time_limit=left, initial=winner.panels)
+            return self._polished(found.indices, winner.ridge)
+        panel = winner.choose(self.everything, self.seed)
+        # penalised or drawn on purpose, yet never worse than greedy on the rows themselves
+        base = greedy(C, rule).panel()
+        better = worth(C, panel, rule, 0.0) <= worth(C, base, rule, 0.0)
+        return self._polished(panel if better else base, winner.ridge)
+
+    def as_compared(self, winner: Candidate, candidates: Sequence[Candidate]) -> Columns:
+        """The panel that was compared; chosen anew on all rows where every fold has its own."""
+        if len(winner.panels) == 1 or self.late():
+            return winner.panels[0]
+        if winner.choose == self.strategies.for_the_network:  # it starts from what others find
+            for other in candidates:
+                if other is not winner:
+                    other.choose(self.everything, self.seed)
+        return winner.choose(self.everything, self.seed)
+
+    def _polished(self, panel: Columns, ridge: float) -> Columns:
+        """Where rows are about as few as features: swaps that lower the held-out error itself."""
+        rule, fold = self.strategies.rule, self.everything
+        n, d = len(fold.train_index), len(fold.train)
+        plain = rule.groups is None and rule.budget is None and not rule.cost_weight
+        many = n >= FEWER_ROWS * len(panel)
+        if many or not plain or d > WIDEST_POLISH or len(self.held) < 2:
+            return panel
+        self.say("swaps on held-out error ...")
+        rows = self.rows(fold, fold.train_index)
+        mean = torch.from_numpy(moments(rows).mean)
+        values = torch.nan_to_num(rows.rows(slice(0, n), torch.float64) - mean, nan=0.0)
+        left = self.strategies.left()
+        least = 1e-6 * float(fold.train.diagonal().mean())  # panels may be dependent
+        folds = HeldOut.of(values.numpy(), self.held, max(ridge, least))
+        return held_out_swaps(
+            folds,
+            panel,
+            POLISH_ROUNDS,
+            keep=rule.include,
+            shut=rule.exclude,
+            deadline=None if left is None else time.monotonic() + left,
+        )

@@ -1,0 +1,71 @@
+"""Which rows are held out, and how well a candidate does on them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fewer.candidates.comparison import Candidate, Comparison
+from fewer.candidates.scaling import in_units
+from fewer.data import RowSubset, Source
+from fewer.errors import InputError
+from fewer.panel import LEVELS, Score
+from fewer.train.explained import explained_variance
+from fewer.train.folds import ScaledFold, split_rows
+
+__all__ = ["held_rows", "held_score"]
+
+FOLDS, NETWORK_FOLDS = 5, 3
+FEW_ROWS = 100  # a feature: with fewer rows than this times k, folds and penalties are tried
+MOST_RESIDUALS = 4000  # rows kept for prediction intervals
+
+
+def held_rows(
+    n: int, k: int, validation: Any, row_groups: Any, *, linear: bool, seed: int
+) -> list[NDArray[np.int64]]:
+    """Held-out rows of each fold, as ``validation`` asks; rows of a group stay together."""
+    labels = row_groups
+    if labels is not None:
+        labels = np.asarray(labels)
+        if len(labels) != n:
+            raise InputError(f"row_groups has {len(labels)} labels for {n} rows")
+        if labels.ndim != 1:
+            raise InputError(f"row_groups has shape {labels.shape}; give {n} labels")
+        if len(np.unique(labels)) < 2:
+            raise InputError("row_groups has one label only; give at least 2, or leave it out")
+    wanted = validation
+    if wanted == "auto":
+        wanted = min(FOLDS if linear else NETWORK_FOLDS, n) if n < FEW_ROWS * k else 0.1
+    fine = isinstance(wanted, (int, float)) and not isinstance(wanted, bool)
+    if not fine or not (2 <= wanted <= n if isinstance(wanted, int) else 0 < wanted < 1):
+        raise InputError(
+            f"validation={wanted!r} must be a share between 0 and 1, or from 2 to {n} "
+            "folds, no more than there are rows"
+        )
+    return split_rows(n, wanted, seed, labels)
+
+
+def held_score(
+    winner: Candidate, folds: Sequence[ScaledFold], comparison: Comparison, source: Source
+) -> tuple[Score, NDArray[np.float64]]:
+    """Score and residual quantiles on rows that took no part, in the units of the data."""
+    kept: list[Tensor] = []
+    values, errors, rows = [], [], []
+    quota = max(1, MOST_RESIDUALS // len(folds))
+    for fold, panel in zip(folds, winner.panels, strict=True):
+        decoder = in_units(comparison.fitted(winner, panel, fold), panel, fold).double().eval()
+        held = RowSubset(source, fold.held_index)
+        value, error = explained_variance(decoder, held, panel)
+        values.append(value)
+        errors.append(error)
+        rows.append(len(fold.held_index))
+        x = held.rows(slice(0, quota), torch.float64)
+        with torch.no_grad():
+            kept.append(x - decoder(x[:, panel]))
+    residuals = torch.cat(kept).numpy()
+    weights = np.array(rows) / np.sum(rows)
+    score = Score(float(weights @ values), weights @ np.stack(errors))
+    return score, np.nanquantile(residuals, LEVELS, axis=0)
