@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import anndata
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,3 +87,50 @@ def test_the_same_layout_in_zarr(tmp_path):
     source = fewer.data.open(tmp_path / "cells.zarr")
     assert source.names == list("01234")
     np.testing.assert_array_equal(read_all(source), X)
+
+
+def test_obs_comes_along_beside_the_rows(data):
+    source = fewer.data.open_beside(data, ["kind"])
+    (table,) = source.aside()
+    assert source.left_out == tuple(table.column_names)
+    assert table.column_names[0] == "obs_names"
+    whole = anndata.read_h5ad(FILE).obs
+    assert table["obs_names"].to_pylist() == whole.index.tolist()
+    assert table["kind"].to_pylist() == whole["kind"].astype(str).tolist()
+    (some,) = fewer.data.open(FILE, obs={"kind": ["B"]}).aside()
+    assert set(some["kind"].to_pylist()) == {"B"}
+    with pytest.raises(InputError, match=r"no column 'batch'; the obs columns are .*'kind'"):
+        fewer.data.open_beside(data, ["batch"])
+
+
+@pytest.mark.parametrize("backed", [None, "r"])
+def test_a_view_brings_its_own_obs(backed):
+    view = anndata.read_h5ad(FILE, backed=backed)[3:9]
+    (table,) = fewer.data.open(view).aside()
+    assert table["obs_names"].to_pylist() == view.obs_names.tolist()
+
+
+def test_gaps_in_obs_are_gaps(tmp_path):
+    obs = pd.DataFrame(
+        {
+            "kind": pd.Categorical(["a", None, "b"]),
+            "age": pd.array([1, None, 3], dtype="Int64"),
+            "part": [1.5, np.nan, 2.0],
+        },
+        index=pd.Index(["x", "y", "z"], name="cell"),
+    )
+    with h5py.File(tmp_path / "gaps.h5ad", "w") as file:
+        file["X"] = np.eye(3)
+        file["var/_index"], file["obs/cell"] = ["a", "b", "c"], ["x", "y", "z"]
+        file["var"].attrs["_index"], file["obs"].attrs["_index"] = "_index", "cell"
+        file["obs"].attrs["column-order"] = ["kind", "age", "part"]
+        file["obs/kind/codes"], file["obs/kind/categories"] = [0, -1, 1], ["a", "b"]
+        file["obs/age/values"], file["obs/age/mask"] = [1, 0, 3], [False, True, False]
+        file["obs/part"] = [1.5, np.nan, 2.0]
+    for held in (anndata.AnnData(np.eye(3), obs=obs), tmp_path / "gaps.h5ad"):
+        (table,) = fewer.data.open(held).aside()
+        assert table.column_names == ["cell", "kind", "age", "part"]
+        assert table["cell"].to_pylist() == ["x", "y", "z"]
+        assert table["kind"].to_pylist() == ["a", None, "b"]
+        assert table["age"].to_pylist() == [1, None, 3]
+        np.testing.assert_array_equal(table["part"].to_numpy().astype(float), [1.5, np.nan, 2.0])

@@ -303,3 +303,16 @@ def test_columns_first_matrices_that_do_not_fit(tmp_path):
     with pytest.raises(InputError, match=r"column by column \(CSC.*save it as CSR"):
         fewer.data.open(path, memory_limit=LITTLE)
     assert sparse.issparse(fewer.data.open(path).sparse_rows(slice(0, 3)))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [("latin1", r"byte 0xe9 in line 1\); .* iconv -f latin1"), ("utf-16", "it is UTF-16")],
+)
+def test_text_that_is_not_utf8_is_refused(tmp_path, encoding, message):
+    path = tmp_path / "old.csv"
+    path.write_bytes("hauteur,décès\n1,2\n3,4\n".encode(encoding))
+    with pytest.raises(InputError, match=message):
+        fewer.data.open(path)
+    path.write_text("hauteur,décès\n1,2\n3,4\n", encoding="utf-8")
+    assert fewer.data.open(path).names == ["hauteur", "décès"]

@@ -17,8 +17,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fewer
 from fewer import ColumnSubset
-from fewer.data import covariance, moments, read_all
-from fewer.errors import FewerWarning
+from fewer.data import column_names, covariance, moments, read_all, validated
+from fewer.errors import FewerWarning, InputError
 
 N, D = 300, 12
 NAMES = [f"gene{j}" for j in range(D)]
@@ -391,3 +391,24 @@ def test_paths_as_text_and_lists(tmp_path):
     np.testing.assert_array_equal(read_all(fewer.data.open(list(map(str, paths)))), X)
     assert fewer.data.open(str(paths[0])).shape == (150, D)
     assert isinstance(paths[0], Path)
+
+
+def test_names_of_all_columns_without_reading_them_all(tmp_path):
+    table = pd.DataFrame({"who": ["x", "y"], "a": [1.0, 2.0]})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    np.save(tmp_path / "t.npy", np.ones((2, 2)))
+    assert column_names(tmp_path / "t.csv") == ["who", "a"]
+    assert column_names(tmp_path / "t.parquet") == ["who", "a"]
+    assert column_names(tmp_path / "t.npy") is None
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_text_columns_of_a_table_are_left_out_by_name(library):
+    table = library({"who": ["x", "y", "z"], "a": [1.0, 2.0, 3.0], "b": [3, 5, 4]})
+    with pytest.warns(FewerWarning, match=r"1 columns that are not numbers were left out: 'who'"):
+        source = validated(table)
+    assert source.names == ["a", "b"]
+    np.testing.assert_array_equal(read_all(source), [[1, 3], [2, 5], [3, 4]])
+    with pytest.raises(InputError, match="1 of 1 columns are not numbers: 'who'"):
+        validated(library({"who": ["x", "y"]}))

@@ -3,7 +3,14 @@
 from fewer.data.batches import Batch, Batches
 from fewer.data.cache import clear_cache
 from fewer.data.moments import Covariance, Moments, covariance, moments
-from fewer.data.opening import match_columns, needs_opening, open, validated
+from fewer.data.opening import (
+    column_names,
+    match_columns,
+    needs_opening,
+    open,
+    open_beside,
+    validated,
+)
 from fewer.data.order import shard
 from fewer.data.reading import blocks, read_all, read_aside, read_blocks
 from fewer.data.scanning import Scan, scan
@@ -37,11 +44,13 @@ __all__ = [
     "check_out",
     "check_values",
     "clear_cache",
+    "column_names",
     "covariance",
     "match_columns",
     "moments",
     "needs_opening",
     "open",
+    "open_beside",
     "open_source",
     "read_all",
     "read_aside",

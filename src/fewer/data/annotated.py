@@ -6,7 +6,7 @@ columns whose attribute ``_index`` names the one with the labels.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fewer.data.columns import listed
+from fewer.data.extras import require_extra
 from fewer.data.source import ColumnChoice, DenseSource, RowSubset, Source, SparseSource
 from fewer.data.sparse_files import open_sparse_group
 from fewer.data.stores import damaged, open_array, open_hdf5_file
@@ -47,6 +48,7 @@ def open_annotated_group(
             source = open_array(matrix, what, watched, names, memory_limit)
         else:
             source = open_sparse_group(matrix, what, watched, names, memory_limit)
+        _bring_obs(source, lambda: _frame(file["obs"]), _frame_names(file["obs"]))
         if obs is None:
             return source
         return _chosen_rows(source, obs, what, lambda name: _column(file["obs"], name, what))
@@ -81,6 +83,7 @@ def open_annotated(data: Any, layer: str | None, raw: bool, obs: Any, memory_lim
     kind = SparseSource if sparse.issparse(matrix) else DenseSource
     source: Source = kind(matrix, names)
     source.memory_limit = memory_limit
+    _bring_obs_of(source, data)
     if obs is None:
         return source
 
@@ -96,13 +99,16 @@ def _backed(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int
     """The file behind an object; a view of it is found again by its names."""
     path = Path(data.filename)
     source = open_h5ad(path, layer, raw, obs, memory_limit)
+    if obs is None:  # what the object says of its rows may be newer than the file
+        _bring_obs_of(source, data)
     if not data.is_view:
         return source
     if obs is not None:
         raise InputError("obs= does not go with a view of a backed AnnData; give the whole object")
     with open_hdf5_file(path) as file:
         rows = _places(_labels(file["obs"]), data.obs_names, "obs_names")
-    source = RowSubset(source, rows)
+    beside, source = source.aside, RowSubset(source, rows)
+    source.aside = beside  # of the view already
     if raw:  # raw keeps all of its features in a view
         return source
     return ColumnChoice(source, _places(source.names or [], data.var_names, "var_names"))
@@ -210,4 +216,93 @@ def _chosen_rows(source: Source, obs: Any, what: str, column: Any) -> Source:
         raise InputError(f"{what}: obs={obs!r} leaves no rows")
     if rows.min() < 0 or rows.max() >= n:
         raise InputError(f"obs has row numbers outside 0 to {n - 1}")
-    return RowSubset(source, rows)
+    return _some_rows(source, rows)
+
+
+# -- what obs says of the rows ---------------------------------------------------------------
+
+
+def _bring_obs(source: Source, frame: Callable[[], dict[str, Any]], names: list[str]) -> None:
+    """Let obs come along beside the rows, its index first, as text columns of a table do."""
+
+    def tables() -> Iterator[Any]:
+        pa = require_extra("pyarrow")
+        yield pa.table({name: _arrow(column) for name, column in frame().items()})
+
+    source.aside, source.left_out = tables, tuple(names)
+
+
+def _bring_obs_of(source: Source, data: Any) -> None:
+    names = _obs_names(data.obs.index.name, list(data.obs))
+    _bring_obs(source, lambda: _pandas_frame(data.obs), names)
+
+
+def _arrow(column: Any) -> Any:
+    pa = require_extra("pyarrow")
+    try:
+        return pa.array(column)
+    except (TypeError, ValueError):  # values of several kinds
+        return pa.array([None if value is None else str(value) for value in column])
+
+
+def _some_rows(source: Source, rows: NDArray[np.int64]) -> Source:
+    whole, part = source.aside, RowSubset(source, rows)
+    if whole is not None:
+        part.aside = lambda: (table.take(rows) for table in whole())
+    return part
+
+
+def _obs_names(label: Any, columns: list[Any]) -> list[str]:
+    """What the columns of obs are called in a table; an index without a name is obs_names."""
+    unnamed = label in (None, "_index", "index") or str(label) in map(str, columns)
+    return ["obs_names" if unnamed else str(label), *map(str, columns)]
+
+
+def _pandas_frame(obs: Any) -> dict[str, Any]:
+    names = _obs_names(obs.index.name, list(obs))
+    found = {names[0]: np.array([str(label) for label in obs.index], dtype=object)}
+    for name, column in zip(names[1:], obs, strict=True):
+        known = obs[column].astype(object)
+        found[name] = known.where(known.notna(), None).to_numpy()
+    return found
+
+
+def _frame_columns(frame: Any) -> tuple[str, list[str]]:
+    """The names of the index and of the columns of a stored obs or var."""
+    if hasattr(frame, "dtype"):
+        fields = list(frame.dtype.names)
+        index = "index" if "index" in fields else fields[0]
+    else:
+        fields = [key for key in frame if not key.startswith("__")]
+        index = str(frame.attrs["_index"])
+        order = [str(name) for name in frame.attrs.get("column-order", ())]
+        fields = sorted(fields, key=lambda key: order.index(key) if key in order else len(order))
+    return index, [name for name in fields if name != index]
+
+
+def _frame_names(frame: Any) -> list[str]:
+    return _obs_names(*_frame_columns(frame))
+
+
+def _frame(frame: Any) -> dict[str, Any]:
+    columns = _frame_columns(frame)[1]
+    values = [_labels(frame), *(_known(frame, name) for name in columns)]
+    return dict(zip(_frame_names(frame), values, strict=True))
+
+
+def _known(frame: Any, name: str) -> Any:
+    """A column of a stored frame; None where there is no value."""
+    item = frame[name]
+    if not hasattr(item, "dtype"):
+        coded = "categories" in item
+        gaps = item["codes"][...] < 0 if coded else item["mask"][...]
+        found = _values(item).astype(object)
+        found[np.asarray(gaps, dtype=bool)] = None
+    elif "__categories" in frame and name in frame["__categories"]:
+        found = _decoded(item[...], frame["__categories"][name][...])
+        found[np.asarray(item[...]) < 0] = None
+    else:
+        found = np.asarray(item[...])
+    if found.dtype.kind not in "OS":
+        return found
+    return [value.decode() if isinstance(value, bytes) else value for value in found.tolist()]

@@ -18,14 +18,14 @@ from fewer.data.extras import require_extra
 from fewer.data.memory import size_in_bytes
 from fewer.data.source import ColumnChoice, Source
 from fewer.data.stores import HDF5, open_array, open_hdf5, open_zarr
-from fewer.data.table_files import FEATHER, PARQUET, open_table_files
-from fewer.data.tables import is_table, open_table
-from fewer.data.text import COMPRESSED, TEXT, open_text
+from fewer.data.table_files import FEATHER, PARQUET, open_table_files, stored_columns
+from fewer.data.tables import is_table, open_table, without_text
+from fewer.data.text import COMPRESSED, TEXT, open_text, text_columns
 from fewer.data.torch_rows import open_dataset
 from fewer.data.values import as_array, check_values, open_source
 from fewer.errors import InputError, TypeInputError
 
-__all__ = ["match_columns", "needs_opening", "open", "validated"]
+__all__ = ["column_names", "match_columns", "needs_opening", "open", "open_beside", "validated"]
 
 TABLES = (*TEXT, *PARQUET, *FEATHER)
 KNOWN = ".npy, .npz, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .zarr, .h5ad"
@@ -135,8 +135,8 @@ def needs_opening(data: Any) -> bool:
 def validated(data: Any, *, least_rows: int = 1) -> Source:
     """A source of whatever a public function was given as X.
 
-    Arrays and tables in memory are checked as scikit-learn does, and text in them is refused;
-    anything else goes through `open`.
+    Arrays and tables in memory are checked as scikit-learn does; columns of tables that do not
+    hold numbers are left out with a warning. Anything else goes through `open`.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def validated(data: Any, *, least_rows: int = 1) -> Source:
         if source.shape[0] < least_rows:
             raise InputError(f"{source.shape[0]} rows are too few; give at least {least_rows}")
         return source
-    X = as_array(data)
+    X = as_array(without_text(data) if is_table(data) else data)
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     X = check_array(
         X,
@@ -162,6 +162,64 @@ def validated(data: Any, *, least_rows: int = 1) -> Source:
     source = open_source(X)
     source.names = names
     return source
+
+
+def open_beside(data: Any, names: Sequence[str], **options: Any) -> Source:
+    """A source that has these columns beside its features, in ``aside``.
+
+    Columns of a table are no features then; those of an AnnData are found in its ``obs``.
+
+    Parameters
+    ----------
+    data : whatever `open` takes
+        A source must have been opened with the columns left out.
+    names : sequence of str
+        The columns.
+    **options
+        As for `open`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> source = open_beside(pa.table({"a": [1.0, 2.0], "kind": [3, 4]}), ["kind"])
+    >>> source.names, next(source.aside()).column_names
+    (['a'], ['kind'])
+    """
+    if isinstance(data, Source):
+        source = data
+    elif _is_annotated(data):
+        source = open(data, **options)
+    else:
+        left_out = [*options.pop("leave_out", ()), *names]
+        source = open(data, leave_out=list(dict.fromkeys(left_out)), **options)
+    lacking = [name for name in names if name not in source.left_out]
+    if lacking:
+        where = "obs columns" if _is_annotated(data) else "columns beside the features"
+        raise InputError(
+            f"there is no column {listed(lacking)}; the {where} are "
+            f"{listed(source.left_out, 12) or 'none'}"
+        )
+    return source
+
+
+def column_names(data: Any) -> list[str] | None:
+    """All columns of a text, Parquet or Feather file, features or not; None of anything else.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "flowers.csv"
+    >>> _ = path.write_text("id,petal\\nx1,1.5\\n")
+    >>> column_names(path)
+    ['id', 'petal']
+    """
+    if not _is_path(data) and not _is_path_list(data):
+        return None
+    first = _files(data)[0]
+    form = _form(first)
+    if form in TEXT:
+        return text_columns(first)
+    return stored_columns(first) if form in TABLES else None
 
 
 def match_columns(source: Source, names: Sequence[Any] | None, d: int, what: str) -> Source:
@@ -237,6 +295,14 @@ def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
 def _is_store(data: Any) -> bool:
     library = type(data).__module__.split(".")[0]
     return library in ("h5py", "zarr") and hasattr(data, "shape") and hasattr(data, "chunks")
+
+
+def _is_annotated(data: Any) -> bool:
+    """Whether rows are described by ``obs``."""
+    if not _is_path(data):
+        return is_annotated(data)
+    path = Path(data).expanduser()
+    return path.suffix.lower() == ".h5ad" or (_is_zarr(path) and _holds_anndata(path))
 
 
 def _only_allowed(what: str, options: dict[str, Any], allowed: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from fewer.data.source import Source
 from fewer.data.stored import StoredSource, in_memory_if_small
 from fewer.errors import FileFormatError, InputError, warn
 
-__all__ = ["FEATHER", "PARQUET", "TableFiles", "open_table_files"]
+__all__ = ["FEATHER", "PARQUET", "TableFiles", "open_table_files", "stored_columns"]
 
 PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
@@ -114,6 +114,11 @@ def open_table_files(
             table for path in paths for table in _opened(path).stream(names, ASIDE_ROWS)
         )
     return found
+
+
+def stored_columns(path: Path) -> list[str]:
+    """Names of all columns of a Parquet or Feather file."""
+    return list(_opened(path).schema.names)
 
 
 def _converted(files: TableFiles, paths: Sequence[Path], leave_out: Sequence[str]) -> Source:

@@ -7,12 +7,13 @@ import numpy as np
 from scipy import sparse
 
 from fewer.data.arrow import arrow_columns, arrow_values
-from fewer.data.columns import choose_columns, tell_left_out
+from fewer.data.columns import choose_columns, listed, tell_left_out
 from fewer.data.extras import require_extra
 from fewer.data.source import DenseSource, Source, SparseSource
 from fewer.data.values import check_values, is_text
+from fewer.errors import warn
 
-__all__ = ["is_table", "open_table"]
+__all__ = ["is_table", "open_table", "without_text"]
 
 
 def is_table(data: Any) -> bool:
@@ -54,6 +55,32 @@ def open_table(table: Any, leave_out: Sequence[str], memory_limit: int) -> Sourc
     if columns.left_out:
         source.aside = lambda: iter([_left_out(table, columns.left_out, library)])
     return source
+
+
+def without_text(table: Any) -> Any:
+    """A pandas or polars table without its columns that are not numbers, which a warning names.
+
+    A table of nothing but text stays as it is, to be refused by whoever reads it.
+
+    Examples
+    --------
+    >>> import pandas as pd, warnings
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     list(without_text(pd.DataFrame({"who": ["x", "y"], "a": [1.0, 2.0]})))
+    ['a']
+    """
+    library = type(table).__module__.split(".")[0]
+    labels = list(table.columns)
+    if len({str(label) for label in labels}) < len(labels):
+        return table  # refused for its names
+    text = [label for label in labels if _numbers(table[label], library) is None]
+    if not text or len(text) == len(labels):
+        return table
+    warn(
+        f"the {library} table: {len(text)} columns that are not numbers were left out: "
+        f"{listed([str(label) for label in text])}; drop them, or encode them as numbers"
+    )
+    return table[[label for label in labels if label not in text]]
 
 
 def _left_out(table: Any, names: Sequence[str], library: str) -> Any:

@@ -1,5 +1,6 @@
 """CSV and TSV files, plain or compressed: one, or many with the same columns."""
 
+import codecs
 import csv
 import io
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from fewer.data.stored import SMALL_SHARE, Watch
 from fewer.data.values import check_values
 from fewer.errors import FileFormatError, InputError, warn
 
-__all__ = ["COMPRESSED", "TEXT", "open_text"]
+__all__ = ["COMPRESSED", "TEXT", "open_text", "text_columns"]
 
 TEXT = (".csv", ".tsv", ".txt")
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -91,6 +92,13 @@ def open_text(
             f"converted once to {copy} ({notes['rows']} rows), which is quicker to read again"
         )
     return _with_aside(open_npy(copy, names, memory_limit), layouts, columns)
+
+
+def text_columns(path: Path) -> list[str] | None:
+    """Names of all columns of a text file; None where it has no header."""
+    require_extra("pyarrow")
+    layout = _layout(path, (None, None), ())
+    return layout.names if layout.header else None
 
 
 def _with_aside(source: Source, layouts: list[_Layout], columns: Columns) -> Source:
@@ -225,7 +233,27 @@ def _first_lines(path: Path) -> str:
         raise
     except OSError as error:
         raise FileFormatError(f"{path} is damaged or truncated ({error})") from error
-    return found.decode("utf-8-sig", errors="replace")
+    return _decoded(path, bytes(found))
+
+
+def _decoded(path: Path, found: bytes) -> str:
+    """Text in UTF-8; in any other encoding names would be mangled, so that is refused."""
+    if found.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _not_utf8(path, "it is UTF-16", "utf-16")
+    try:
+        # a character that the sample cuts in two is no error
+        return codecs.getincrementaldecoder("utf-8-sig")().decode(found, final=False)
+    except UnicodeDecodeError as error:
+        line = found[: error.start].count(b"\n") + 1
+        reason = f"byte {found[error.start]:#x} in line {line}"
+        raise _not_utf8(path, reason, "latin1") from error
+
+
+def _not_utf8(path: Path, reason: str, encoding: str) -> InputError:
+    return InputError(
+        f"{path} is not UTF-8 text ({reason}); save it as UTF-8, for example by "
+        f"iconv -f {encoding} -t utf-8 {path.name} > utf8.csv"
+    )
 
 
 def _has_header(path: Path, rows: list[list[str]], decimal: str) -> bool:
