@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
 import fewer
 from fewer.constraints import resolve
@@ -249,3 +249,19 @@ def test_a_name_needs_a_table_and_a_target_a_panel(tumours):
     plain = fewer.select(numbers, 2, strategies=["search"], **CPU)
     with pytest.raises(InputError, match="predicts no target"):
         plain.predict(numbers[plain.features])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside anndata
+@pytest.mark.filterwarnings("ignore:The .mode.chained_assignment. option")
+def test_the_target_is_a_column_of_obs():
+    anndata = pytest.importorskip("anndata")
+    flowers = load_iris()
+    kinds = np.array(["setosa", "versicolor", "virginica"])[flowers.target]
+    labels = [f"flower {i}" for i in range(150)]
+    cells = anndata.AnnData(flowers.data, obs=pd.DataFrame({"kind": kinds}, index=labels))
+    panel = fewer.select(cells, 2, target="kind", strategies=["search"], random_state=0)
+    assert panel.target.held_out > 0.9
+    assert list(panel.target.classes) == ["setosa", "versicolor", "virginica"]
+    assert panel.target.name == "kind"
+    with pytest.raises(InputError, match=r"target='batch' cannot be read .* the obs columns are"):
+        fewer.select(cells, 2, target="batch")

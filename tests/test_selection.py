@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 import fewer
 from fewer.constraints import resolve
@@ -279,9 +280,6 @@ def test_bad_rows_are_named(frames, panel):
         panel.reconstruct(frames[1][panel.features[1:]])
     with pytest.raises(InputError, match=r"interval=2 must be above 0 and at most 0\.99"):
         panel.reconstruct(frames[1][panel.features], interval=2)
-    empty = frames[0][:50].assign(**{"pixel 9": np.nan})
-    with pytest.raises(InputError, match="1 columns hold no value at all: pixel 9; drop them"):
-        fewer.select(empty, 3)
 
 
 def test_k_beyond_the_rank_says_so_and_still_answers(frames):
@@ -290,3 +288,32 @@ def test_k_beyond_the_rank_says_so_and_still_answers(frames):
     with pytest.warns(FewerWarning, match=r"k=8, but only \d of 10 features vary"):
         panel = fewer.select(few, 8, random_state=0)
     assert panel.k == 8
+
+
+def test_empty_and_text_columns_are_left_out_by_name(tmp_path):
+    table = load_digits(as_frame=True).data.iloc[:300, 1:20]
+    table.insert(3, "blank", np.nan)
+    table.insert(0, "who", [f"row {i}" for i in range(300)])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    for data in (table, tmp_path / "rows.csv"):
+        with pytest.warns(FewerWarning) as told:
+            panel = fewer.select(data, 3, strategies=["search"], random_state=0)
+        said = " ".join(str(warning.message) for warning in told)
+        assert "not numbers were left out: 'who'" in said
+        assert "hold no value were left out: 'blank'" in said
+        assert panel.d == 19
+        assert "blank" not in panel.names
+    nameless = table.drop(columns="who").to_numpy()
+    with pytest.raises(InputError, match="1 columns hold no value at all: 3; drop them"):
+        fewer.select(nameless, 3)
+
+
+def test_progress_can_be_a_function():
+    told = []
+    X = load_digits().data[:200]
+    fewer.select(X, 3, random_state=0, progress=lambda what, share: told.append((what, share)))
+    shares = [share for _, share in told]
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert 0.5 < shares[-1] < 1
+    assert any("search" in what for what, _ in told)

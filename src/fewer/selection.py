@@ -23,7 +23,7 @@ from fewer.candidates.shortlist import shortlist
 from fewer.candidates.strategies import Strategies
 from fewer.candidates.wanted import Wanted, read_target
 from fewer.constraints import resolve
-from fewer.data import RowSubset, ScaledSource, Source, moments, validated
+from fewer.data import RowSubset, ScaledSource, Source, moments, validated, without_empty
 from fewer.errors import warn
 from fewer.estimators._storage import describe_parameters
 from fewer.panel import Leaderboard, Panel
@@ -54,7 +54,7 @@ def select(
     time_limit: float | None = None,
     random_state: Any = None,
     device: str = "auto",
-    progress: bool = False,
+    progress: Any = False,
 ) -> Panel:
     """Choose the best panel that any strategy finds.
 
@@ -106,8 +106,9 @@ def select(
         Fixes the result.
     device : str, default="auto"
         "auto" (CUDA, MPS or CPU), or any torch device.
-    progress : bool, default=False
-        Say what is going on.
+    progress : bool or callable, default=False
+        Say what is going on. A function is called as ``progress(what, share)``, with the share of
+        the work that is done.
 
     Returns
     -------
@@ -155,15 +156,16 @@ class _Selection:
 
     def __init__(self, data: Any, k: int | None, **options: Any) -> None:
         self.options = options
+        self.share = 0.0  # of the work that is done
         check_options(options["strategies"], options["time_limit"])
         self.clock = Clock(options["time_limit"])
         self.scaling = Scaling(options["scale"])
         self.wanted: Wanted | None = None
         if options["target"] is not None:
             self.wanted, data = read_target(options["target"], data)
-        self.raw = validated(data, least_rows=3)
+        rows = validated(data, least_rows=3)
+        self.raw, stats = without_empty(rows, moments(rows))
         self.names = self.raw.names
-        stats = moments(self.raw)
         self.n, self.d = self.raw.shape
         wishes = options["wishes"]
         check_data(self.raw, stats, self.wanted, options["strategies"], wishes["cost_weight"])
@@ -193,7 +195,7 @@ class _Selection:
         self.comparison: Comparison = line
         if self.wanted is not None:
             self.comparison = TargetComparison(
-                self._rows, self.rule, self.settings, self.seed, self.wanted
+                self._rows, self.rule, self.settings, self.seed, self.wanted, self._labels
             )
         elif not self.linear:
             self.comparison = NetworkComparison(self._rows, self.rule, self.settings, self.seed)
@@ -225,12 +227,14 @@ class _Selection:
             folds=len(folds),
             target=self.wanted,
         )
-        for candidate in candidates:
+        steps = (len(candidates) + 1) * len(folds)  # the last are for the choice from all rows
+        for at, candidate in enumerate(candidates):
             if self.clock.late and any(other.errors for other in candidates):
                 break
             started = time.perf_counter()
-            self._say(f"{candidate.strategy} ...")
-            for fold in folds:
+            for part, fold in enumerate(folds):
+                which = f", fold {part + 1} of {len(folds)}" if len(folds) > 1 else ""
+                self._say(f"{candidate.strategy}{which} ...", (at * len(folds) + part) / steps)
                 candidate.panels.append(candidate.choose(fold, self.seed))
             self.comparison.measure(candidate, folds)
             candidate.seconds = time.perf_counter() - started
@@ -329,8 +333,12 @@ class _Selection:
         labels = self.options["row_groups"]
         return None if labels is None else np.asarray(labels)[fold.train_index]
 
-    def _say(self, text: str) -> None:
-        if self.options["progress"]:
+    def _say(self, text: str, share: float | None = None) -> None:
+        tell = self.options["progress"]
+        self.share = self.share if share is None else share
+        if callable(tell):
+            tell(text, self.share)
+        elif tell:
             print(f"[{self.clock.seconds:6.1f} s] {text}", flush=True)
 
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewer.data import Source, as_array, needs_opening, open, read_aside
+from fewer.data import Source, as_array, needs_opening, open_beside, read_aside
 from fewer.errors import InputError, warn
 from fewer.nn import Loss, make_loss
 
@@ -88,18 +88,14 @@ def _from_table(name: str, data: Any) -> tuple[Any, Any]:
 def _from_file(name: str, data: Any) -> tuple[Any, Source]:
     """A column of a file that is read beside the features; text in it becomes what it says."""
     try:
-        source = data if isinstance(data, Source) else open(data, leave_out=[name])
+        source = open_beside(data, [name])
     except InputError as error:
+        hint = "open it with leave_out=" if isinstance(data, Source) else "name another"
         raise InputError(
-            f"target={name!r} cannot be read as a column of {data} ({error}); "
-            "give the target as an array"
+            f"target={name!r} cannot be read as a column of {data} ({error}); {hint}, or give the "
+            "target as an array"
         ) from error
     parts = [part for part in read_aside(source) if part is not None]
-    if not parts or name not in parts[0].column_names:
-        raise InputError(
-            f"target={name!r} is not a column that can be read beside the features; open the "
-            f"file with fewer.data.open(..., leave_out=[{name!r}]), or give the target as an array"
-        )
     y = np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in parts])
     if y.dtype.kind not in "OU":
         return y, source

@@ -2,6 +2,7 @@
 
 from fewer.data.batches import Batch, Batches
 from fewer.data.cache import clear_cache
+from fewer.data.empty import without_empty
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.opening import (
     column_names,
@@ -58,5 +59,6 @@ __all__ = [
     "scan",
     "shard",
     "validated",
+    "without_empty",
     "write_rows",
 ]
