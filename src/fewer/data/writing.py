@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fewer.data.cache import write_npy_header
+from fewer.data.columns import listed
 from fewer.data.extras import require_extra
+from fewer.data.h5ad_files import write_h5ad
 from fewer.data.stores import HDF5
 from fewer.data.table_files import FEATHER, PARQUET
 from fewer.data.text import COMPRESSED, TEXT
@@ -53,11 +56,12 @@ def write_rows(path: Path, rows: int, names: Sequence[str]) -> Iterator[RowWrite
     Parameters
     ----------
     path : Path
-        The file; it appears, or replaces an older one, when all rows are written.
+        The file; it appears, or replaces an older one, when all rows are written. With fewer or
+        more rows than announced there is an error and no file.
     rows : int
         How many there will be.
     names : sequence of str
-        Of the features.
+        Of the features; all different.
 
     Examples
     --------
@@ -72,22 +76,66 @@ def write_rows(path: Path, rows: int, names: Sequence[str]) -> Iterator[RowWrite
            [0., 0.]])
     """
     check_out(path)
-    form = _form(path)
+    names = _different(path, names)
     folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     unfinished = folder / path.name
     try:
         with ExitStack() as stack:
-            if form == ".npy":
-                yield _npy(unfinished, rows, len(names), stack)
-            elif form in HDF5:
-                yield _hdf5(unfinished, rows, names, stack)
-            elif form == ".h5ad":
-                yield _h5ad(unfinished, rows, names, stack)
-            else:
-                yield _Table(unfinished, form, list(names), stack)
+            counted = _Counted(path, rows, _writer(unfinished, rows, names, stack))
+            yield counted
+            counted.finish()
         unfinished.replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _writer(path: Path, rows: int, names: list[str], stack: ExitStack) -> RowWriter:
+    form = _form(path)
+    if form == ".npy":
+        return _npy(path, rows, len(names), stack)
+    if form in HDF5:
+        return _hdf5(path, rows, names, stack)
+    if form == ".h5ad":
+        return write_h5ad(path, rows, names, stack)
+    return _Table(path, form, names, stack)
+
+
+class _Counted:
+    """A writer that holds its user to the number of rows that was announced."""
+
+    def __init__(self, path: Path, rows: int, writer: RowWriter) -> None:
+        self.path, self.rows, self.writer, self.written = path, rows, writer, 0
+
+    def __call__(self, values: np.ndarray, aside: Any = None) -> None:
+        """Write some rows."""
+        self.written += len(values)
+        if self.written > self.rows:
+            raise self._wrong()
+        if len(values):
+            self.writer(values, aside)
+
+    def finish(self) -> None:
+        """Refuse a file that is not whole."""
+        if self.written != self.rows:
+            raise self._wrong()
+        finish = getattr(self.writer, "finish", None)
+        if finish is not None:
+            finish()
+
+    def _wrong(self) -> InputError:
+        return InputError(
+            f"{self.path} was to have {self.rows} rows and got {self.written}; it is not written"
+        )
+
+
+def _different(path: Path, names: Sequence[str]) -> list[str]:
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    if repeated:
+        raise InputError(
+            f"out={str(path)!r}: {len(repeated)} names occur more than once: {listed(repeated)}; "
+            "one of each would be lost, so rename them"
+        )
+    return list(names)
 
 
 def _form(path: Path) -> str:
@@ -105,42 +153,24 @@ def _npy(path: Path, rows: int, columns: int, stack: ExitStack) -> RowWriter:
     return write
 
 
-def _filled(array: Any) -> RowWriter:
-    at = 0
+def _hdf5(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> RowWriter:
+    file = stack.enter_context(require_extra("h5py").File(path, "w"))
+    file["names"] = np.array(list(names), dtype=object)
+    matrix, at = file.create_dataset("X", shape=(rows, len(names)), dtype=np.float64), 0
 
     def write(values: np.ndarray, aside: Any = None) -> None:
         nonlocal at
-        array[at : at + len(values)] = values
+        matrix[at : at + len(values)] = values
         at += len(values)
 
     return write
 
 
-def _hdf5(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> RowWriter:
-    file = stack.enter_context(require_extra("h5py").File(path, "w"))
-    file["names"] = np.array(list(names), dtype=object)
-    return _filled(file.create_dataset("X", shape=(rows, len(names)), dtype=np.float64))
-
-
-def _h5ad(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> RowWriter:
-    """The least that anndata reads: X, and the labels of rows and features."""
-    file = stack.enter_context(require_extra("h5py").File(path, "w"))
-    file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
-    for part, labels in (("obs", map(str, range(rows))), ("var", names)):
-        frame = file.create_group(part)
-        frame.attrs.update(
-            {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
-        )
-        frame.attrs["column-order"] = np.array([], dtype=float)
-        frame["_index"] = np.array(list(labels), dtype=object)
-        frame["_index"].attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
-    matrix = file.create_dataset("X", shape=(rows, len(names)), dtype=np.float64)
-    matrix.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-    return _filled(matrix)
-
-
 class _Table:
-    """Arrow's writers; columns that were put aside come first, as they came in."""
+    """Arrow's writers; columns that were put aside come first, as they came in.
+
+    A column that was put aside under the name of a feature gives way to that.
+    """
 
     def __init__(self, path: Path, form: str, names: list[str], stack: ExitStack) -> None:
         self.path, self.form, self.names, self.stack = path, form, names, stack
@@ -157,6 +187,11 @@ class _Table:
         if self.writer is None:
             self.writer = self.stack.enter_context(self._open(table.schema))
         self.writer.write_table(table)
+
+    def finish(self) -> None:
+        """Without rows, still a table with its columns."""
+        if self.writer is None:
+            self(np.empty((0, len(self.names))))
 
     def _open(self, schema: Any) -> Any:
         pa = require_extra("pyarrow")
