@@ -5,7 +5,8 @@ FewerError
 │   └── TypeInputError  (TypeError)   a value of the wrong kind
 ├── NotFittedError      (sklearn's)   used before fit
 ├── FileFormatError     (ValueError)  a file or folder is damaged, foreign or from a newer version
-└── MissingExtraError   (ImportError) a library is needed that is not installed
+├── MissingExtraError   (ImportError) a library is needed that is not installed
+└── ProcessError        (RuntimeError) one of several processes ended or cannot be reached
 
 FewerWarning (UserWarning)
 └── NotConvergedWarning (sklearn's ConvergenceWarning)
@@ -25,6 +26,7 @@ __all__ = [
     "MissingExtraError",
     "NotConvergedWarning",
     "NotFittedError",
+    "ProcessError",
     "TypeInputError",
     "warn",
 ]
@@ -52,6 +54,10 @@ class FileFormatError(FewerError, ValueError):
 
 class MissingExtraError(FewerError, ImportError):
     """A library that only some users need is not installed; the message says which extra has it."""
+
+
+class ProcessError(FewerError, RuntimeError):
+    """One of the processes of a job ended, or cannot be reached; the others end too."""
 
 
 class FewerWarning(UserWarning):

@@ -11,6 +11,7 @@ EXTRAS = {
     "pyarrow": ("tables", "CSV, Parquet and Feather files"),
     "h5py": ("stores", "HDF5 and .h5ad files"),
     "zarr": ("stores", "zarr arrays"),
+    "lightning_fabric": ("distributed", "several processes"),
     "tensorboard": ("tensorboard", "training curves in TensorBoard"),
 }
 

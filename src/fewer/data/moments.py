@@ -9,7 +9,8 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer.data.on_device import centred_products, free_bytes, rows_on
-from fewer.data.reading import ahead, block_bytes, read_blocks
+from fewer.data.processes import Team, current_team
+from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
 
@@ -18,6 +19,9 @@ __all__ = ["Covariance", "Moments", "covariance", "moments"]
 # sums of stored values alone lose the variance of a feature whose mean is far from zero; below
 # this share of its squared mean the rows are made dense and centred after all
 CANCELS = 1e-7
+
+# shift, sums, products, pairs and left sums, as `fewer.data.on_device.centred_products` says
+Sums = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
     """Mean, variance and range of every feature, in one pass over the rows.
 
     Sums are taken about the first block's means in float64, so that a large mean does not
-    swallow a small variance.
+    swallow a small variance. Of several processes each reads its part; all have the result.
 
     Parameters
     ----------
@@ -79,12 +83,33 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
     (array([2., 5.]), array([1., 0.]), array([2, 1]))
     """
     n, d = source.shape
+    team = current_team()
     if source.is_sparse:
-        found = _sparse_moments(source)
+        found = _sparse_moments(source, team)
         if found and (found.variance >= CANCELS * found.mean**2).all():
             return found
     home = _usable(device, d, copies=0)
-    shift: Tensor | None = None
+    given, part = _common_shift(source, team), team.part(source)
+    shift, count, first, second, low, high = team.together(lambda: _sums(part, home, given))
+    team.add_up(count, first, second)
+    team.least(low)
+    team.most(high)
+    seen = count.clamp_min(1)
+    variance = (second / seen - (first / seen).square()).clamp_min_(0)
+    return Moments(
+        n=n,
+        observed=count.cpu().numpy(),
+        mean=(shift + first / seen).cpu().numpy(),
+        variance=variance.cpu().numpy(),
+        minimum=low.cpu().numpy(),
+        maximum=high.cpu().numpy(),
+    )
+
+
+def _sums(source: Source, home: torch.device, shift: Tensor | None) -> tuple[Tensor, ...]:
+    """Shift; and of each feature the number of values, sums, sums of squares, least and most."""
+    d = source.shape[1]
+    shift = None if shift is None else shift.to(home)
     count = torch.zeros(d, dtype=torch.int64, device=home)
     first = torch.zeros(d, dtype=torch.float64, device=home)
     second = torch.zeros(d, dtype=torch.float64, device=home)
@@ -107,22 +132,16 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
         first += x.sum(0)
         second += x.square_().sum(0)
     assert shift is not None
-    seen = count.clamp_min(1)
-    variance = (second / seen - (first / seen).square()).clamp_min_(0)
-    return Moments(
-        n=n,
-        observed=count.cpu().numpy(),
-        mean=(shift + first / seen).cpu().numpy(),
-        variance=variance.cpu().numpy(),
-        minimum=low.cpu().numpy(),
-        maximum=high.cpu().numpy(),
-    )
+    return shift, count, first, second, low, high
 
 
 def covariance(
     source: Source, missing: str = "mean", device: torch.device | str | None = None
 ) -> Covariance:
-    """Mean and covariance of all features in one pass, in float64.
+    """Mean and covariance of all features in one pass, in float64: O(n d^2).
+
+    Of several processes each reads its part of the rows; their sums are added, and all have the
+    result.
 
     Parameters
     ----------
@@ -149,21 +168,16 @@ def covariance(
     if missing not in ("mean", "pairwise"):
         raise InputError(f"missing={missing!r} is not known; use 'mean' or 'pairwise'")
     n = source.shape[0]
+    team = current_team()
     if source.is_sparse:
-        found = _sparse_covariance(source)
+        found = _sparse_covariance(source, team)
         if found and (found.matrix.diagonal() >= CANCELS * found.mean.square()).all():
             home = _usable(device, source.shape[1], copies=1)
             return Covariance(n, found.mean.to(home), found.matrix.to(home))
     home = _usable(device, source.shape[1])
-    if home.type == "cpu":
-        shift, first, products, pairs, left_sums = _products(source)
-    else:
-        try:
-            shift, first, products, pairs, left_sums = centred_products(source, home)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            _say_too_small(home)
-            shift, first, products, pairs, left_sums = _products(source)
+    given, part = _common_shift(source, team), team.part(source)
+    sums = team.together(lambda: _centred(part, home, given))
+    shift, first, products, pairs, left_sums = _added_up(sums, part.shape[0], team)
     if pairs is None or left_sums is None:
         mean = first / n
         return Covariance(n, shift + mean, products / n - torch.outer(mean, mean))
@@ -176,6 +190,45 @@ def covariance(
         return Covariance(n, shift + mean, centred / n)
     matrix = torch.where(pairs > 0, centred / pairs.clamp_min(1), 0.0)
     return Covariance(n, shift + mean, _nearest_positive(matrix))
+
+
+def _centred(source: Source, home: torch.device, shift: Tensor | None) -> Sums:
+    if home.type == "cpu":
+        return _products(source, shift)
+    try:
+        return centred_products(source, home, shift=shift)
+    except torch.OutOfMemoryError:
+        pass  # outside the handler, which would keep the tensors alive
+    torch.cuda.empty_cache()
+    _say_too_small(home)
+    return _products(source, shift)
+
+
+def _common_shift(source: Source, team: Team) -> Tensor | None:
+    """About what all processes take their sums: the means of the first rows; None if alone."""
+    if not team.many:
+        return None
+    first = next(row_blocks(source))
+    with_gaps = team.lead(lambda: source.rows(first, torch.float64).nanmean(0))
+    return with_gaps.nan_to_num_(0.0)
+
+
+def _added_up(sums: Sums, n: int, team: Team) -> Sums:
+    """Sums over the rows of all processes, from those of each; ``n`` rows are this one's."""
+    shift, first, products, pairs, left_sums = sums
+    if not team.many:
+        return sums
+    if not team.all(products.device.type == "cuda"):  # one of them had to fall back
+        shift, first, products = shift.cpu(), first.cpu(), products.cpu()
+        pairs = None if pairs is None else pairs.cpu()
+        left_sums = None if left_sums is None else left_sums.cpu()
+    if not team.all(pairs is None):
+        if pairs is None or left_sums is None:  # gaps are in the rows of others
+            pairs = torch.full_like(products, float(n))
+            left_sums = first[:, None].expand_as(products).clone()
+        team.add_up(pairs, left_sums)
+    team.add_up(first, products)
+    return shift, first, products, pairs, left_sums
 
 
 def _usable(device: torch.device | str | None, d: int, copies: int = 4) -> torch.device:
@@ -193,10 +246,9 @@ def _say_too_small(device: torch.device) -> None:
     warn(f"the covariance does not fit the memory of {device}; computing it on the CPU")
 
 
-def _products(source: Source) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+def _products(source: Source, shift: Tensor | None = None) -> Sums:
     """What `fewer.data.on_device.centred_products` gives, on the CPU."""
     d = source.shape[1]
-    shift: Tensor | None = None
     first = torch.zeros(d, dtype=torch.float64)
     products = torch.zeros(d, d, dtype=torch.float64)
     pairs: Tensor | None = None  # rows in which both features are observed
@@ -243,9 +295,27 @@ def _sparse_blocks(source: Source) -> Iterator[sparse.csr_array | None]:
         size = max(1, int(target / max(a_row, 1.0)))
 
 
-def _sparse_moments(source: Source) -> Moments | None:
+def _sparse_moments(source: Source, team: Team) -> Moments | None:
     """Sums of the stored values alone; None where the source has no sparse rows."""
-    n, d = source.shape
+    n = source.shape[0]
+    part = team.part(source)
+    sums = team.together(lambda: _sparse_sums(part))
+    if not team.all(sums is not None) or sums is None:
+        return None
+    missing, first, second, low, high = sums
+    team.add_up(missing, first, second)
+    team.least(low)
+    team.most(high)
+    observed = n - missing
+    seen = observed.clamp_min(1)
+    mean = first / seen
+    variance = (second / seen - mean.square()).clamp_min(0)
+    return Moments(n, *(part.numpy() for part in (observed, mean, variance, low, high)))
+
+
+def _sparse_sums(source: Source) -> tuple[Tensor, ...] | None:
+    """Missing values of each feature, its sums, sums of squares, least and most."""
+    d = source.shape[1]
     missing = np.zeros(d, dtype=np.int64)
     first, second = np.zeros(d), np.zeros(d)
     low, high = np.full(d, np.inf), np.full(d, -np.inf)
@@ -262,16 +332,23 @@ def _sparse_moments(source: Source) -> Moments | None:
         second += np.bincount(at, weights=values**2, minlength=d)
         low = np.fmin(low, part.nanmin(axis=0).toarray().ravel())
         high = np.fmax(high, part.nanmax(axis=0).toarray().ravel())
-    observed = n - missing
-    seen = np.maximum(observed, 1)
-    mean = first / seen
-    variance = np.maximum(second / seen - mean**2, 0)
-    return Moments(n, observed, mean, variance, low, high)
+    return tuple(torch.from_numpy(part) for part in (missing, first, second, low, high))
 
 
-def _sparse_covariance(source: Source) -> Covariance | None:
+def _sparse_covariance(source: Source, team: Team) -> Covariance | None:
     """Products of the stored values alone; None where there are gaps, or no sparse rows."""
-    n, d = source.shape
+    n = source.shape[0]
+    part = team.part(source)
+    sums = team.together(lambda: _sparse_products(part))
+    if not team.all(sums is not None) or sums is None:
+        return None
+    team.add_up(*sums)
+    mean, products = sums[0] / n, sums[1]
+    return Covariance(n, mean, products / n - torch.outer(mean, mean))
+
+
+def _sparse_products(source: Source) -> tuple[Tensor, Tensor] | None:
+    d = source.shape[1]
     products = torch.zeros(d, d, dtype=torch.float64)
     first = np.zeros(d)
     for stored in _sparse_parts(source):
@@ -280,8 +357,7 @@ def _sparse_covariance(source: Source) -> Covariance | None:
         part = stored.astype(np.float64)
         first += np.asarray(part.sum(axis=0)).ravel()
         products += torch.from_numpy((part.T @ part).toarray())
-    mean = torch.from_numpy(first / n)
-    return Covariance(n, mean, products / n - torch.outer(mean, mean))
+    return torch.from_numpy(first), products
 
 
 def _nearest_positive(matrix: Tensor) -> Tensor:

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from fewer.data.reading import ahead, block_bytes
-from fewer.data.source import DenseSource, Log1pSource, RowSubset, ScaledSource, Source
+from fewer.data.source import (
+    DenseSource,
+    Log1pSource,
+    RowRange,
+    RowSubset,
+    ScaledSource,
+    Source,
+)
 
 __all__ = ["centred_products", "exact_dtype", "fast_float64", "free_bytes", "rows_on", "tf32"]
 
@@ -35,7 +42,7 @@ def exact_dtype(source: Source) -> torch.dtype:
     >>> exact_dtype(DenseSource(np.zeros((1, 1), np.uint8))), exact_dtype(DenseSource(np.eye(1)))
     (torch.float32, torch.float64)
     """
-    if isinstance(source, RowSubset):
+    if isinstance(source, RowSubset | RowRange):
         return exact_dtype(source.source)
     if isinstance(source, ScaledSource | Log1pSource):  # these compute
         return torch.float64
@@ -72,7 +79,10 @@ def rows_on(source: Source, device: torch.device) -> Iterator[tuple[slice, Tenso
 
 
 def centred_products(
-    source: Source, device: torch.device, exact: bool | None = None
+    source: Source,
+    device: torch.device,
+    exact: bool | None = None,
+    shift: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """What a covariance is made of, summed over all rows, missing values left out.
 
@@ -84,11 +94,12 @@ def centred_products(
         Where to add up, and where the results stay.
     exact : bool, default=None
         Multiply in float64; if None, where the device is fast at it.
+    shift : Tensor (d), default=None
+        About what to take the sums; the means of the first block if None.
 
     Returns
     -------
     shift : Tensor (d)
-        Means of the first block, about which all sums are.
     sums : Tensor (d)
     products : Tensor (d, d)
     pairs, left_sums : Tensor (d, d) or None
@@ -101,7 +112,7 @@ def centred_products(
     products = torch.zeros(d, d, dtype=torch.float64, device=device)
     pairs: Tensor | None = None
     left_sums: Tensor | None = None
-    shift: Tensor | None = None
+    shift = None if shift is None else shift.to(device)
     with tf32(False):  # whatever the caller has set
         for rows, x in rows_on(source, device):
             if shift is None:
@@ -125,6 +136,9 @@ def centred_products(
 
 
 def _host_rows(source: Source, rows: slice, dtype: torch.dtype) -> Tensor:
+    if isinstance(source, RowRange):
+        start = source.start
+        return _host_rows(source.source, slice(start + rows.start, start + rows.stop), dtype)
     if isinstance(source, DenseSource) and dtype == torch.float32:
         part = source.array[rows]
         if part.dtype == np.float32 and part.flags.c_contiguous and part.flags.writeable:

@@ -12,6 +12,7 @@ __all__ = [
     "ColumnChoice",
     "DenseSource",
     "Log1pSource",
+    "RowRange",
     "RowSubset",
     "ScaledSource",
     "Source",
@@ -168,6 +169,44 @@ class RowSubset(Source):
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
         """Some rows as they are."""
         return self.source.sparse_rows(self.index[index])
+
+
+class RowRange(Source):
+    """Neighbouring rows of another source, as a source: slices of it stay slices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = DenseSource(np.arange(6).reshape(3, 2))
+    >>> RowRange(whole, 1, 3).rows(slice(0, 1))
+    tensor([[2., 3.]])
+    """
+
+    def __init__(self, source: Source, start: int, stop: int) -> None:
+        self.source, self.start, self.stop = source, start, stop
+        _describe_as(self, source)
+        index = np.arange(start, stop)
+        self.chunk_starts = starts_among(source, index)
+        self.chunk_rows = 1 if start % max(source.chunk_rows, 1) else source.chunk_rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.stop - self.start, self.source.shape[1]
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        return self.source.rows(self._whole(index), dtype)
+
+    def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
+        """Some rows as they are."""
+        return self.source.sparse_rows(self._whole(index))
+
+    def _whole(self, index: np.ndarray | slice) -> np.ndarray | slice:
+        if not isinstance(index, slice):
+            return np.asarray(index) + self.start
+        start, stop, step = index.indices(self.stop - self.start)
+        return slice(self.start + start, self.start + stop, step)
 
 
 class ColumnChoice(Source):

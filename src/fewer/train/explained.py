@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer.data import Source, read_blocks
+from fewer.data.processes import current_team
 from fewer.nn import MeasuredDecoder
 
 __all__ = ["explained_variance"]
@@ -18,6 +19,20 @@ def explained_variance(
 
     SST is about the means of these rows themselves, as in R squared.
     """
+    team = current_team()
+    part = team.part(source)
+    count, first, second, wrong = team.together(lambda: _sums(decoder, part, columns))
+    team.add_up(count, first, second, wrong)
+    seen = count.clamp_min(1)
+    total = float((second - first.square() / seen).sum())
+    value = 1.0 - float(wrong.sum()) / total if total > 0 else float(wrong.sum() == 0)
+    return value, (wrong / seen).numpy()
+
+
+def _sums(
+    decoder: MeasuredDecoder, source: Source, columns: NDArray[np.int64]
+) -> tuple[torch.Tensor, ...]:
+    """Of each feature: values, their sum and squared sum, and the sum of squared errors."""
     d = source.shape[1]
     count, first, second, wrong = (torch.zeros(d, dtype=torch.float64) for _ in range(4))
     # sums about what the decoder gives for a mean row, so that they stay accurate
@@ -30,7 +45,4 @@ def explained_variance(
         count += seen.sum(0)
         first += shifted.sum(0)
         second += shifted.square().sum(0)
-    seen = count.clamp_min(1)
-    total = float((second - first.square() / seen).sum())
-    value = 1.0 - float(wrong.sum()) / total if total > 0 else float(wrong.sum() == 0)
-    return value, (wrong / seen).numpy()
+    return count, first, second, wrong

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from fewer.data import Covariance, Moments, Source, read_blocks
 from fewer.data.on_device import rows_on
+from fewer.data.processes import current_team
 
 __all__ = ["fit_linear", "solve_normal"]
 
@@ -97,12 +98,19 @@ def _sums(
     chosen, center, middle = chosen.to(home), center.to(home), middle.to(home)
     gram = torch.zeros(len(chosen), len(chosen), dtype=torch.float64, device=home)
     cross = torch.zeros(len(chosen), len(middle), dtype=torch.float64, device=home)
-    for rows, x in read_blocks(source) if home.type == "cpu" else rows_on(source, home):
-        x.sub_(center).nan_to_num_(nan=0.0)
-        z = x[:, chosen]
-        gram.addmm_(z.T, z)
-        cross.addmm_(z.T, x if targets is None else targets[rows].to(home).double() - middle)
-    n = source.shape[0]
+    team, n = current_team(), source.shape[0]
+    part, (start, stop) = team.part(source), team.share_of(n)
+    mine = None if targets is None else targets[start:stop]
+
+    def add() -> None:
+        for rows, x in read_blocks(part) if home.type == "cpu" else rows_on(part, home):
+            x.sub_(center).nan_to_num_(nan=0.0)
+            z = x[:, chosen]
+            gram.addmm_(z.T, z)
+            cross.addmm_(z.T, x if mine is None else mine[rows].to(home).double() - middle)
+
+    team.together(add)
+    team.add_up(gram, cross)
     return gram / n, cross / n
 
 
@@ -116,7 +124,8 @@ def _solve_partial(
     z_sums = torch.zeros(len(part), k, dtype=torch.float64)
     t_sums = torch.zeros(len(part), dtype=torch.float64)
     counts = torch.zeros(len(part), dtype=torch.float64)
-    for _, x in read_blocks(source):
+    team = current_team()
+    for _, x in read_blocks(team.part(source)):
         x.sub_(center)
         seen = (~torch.isnan(x[:, part])).double()
         x.nan_to_num_(nan=0.0)
@@ -127,6 +136,7 @@ def _solve_partial(
         counts += seen.sum(0)
         for at in range(len(part)):
             grams[at].addmm_((z * seen[:, at, None]).T, z)
+    team.add_up(grams, crosses, z_sums, t_sums, counts)
     weights = torch.zeros(len(part), k, dtype=torch.float64)
     for at in range(len(part)):
         mean_z, mean_t = z_sums[at] / counts[at], t_sums[at] / counts[at]

@@ -1,0 +1,254 @@
+"""One process, many, many machines: the same script, started once or by ``torchrun``.
+
+`joined` is what estimators and `fewer.select` work in: it finds out whether this process is one of
+many and puts them into a team. `spawn` starts workers on this machine, as ``torchrun`` would.
+"""
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+
+from fewer.data.extras import require_extra
+from fewer.data.processes import ALONE, Team, current_team, working_with
+from fewer.errors import FewerWarning, InputError, ProcessError
+
+__all__ = ["joined", "leads", "shared", "spawn"]
+
+SILENCE = timedelta(seconds=60)  # of a process that says every few seconds that it is alive
+PATIENCE = 1800  # seconds that processes wait for the slowest reader among them
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_TEAMS: dict[int, Team] = {}  # by process number, since a fork has no part in its parent's team
+
+
+@contextmanager
+def joined(device: str | torch.device = "auto") -> Iterator[Team]:
+    """Work together with the other processes of this job inside the block, if there are any.
+
+    There are if ``torchrun`` started this process, or if `torch.distributed` is set up already.
+    All processes must then come here. Warnings are given by the first process alone.
+
+    Parameters
+    ----------
+    device : str or torch.device, default="auto"
+        Each process takes one GPU of its machine, unless this is "cpu".
+
+    Examples
+    --------
+    >>> with joined("cpu") as team:
+    ...     team.many
+    False
+    """
+    within = current_team()
+    if within.many or _is_alone():
+        yield within
+        return
+    team = _team(device)
+    with working_with(team), warnings.catch_warnings():
+        if not team.leads:
+            warnings.simplefilter("ignore", FewerWarning)
+        yield team
+
+
+def shared(method: Callable[P, R]) -> Callable[P, R]:
+    """Let all processes of a job run a method of an estimator with an option ``device`` together.
+
+    Examples
+    --------
+    >>> class Sum:
+    ...     device = "cpu"
+    ...
+    ...     @shared
+    ...     def fit(self, X):
+    ...         return sum(X)
+    >>> Sum().fit([1, 2])
+    3
+    """
+
+    @wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with joined(getattr(args[0], "device", "auto")):
+            return method(*args, **kwargs)
+
+    return run
+
+
+def leads() -> bool:
+    """Whether this process may write and print: it is alone, or the first of many.
+
+    Examples
+    --------
+    >>> leads()
+    True
+    """
+    team = current_team()
+    return team.leads if team.many else _TEAMS.get(os.getpid(), ALONE).leads
+
+
+def _is_alone() -> bool:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
+        return False
+    parallel = torch.distributed
+    return not (
+        parallel.is_available() and parallel.is_initialized() and parallel.get_world_size() > 1
+    )
+
+
+def _team(device: str | torch.device) -> Team:
+    if os.getpid() not in _TEAMS:
+        if not torch.distributed.is_available():
+            raise InputError("this PyTorch cannot speak between processes; start one process only")
+        if not torch.distributed.is_initialized():
+            _connect(device)
+        rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        wait = timedelta(seconds=float(os.environ.get("FEWER_PATIENCE", PATIENCE)))
+        calls = torch.distributed.new_group(backend="gloo", timeout=wait)
+        waits = torch.distributed.new_group(backend="gloo", timeout=SILENCE)
+        _TEAMS[os.getpid()] = Team(rank, world, calls, waits)
+    return _TEAMS[os.getpid()]
+
+
+def _connect(device: str | torch.device) -> None:
+    """Meet the other processes that ``torchrun`` started; each takes a GPU where there are some."""
+    fabric_module = require_extra("lightning_fabric")
+    ddp = require_extra("lightning_fabric.strategies.ddp")
+    torchrun = require_extra("lightning_fabric.plugins.environments.torchelastic")
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    world = int(os.environ["WORLD_SIZE"])
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    there = gpus > 0 and torch.device("cpu") != _named(device)
+    if there and here > gpus:
+        raise InputError(
+            f"{here} processes on this machine, which has {gpus} GPUs: start one process for each "
+            "GPU, or use device='cpu'"
+        )
+    wait = timedelta(seconds=float(os.environ.get("FEWER_PATIENCE", PATIENCE)))
+    fabric = fabric_module.Fabric(
+        accelerator="cuda" if there else "cpu",
+        devices=here,
+        num_nodes=max(1, world // here),
+        strategy=ddp.DDPStrategy(
+            process_group_backend="cpu:gloo,cuda:nccl" if there else "gloo", timeout=wait
+        ),
+        plugins=[torchrun.TorchElasticEnvironment()],
+    )
+    try:
+        with _quiet("lightning.fabric"), _quiet("lightning_fabric"):
+            fabric.launch()
+    except (RuntimeError, ValueError) as error:
+        raise ProcessError(
+            f"process {os.environ.get('RANK')} of {world} cannot reach the others at "
+            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} ({error})"
+        ) from error
+    if there:
+        torch.cuda.set_device(fabric.device)
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Leave out what a library has to say that is no warning."""
+    log = logging.getLogger(name)
+    before = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _named(device: str | torch.device) -> torch.device | None:
+    return None if device == "auto" else torch.device(device)
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    devices: int = 1,
+    nodes: int = 1,
+    hint: str = "",
+) -> None:
+    """Run a Python program in several processes on this machine, and wait for all of them.
+
+    Parameters
+    ----------
+    command : sequence of str
+        What follows ``python``: a script or ``-m module``, and its arguments.
+    devices : int, default=1
+        Processes on this machine, one for each GPU where there are some.
+    nodes : int, default=1
+        Machines. With more than one, the same is called on each, and the environment variables
+        ``MASTER_ADDR`` and ``MASTER_PORT`` name one of them and a free port there.
+    hint : str, default=""
+        What to tell a user when a process dies.
+
+    Raises
+    ------
+    ProcessError
+        If a process fails; the others are ended.
+
+    Examples
+    --------
+    >>> spawn(["-c", "pass"], devices=1)
+    """
+    for name, value in (("devices", devices), ("nodes", nodes)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{name}={value!r} must be a whole number of at least 1")
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing.api import SignalException  # noqa: PLC0415
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
+
+    os.environ.setdefault("OMP_NUM_THREADS", str(_threads(devices)))
+    with tempfile.TemporaryDirectory(prefix="fewer-") as logs:
+        config = LaunchConfig(
+            min_nodes=nodes,
+            max_nodes=nodes,
+            nproc_per_node=devices,
+            run_id=os.environ.get("FEWER_JOB", "fewer") if nodes > 1 else f"fewer-{os.getpid()}",
+            rdzv_backend="c10d",
+            rdzv_endpoint=_meeting_point(nodes),
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        )
+        try:
+            elastic_launch(config, sys.executable)(*command)
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            how = f"exit code {failure.exitcode}"
+            if failure.exitcode < 0:
+                how = f"ended by {signal.Signals(-failure.exitcode).name}"
+            text = f"process {rank} of {devices * nodes} failed ({how}); the others were ended"
+            raise ProcessError(f"{text}. {hint}" if hint else text) from None
+        except SignalException as error:
+            text = f"ended by {signal.Signals(error.sigval).name}, and with it all processes"
+            raise ProcessError(f"{text}. {hint}" if hint else text) from None
+
+
+def _threads(devices: int) -> int:
+    """Threads for each process, so that together they take the processors that there are."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (usable or 1) // devices)
+
+
+def _meeting_point(nodes: int) -> str:
+    if nodes == 1:
+        return "localhost:0"  # any free port
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "29500")
+    if not host:
+        raise InputError(
+            f"nodes={nodes}: the machines must know where to meet. Set MASTER_ADDR to the name of "
+            "one of them (and MASTER_PORT to a free port there, 29500 if unset) on each"
+        )
+    return f"{host}:{port}"
