@@ -263,5 +263,7 @@ def test_the_target_is_a_column_of_obs():
     assert panel.target.held_out > 0.9
     assert list(panel.target.classes) == ["setosa", "versicolor", "virginica"]
     assert panel.target.name == "kind"
-    with pytest.raises(InputError, match=r"target='batch' cannot be read .* the obs columns are"):
+    with pytest.raises(
+        InputError, match=r"target='batch' cannot be read as .* the obs columns are"
+    ):
         fewer.select(cells, 2, target="batch")

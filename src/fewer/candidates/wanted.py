@@ -1,5 +1,6 @@
 """A target as users give it: an array, or the name of a column; made ready for training."""
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,9 +91,10 @@ def _from_file(name: str, data: Any) -> tuple[Any, Source]:
     try:
         source = open_beside(data, [name])
     except InputError as error:
+        where = data if isinstance(data, (str, os.PathLike)) else "the data"
         hint = "open it with leave_out=" if isinstance(data, Source) else "name another"
         raise InputError(
-            f"target={name!r} cannot be read as a column of {data} ({error}); {hint}, or give the "
+            f"target={name!r} cannot be read as a column of {where} ({error}); {hint}, or give the "
             "target as an array"
         ) from error
     parts = [part for part in read_aside(source) if part is not None]
