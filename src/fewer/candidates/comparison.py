@@ -177,6 +177,7 @@ def trained_decoder(
     seed: int,
     targets: Tensor | None = None,
     out: int | None = None,
+    groups: NDArray | None = None,
 ) -> MeasuredDecoder:
     """The decoder that ``settings`` ask for, trained on these columns of some rows."""
     settings = replace(settings, k=len(columns))
@@ -184,7 +185,12 @@ def trained_decoder(
     problem = prepare(part, moments(part), settings, loss, seed, targets, out, rule)
     with seeded(seed, problem.device) as generator:
         decoder, _ = refit_decoder(
-            problem, nn.Identity(), columns, conflicts=0, generator=generator
+            problem,
+            nn.Identity(),
+            columns,
+            conflicts=0,
+            generator=generator,
+            groups=groups,
         )
     return decoder.cpu().double().eval()
 

@@ -1,7 +1,7 @@
 """Panels that predict a target: how they are proposed and compared."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,6 +76,7 @@ class TargetStrategies:
                 out=self.wanted.out,
                 rule=self.plain.rule,
             )
+        self.plain.history.setdefault("gradient", fit.history)
         return fit.columns
 
 
@@ -94,13 +95,22 @@ class TargetComparison:
         Of the first training; later ones count on from it.
     wanted : Wanted
         The target.
+    labels : callable
+        Groups of the training rows of a fold, or None.
     """
 
     def __init__(
-        self, rows: Rows, rule: Constraints, settings: GradientSettings, seed: int, wanted: Wanted
+        self,
+        rows: Rows,
+        rule: Constraints,
+        settings: GradientSettings,
+        seed: int,
+        wanted: Wanted,
+        labels: Callable[[ScaledFold], NDArray | None],
     ) -> None:
         self.rows, self.rule, self.settings = rows, rule, settings
-        self.seed, self.wanted = seed, wanted
+        self.seed, self.wanted, self.labels = seed, wanted, labels
+        self.known: dict[tuple[bytes, int, int], MeasuredDecoder] = {}
         # several numbers count the same whatever their units; one stays in its own
         several = wanted.classes is None and wanted.out > 1
         self.unit = wanted.values.var(0) if several else torch.ones(1)
@@ -111,6 +121,8 @@ class TargetComparison:
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """Train again from other starts where candidates are closer than luck."""
+        if self.settings.linear:
+            return  # solved, so without luck
         repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat))
 
     def fitted(
@@ -146,15 +158,19 @@ class TargetComparison:
         return found
 
     def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
-        return trained_decoder(
-            self.rows(fold, fold.train_index),
-            columns,
-            self.settings,
-            self.wanted.loss,
-            seed,
-            self.wanted.values[torch.from_numpy(fold.train_index)],
-            self.wanted.out,
-        )
+        key = (columns.tobytes(), id(fold), seed)  # folds live as long as the call of select
+        if key not in self.known:
+            self.known[key] = trained_decoder(
+                self.rows(fold, fold.train_index),
+                columns,
+                self.settings,
+                self.wanted.loss,
+                seed,
+                self.wanted.values[torch.from_numpy(fold.train_index)],
+                self.wanted.out,
+                self.labels(fold),
+            )
+        return self.known[key]
 
 
 @torch.no_grad()

@@ -7,16 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Batches, RowSubset, moments
+from fewer.data import Batches, RowSubset, moments, read_blocks
 from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
 from fewer.nn.padded import padded, unpadded
 from fewer.train.adam import Adam
+from fewer.train.averaging import same_everywhere
+from fewer.train.checkpoint import Checkpoint
+from fewer.train.device import float64_device
 from fewer.train.graphs import graphed_epochs
 from fewer.train.least_squares import fit_linear
+from fewer.train.logistic import fit_classifier, fits
 from fewer.train.loop import evaluate, train_epoch
 from fewer.train.problem import Problem, new_decoder
 from fewer.train.progress import epoch_bar
 from fewer.train.settings import GradientSettings
+from fewer.train.state import Training
 from fewer.train.stopping import KeepBest
 
 __all__ = ["refit_decoder", "train_decoder"]
@@ -33,12 +38,15 @@ def refit_decoder(
     conflicts: int,
     generator: torch.Generator,
     hold_out: bool = False,
+    groups: np.ndarray | None = None,
+    kept: Checkpoint | None = None,
 ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
     """Fit the decoder for these features as ``settings.refit`` asks.
 
-    A linear decoder under squared error is solved exactly, over all rows (without the held-out
-    ones if ``hold_out``); any other is trained on the training rows and kept at its best
-    held-out loss.
+    A linear decoder under squared error or cross-entropy is solved exactly, over all rows
+    (without the held-out ones if ``hold_out``); any other is trained on the training rows and
+    kept at its best held-out loss. Rows with the same label in ``groups`` stay together where a
+    penalty is chosen. Where a state is ``kept``, training goes on from it.
     """
     settings, stats = problem.settings, problem.stats
     mode = settings.refit
@@ -58,6 +66,9 @@ def refit_decoder(
             source, columns, stats, targets=targets, ridge=settings.ridge, device=problem.device
         )
         return MeasuredDecoder(exact, fill=fill), []
+    labels = problem.loss.name == "cross_entropy" and problem.targets is not None
+    if mode == "scratch" and settings.linear and labels and fits(problem.source, len(columns)):
+        return _classifier(problem, columns, hold_out, groups)
     center = problem.center[columns]
     scale = torch.full((len(columns),), problem.scale, dtype=torch.float64)
     spread = torch.from_numpy(np.sqrt(problem.inputs.variance[columns]))
@@ -83,6 +94,7 @@ def refit_decoder(
             mixed=problem.mixed,
             generator=generator,
             finetune=mode == "finetune",
+            kept=kept,
         )
         unit = problem.out_scale ** (problem.loss.degree or 0)
         for row in history:
@@ -101,6 +113,49 @@ def refit_decoder(
         link=problem.loss.link,
     )
     return decoder, history
+
+
+def _classifier(
+    problem: Problem, columns: np.ndarray, hold_out: bool, groups: np.ndarray | None
+) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
+    """The linear classifier at its minimum, and its losses as a history of one row."""
+    source, stats, codes = problem.source, problem.stats, problem.targets
+    assert codes is not None
+    held = problem.valid if hold_out else None
+    if held is not None:
+        index = problem.train.index
+        source, codes = RowSubset(source, index), codes[index]
+        stats = moments(source, problem.device)
+        groups = None if groups is None else groups[index]
+    line = fit_classifier(
+        source,
+        columns,
+        stats,
+        codes,
+        problem.out,
+        ridge=problem.settings.ridge,
+        groups=groups,
+        device=float64_device(problem.device),
+    )
+    fill = torch.from_numpy(stats.mean[columns])
+    decoder = MeasuredDecoder(line, fill=fill, link=problem.loss.link)
+    value = None if held is None else _log_loss(decoder, problem, held.index, columns)
+    row = {"epoch": 1, "loss": _log_loss(decoder, problem, None, columns), "val_loss": value}
+    return decoder, [row]
+
+
+@torch.no_grad()
+def _log_loss(
+    decoder: MeasuredDecoder, problem: Problem, index: np.ndarray | None, columns: np.ndarray
+) -> float:
+    assert problem.targets is not None
+    source = problem.source if index is None else RowSubset(problem.source, index)
+    codes = problem.targets if index is None else problem.targets[index]
+    total = 0.0
+    for rows, x in read_blocks(source):
+        chance = decoder(x[:, columns]).gather(1, codes[rows].cpu()[:, None])
+        total -= float(chance.clamp_min(torch.finfo(chance.dtype).tiny).log().sum())
+    return total / len(codes)
 
 
 class _InputScale(nn.Module):
@@ -128,6 +183,7 @@ def train_decoder(
     mixed: bool,
     generator: torch.Generator,
     finetune: bool = False,
+    kept: Checkpoint | None = None,
 ) -> list[dict[str, Any]]:
     """Train ``net`` in place on measured values; keep its state at the best held-out loss.
 
@@ -136,14 +192,22 @@ def train_decoder(
     there = train.device.type == "cuda"
     network = ConcreteNetwork(inputs, padded(net) if there else net, mixed=mixed)
     network.to(train.device)
+    team = train.team
+    same_everywhere(network, team)
     epochs = settings.refit_epochs_for(len(train))
     rate = settings.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
     optimizer = Adam((net.parameters(), rate))
     best = KeepBest(PATIENCE if settings.patience is None else settings.patience)
     graphed = graphed_epochs(network, train, optimizer, loss, settings.batch_size)
-    history = []
-    with epoch_bar("decoder", epochs, settings.progress) as bar:
-        for epoch in range(1, epochs + 1):
+    training = Training(network, optimizer, best, generator, train.device)
+    history = training.history
+    begun = None if kept is None else kept.load("decoder")
+    if begun is not None:
+        training.restore(begun)
+    with epoch_bar("decoder", epochs, settings.progress and team.leads) as bar:
+        for epoch in range(len(history) + 1, epochs + 1):
+            if team.many:  # what each draws for its own rows: dropout
+                torch.manual_seed(hash((generator.initial_seed(), epoch, team.rank)))
             optimizer.rates[0] = rate * (1 + math.cos(math.pi * (epoch - 1) / epochs)) / 2
             if graphed is not None:
                 value = graphed.run(generator)
@@ -157,6 +221,7 @@ def train_decoder(
                     generator=generator,
                 )
             held_out = None if valid is None else evaluate(network, valid, loss)
+            value, held_out = team.say((value, held_out))
             row = {"epoch": epoch, "loss": value, "val_loss": held_out}
             history.append(row)
             bar(row)
@@ -164,6 +229,8 @@ def train_decoder(
                 break
             if not np.isfinite(value):
                 break
+            if kept is not None and kept.due():
+                training.save(kept, "decoder")
     best.restore(network)
     unpadded(net)
     return history
