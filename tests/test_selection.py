@@ -317,3 +317,20 @@ def test_progress_can_be_a_function():
     assert shares[0] == 0
     assert 0.5 < shares[-1] < 1
     assert any("search" in what for what, _ in told)
+
+
+@pytest.mark.parametrize("decoder", ["linear", (16,)])
+def test_measured_features_come_back_as_measured(decoder):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 12)) + 0.3 * rng.normal(size=(200, 12))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fewer.errors.FewerWarning)
+        panel = fewer.select(X, 4, decoder=decoder, random_state=0, strategies=["search"])
+    measured = X[:5, panel.indices]
+    np.testing.assert_array_equal(panel.reconstruct(measured)[:, panel.indices], measured)
+    # a gap takes what the decoder makes of the others
+    measured[0, 1] = np.nan
+    rebuilt = panel.reconstruct(measured)
+    assert np.isfinite(rebuilt).all()
+    assert panel.held_out.errors[panel.indices].max() == 0
+    assert panel.held_out.errors.max() > 0

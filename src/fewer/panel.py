@@ -118,6 +118,7 @@ class Panel:
         self.settings = settings
         self.target = target
         self._decoder = decoder.double().eval()
+        self._decoder.known = torch.from_numpy(self.indices)
         self._quantiles = quantiles  # len(LEVELS) x d, of truth minus reconstruction
 
     @property
@@ -140,6 +141,8 @@ class Panel:
         out: str | os.PathLike[str] | None = None,
     ) -> Any:
         """All features from the k measured ones, in the units of the data.
+
+        The measured ones come back as they were measured.
 
         Parameters
         ----------

@@ -95,7 +95,7 @@ class LinearComparison:
         penalties = DECODER_RIDGES if len(folds) > 1 else (0.0,)
         table = np.array(
             [
-                [fold.error(panel, ridge * variance) for ridge in penalties]
+                [fold.error(panel, ridge * variance, known=True) for ridge in penalties]
                 for fold, panel in zip(folds, candidate.panels, strict=True)
             ]
         )
@@ -114,7 +114,8 @@ class LinearComparison:
         part = self.rows(fold, fold.train_index)
         stats = moments(part)
         linear = fit_linear(part, columns, stats, ridge=candidate.ridge)
-        return MeasuredDecoder(linear, fill=torch.from_numpy(stats.mean[columns])).eval()
+        fill = torch.from_numpy(stats.mean[columns])
+        return MeasuredDecoder(linear, fill=fill, known=torch.from_numpy(columns)).eval()
 
 
 class NetworkComparison:
@@ -179,10 +180,18 @@ def trained_decoder(
     out: int | None = None,
     groups: NDArray | None = None,
 ) -> MeasuredDecoder:
-    """The decoder that ``settings`` ask for, trained on these columns of some rows."""
+    """The decoder that ``settings`` ask for, trained on these columns of some rows.
+
+    What is measured is known: where the rows themselves are the target, the network spends
+    nothing on these columns.
+    """
     settings = replace(settings, k=len(columns))
     rule = resolve(None, part.shape[1], len(columns), include=columns)
     problem = prepare(part, moments(part), settings, loss, seed, targets, out, rule)
+    known = torch.from_numpy(columns)
+    if targets is None:
+        loss = problem.loss.apart_from(known.to(problem.device))
+        problem = replace(problem, loss=loss)
     with seeded(seed, problem.device) as generator:
         decoder, _ = refit_decoder(
             problem,
@@ -192,7 +201,9 @@ def trained_decoder(
             generator=generator,
             groups=groups,
         )
-    return decoder.cpu().double().eval()
+    decoder = decoder.cpu().double().eval()
+    decoder.known = known if targets is None else None
+    return decoder
 
 
 def repeat_close(

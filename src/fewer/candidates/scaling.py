@@ -80,4 +80,5 @@ def in_units(
         order=decoder.order,
         out_center=decoder.out_center.double() * scale + center,
         out_scale=decoder.out_scale.double() * scale,
+        known=decoder.known,
     )

@@ -127,7 +127,8 @@ class MeasuredDecoder(nn.Module):
     """A trained decoder with the scaling around it: measured values in, target units out.
 
     Inputs are k values in column order, in the units of the data, NaN where not measured;
-    those take the training mean. ``order[i]`` is the input that node i of ``net`` expects.
+    those take the training mean. ``order[i]`` is the input that node i of ``net`` expects. With
+    ``known``, input i is output ``known[i]`` too, and comes back as it was measured.
 
     Examples
     --------
@@ -137,6 +138,9 @@ class MeasuredDecoder(nn.Module):
     >>> missing = decoder(torch.tensor([[float("nan"), 1.0]]))
     >>> bool((missing == decoder(torch.tensor([[5.0, 1.0]]))).all())
     True
+    >>> decoder.known = torch.tensor([0, 2])
+    >>> decoder(torch.tensor([[4.0, 1.0]]))[0, [0, 2]]
+    tensor([4., 1.], grad_fn=<IndexBackward0>)
     """
 
     def __init__(
@@ -152,6 +156,7 @@ class MeasuredDecoder(nn.Module):
         offset: Tensor | None = None,
         link: str | None = None,
         log_inputs: bool = False,
+        known: Tensor | None = None,
     ) -> None:
         super().__init__()
         k, dtype = len(fill), fill.dtype
@@ -166,6 +171,8 @@ class MeasuredDecoder(nn.Module):
         self.register_buffer("out_center", zero if out_center is None else out_center)
         self.register_buffer("out_scale", one if out_scale is None else out_scale)
         self.register_buffer("offset", zero if offset is None else offset)
+        # whoever makes or loads a panel knows its columns: they are not stored twice
+        self.register_buffer("known", known, persistent=False)
 
     fill: Tensor
     center: Tensor
@@ -175,6 +182,7 @@ class MeasuredDecoder(nn.Module):
     out_scale: Tensor
     offset: Tensor
     log_inputs: Tensor
+    known: Tensor | None
 
     def inputs(self, measured: Tensor) -> Tensor:
         """What the network sees: gaps filled, centred, scaled, in node order."""
@@ -188,7 +196,12 @@ class MeasuredDecoder(nn.Module):
         output = self.net(self.inputs(measured))
         if self.link is not None:
             output = LINKS[self.link](output + self.offset)
-        return output * self.out_scale + self.out_center
+        output = output * self.out_scale + self.out_center
+        if self.known is None:
+            return output
+        guessed = output[:, self.known]
+        measured = torch.where(torch.isnan(measured), guessed, measured.to(output.dtype))
+        return output.index_copy(1, self.known, measured)
 
 
 def hidden_widths(spec: int | Sequence[int]) -> tuple[int, ...]:

@@ -79,6 +79,14 @@ class Loss:
 
         return replace(self, entries=entries, mean=None)
 
+    def apart_from(self, known: Tensor) -> "Loss":
+        """The same loss where outputs of these columns do not count: their values are measured."""
+
+        def entries(output: Tensor, target: Tensor) -> Tensor:
+            return self.entries(output, target).index_fill(1, known, 0.0)
+
+        return replace(self, entries=entries, mean=None)
+
     def offset(self, mean: Tensor) -> Tensor:
         """Network output whose link is ``mean``: where training had better start."""
         if self.link == "exp":

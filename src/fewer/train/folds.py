@@ -40,12 +40,19 @@ class Fold:
         rows = self.train[columns]
         return solve_normal(rows[:, columns], rows, ridge)
 
-    def error(self, columns: NDArray[np.int64], ridge: float = 0.0) -> float:
-        """Mean squared residual on the held-out rows, over all features."""
+    def error(
+        self, columns: NDArray[np.int64], ridge: float = 0.0, *, known: bool = False
+    ) -> float:
+        """Mean squared residual on the held-out rows, over all features.
+
+        With ``known`` the chosen features have none: their values are measured.
+        """
         B = self.decoder(columns, ridge)
         rows = self.held[columns]
-        total = self.held.trace() - 2 * (B * rows).sum() + (B * (rows[:, columns] @ B)).sum()
-        return float(total) / len(self.held)
+        each = self.held.diagonal() - 2 * (B * rows).sum(0) + (B * (rows[:, columns] @ B)).sum(0)
+        if known:
+            each[columns] = 0.0
+        return float(each.sum()) / len(self.held)
 
 
 @dataclass(frozen=True)
