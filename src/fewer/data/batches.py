@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fewer.data.on_device import exact_dtype
 from fewer.data.order import windows
+from fewer.data.processes import ALONE, Team
 from fewer.data.reading import ahead, block_bytes, blocks
 from fewer.data.source import Source, starts_among
 
@@ -50,6 +51,9 @@ class Batches:
         Where batches go. Rows stay there between epochs when they fit (into half of the source's
         memory limit, where it has one). Rows on disk that do not are shuffled by blocks, a
         window of a fifth of that limit at a time, while the next window is read.
+    team : Team, default=ALONE
+        The processes that train together. Batches are those of one process; each has, of every
+        batch, only the rows that it has read, which may be none.
 
     Examples
     --------
@@ -75,7 +79,9 @@ class Batches:
         raw_targets: bool = False,
         has_missing: bool = True,
         device: torch.device | str = "cpu",
+        team: Team = ALONE,
     ) -> None:
+        self.team = team
         self.source, self.index, self.device = source, np.asarray(index), torch.device(device)
         # float64 work is the GPU's where there is one: rows cross over as they are stored
         there = self.device.type == "cuda"
@@ -90,7 +96,9 @@ class Batches:
         self.raw_targets = raw_targets
         self.has_missing = has_missing
         self.columns: Tensor | None = None
-        self._resident = self._load() if self._fits() else None
+        self._start, self._stop = team.share_of(len(self.index))
+        fits = team.all(self._fits())
+        self._resident = team.together(self._load) if fits else None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -126,13 +134,15 @@ class Batches:
         """All rows, where they are in memory, complete, and their own targets; else None."""
         if self._resident is None or self.targets is not None or self.columns is not None:
             return None
+        if self.team.many:
+            return None
         x, target, observed = self._resident
         return x if target is None and observed is None else None
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor] | None:
         """Inputs and targets of all rows, where they are in memory and complete; else None."""
-        if self._resident is None:
+        if self._resident is None or self.team.many:
             return None
         x, target, observed = self._resident
         if observed is not None:
@@ -147,11 +157,11 @@ class Batches:
         return max(1, whole + (left > 1 or (left == 1 and size == 1)))
 
     def in_order(self, size: int = 4096) -> Iterator[Batch]:
-        """All rows as they come, ``size`` at a time or as many as memory allows."""
+        """All rows of this process as they come, ``size`` at a time or as many as memory allows."""
         if self._resident is None:
             size = min(size, self._block_rows)
-        starts = range(0, len(self), size)
-        found = (self.take(torch.arange(at, min(at + size, len(self)))) for at in starts)
+        starts = range(self._start, self._stop, size)
+        found = (self._rows_at(torch.arange(at, min(at + size, self._stop))) for at in starts)
         return ahead(found) if self._streams else found
 
     def draws(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
@@ -167,11 +177,18 @@ class Batches:
                     yield batch
 
     def take(self, at: Tensor) -> Batch:
-        """The rows at these positions of ``index``."""
+        """The rows at these positions of ``index``; of several processes, those of this one."""
+        if self.team.many and self._resident is not None:
+            at = at[(at >= self._start) & (at < self._stop)]
+        elif self.team.many:  # all can read all of them, so each takes as many
+            at = at[slice(*self.team.share_of(len(at)))]
+        return self._rows_at(at)
+
+    def _rows_at(self, at: Tensor) -> Batch:
         targets = None if self.targets is None else self.targets[at.to(self.device)]
         if self._resident is None:
             return self._prepare(self._read(self.index[at.numpy()]), targets)
-        at = at.to(self.device)
+        at = at.to(self.device) - self._start
         # index_select: three times as fast as indexing on a CPU
         x, target, observed = (
             None if part is None else part.index_select(0, at) for part in self._resident
@@ -191,17 +208,17 @@ class Batches:
         parts: list[Batch] = []  # rows left over from windows before this one
         for pool in ahead(self._pools(generator)):
             start = 0
-            while step < last and held + len(pool.x) - start >= size:
+            while step < last and held + pool.length - start >= size:
                 end = start + size - held
-                yield _joined([*parts, _rows_of(pool, slice(start, end))])
+                yield _joined([*parts, pool.cut(start, end)])
                 parts, held, start, step = [], 0, end, step + 1
             # copied, so that the window it lies in can go
-            parts.append(_rows_of(pool, slice(start, None), copy=True))
-            held += len(parts[-1].x)
+            parts.append(pool.cut(start, pool.length, copy=True))
+            held += pool.length - start
             del pool
         yield _joined(parts)
 
-    def _pools(self, generator: torch.Generator) -> Iterator[Batch]:
+    def _pools(self, generator: torch.Generator) -> Iterator["_Pool"]:
         """Windows of prepared rows, shuffled."""
         limit = self.source.memory_limit or 2 * RESIDENT_BYTES
         width = self.source.shape[1] * (8 if self.raw_targets else 4)
@@ -211,13 +228,24 @@ class Batches:
             at = np.concatenate([np.arange(part.start, part.stop) for part in parts])
             yield self._pool(at, order)
 
-    def _pool(self, at: np.ndarray, order: Tensor) -> Batch:
-        """The rows at these ascending positions, read block by block, each put in its place."""
+    def _pool(self, at: np.ndarray, order: Tensor) -> "_Pool":
+        """The rows at these ascending positions, read block by block, each put in its place.
+
+        Of several processes each reads a part of them, all neighbours.
+        """
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order))
+        length = len(at)
+        mine = slice(*self.team.share_of(length))
+        at, place = at[mine], place[mine]
+        places = None
+        if self.team.many:  # places among this process's own rows
+            places, own = place.sort()
+            place = torch.empty_like(own)
+            place[own] = torch.arange(len(own))
         size = self._block_rows
         whole: list[Tensor | None] = []
-        for start in range(0, len(at), size):
+        for start in range(0, max(len(at), 1), size):
             part = at[start : start + size]
             targets = None
             if self.targets is not None:
@@ -234,9 +262,11 @@ class Batches:
         x, target, observed = whole
         assert x is not None
         assert target is not None
-        return Batch(x, target, observed)
+        return _Pool(Batch(x, target, observed), length, places)
 
     def _read(self, index: np.ndarray) -> Tensor:
+        if not len(index):
+            return torch.zeros(0, self.source.shape[1], dtype=torch.float64, device=self._home)
         return self.source.rows(index, self._stored).to(self._home, torch.float64)
 
     def _prepare(self, raw: Tensor, targets: Tensor | None) -> Batch:
@@ -267,14 +297,15 @@ class Batches:
         # a sparse source would grow: its rows become dense only a batch at a time
         if self.source.is_sparse:
             return False
-        size = len(self) * self.source.shape[1] * 4
+        size = (self._stop - self._start) * self.source.shape[1] * 4
         if self.device.type == "cuda":
             return size < torch.cuda.mem_get_info(self.device)[0] // 3
         limit = self.source.memory_limit
         return size <= (RESIDENT_BYTES if limit is None else limit // 2)
 
     def _load(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        n, d = len(self), self.source.shape[1]
+        index = self.index[self._start : self._stop]
+        n, d = len(index), self.source.shape[1]
         supervised = self.targets is not None
         own_target = not supervised and self.raw_targets
         x = torch.empty(n, d, device=self.device, dtype=torch.float32)
@@ -282,13 +313,27 @@ class Batches:
         masked = self.has_missing and not supervised
         observed = torch.empty(n, d, dtype=torch.bool, device=self.device) if masked else None
         for rows in blocks(n, d, chunk_rows=self.source.chunk_rows):
-            part = self._prepare(self._read(self.index[rows]), None)
+            part = self._prepare(self._read(index[rows]), None)
             x[rows] = part.x
             if target is not None:
                 target[rows] = part.target
             if observed is not None and part.observed is not None:
                 observed[rows] = part.observed
         return x, target, observed
+
+
+class _Pool(NamedTuple):
+    """A window of shuffled rows, or this process's part of one."""
+
+    rows: Batch
+    length: int  # of the whole window
+    places: Tensor | None  # of these rows in it, ascending; None: all rows are here
+
+    def cut(self, start: int, end: int, copy: bool = False) -> Batch:
+        """The rows at these places of the window, as far as they are here."""
+        if self.places is not None:
+            start, end = torch.searchsorted(self.places, torch.tensor([start, end])).tolist()
+        return _rows_of(self.rows, slice(start, end), copy)
 
 
 def _rows_of(batch: Batch, at: slice | Tensor, copy: bool = False) -> Batch:

@@ -4,6 +4,7 @@ from typing import Any, Self
 
 from fewer.estimators._concrete import ConcreteEstimator
 from fewer.estimators._parameters import documented
+from fewer.train.launch import shared
 
 __all__ = ["ConcreteAutoencoder"]
 
@@ -41,6 +42,7 @@ class ConcreteAutoencoder(ConcreteEstimator):
     True
     """
 
+    @shared
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose features of X and fit the decoder.
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fewer.errors import FileFormatError, InputError
 from fewer.estimators._parameters import documented
 from fewer.estimators._supervised import SupervisedEstimator
+from fewer.train.launch import shared
 
 __all__ = ["ConcreteClassifier"]
 
@@ -46,6 +47,7 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 
     _auto_loss = "cross_entropy"
 
+    @shared
     def fit(self, X: Any, y: Any) -> Self:
         """Choose features of X and fit the classifier.
 

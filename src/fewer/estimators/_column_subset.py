@@ -18,6 +18,7 @@ from fewer.search.substitutes import swap_losses
 from fewer.train import fit_linear
 from fewer.train.device import pick_device
 from fewer.train.folds import RIDGES, choose_ridge, make_folds, split_rows
+from fewer.train.launch import shared
 
 __all__ = ["ColumnSubset"]
 
@@ -125,6 +126,7 @@ class ColumnSubset(FeatureSelector):
         self.device = device
         self.random_state = random_state
 
+    @shared
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose features of X and fit the decoder.
 

@@ -6,13 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from fewer.errors import InputError
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import Loss, build_decoder, make_loss
 from fewer.train import GradientSettings, fit_covariance, fit_gradient, fit_proxy, nodes_for
+from fewer.train.launch import agreed_seed
 
 __all__ = ["ConcreteEstimator"]
 
@@ -78,6 +78,7 @@ class ConcreteEstimator(FeatureSelector):
         random_state: Any = None,
         progress: bool = False,
         on_epoch: Callable[[dict[str, Any]], Any] | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.k = k
         self.decoder = decoder
@@ -118,6 +119,7 @@ class ConcreteEstimator(FeatureSelector):
         self.random_state = random_state
         self.progress = progress
         self.on_epoch = on_epoch
+        self.checkpoint = checkpoint
 
     # -- fitting ---------------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ class ConcreteEstimator(FeatureSelector):
             if reason:
                 raise InputError(reason)
         settings = self._settings(nodes_for(rule, source))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = agreed_seed(self.random_state, self.checkpoint)
         solver = self._solver(settings, loss, targets, d)
         if solver == "closed_form" and settings.linear:
             fit = fit_covariance(source, stats, settings, seed=seed, rule=rule)

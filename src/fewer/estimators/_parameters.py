@@ -102,7 +102,11 @@ PARAMETERS = """k : int or None, default=10
         Show a progress bar.
     on_epoch : callable, default=None
         Called with each row of ``history_`` as it is made; training ends early, and the decoder
-        is fitted, where it returns True. `fewer.callbacks.TensorBoard` is one."""
+        is fitted, where it returns True. `fewer.callbacks.TensorBoard` is one.
+    checkpoint : path, default=None
+        A folder in which gradient training keeps its state every minute, as safetensors and
+        JSON. After a crash or Ctrl-C the same ``fit`` goes on from there, to the same result;
+        when it is done the folder goes. See `fewer.train.Checkpoint` for other intervals."""
 
 ATTRIBUTES = """columns_ : ndarray of int
         The chosen columns, ascending.

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fewer.estimators._parameters import documented
 from fewer.estimators._supervised import SupervisedEstimator
+from fewer.train.launch import shared
 
 __all__ = ["ConcreteRegressor"]
 
@@ -38,6 +39,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
     True
     """
 
+    @shared
     def fit(self, X: Any, y: Any) -> Self:
         """Choose features of X and fit the predictor.
 

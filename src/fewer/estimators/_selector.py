@@ -38,6 +38,7 @@ from fewer.estimators._storage import (
 from fewer.nn import MeasuredDecoder
 from fewer.train.device import pick_device
 from fewer.train.explained import explained_variance
+from fewer.train.launch import opened_together
 
 __all__ = ["FeatureSelector", "check_k", "decode", "filled_decoder", "refuse_empty"]
 
@@ -72,6 +73,10 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     def _validated(self, X: Any, *, reset: bool) -> Any:
         if reset:
             self._forget()
+            return opened_together(lambda: self._checked(X, reset))
+        return self._checked(X, reset)
+
+    def _checked(self, X: Any, reset: bool) -> Any:
         if needs_opening(X):
             return self._validated_source(X, reset)
         X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
@@ -96,6 +101,17 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
                 "give one value for each row"
             )
         self._forget()
+        pair: tuple[Any, np.ndarray] = (None, np.zeros(0))
+
+        def rows() -> Any:
+            nonlocal pair
+            pair = self._checked_pair(X, y, **checks)
+            return pair[0]
+
+        opened_together(rows)
+        return pair
+
+    def _checked_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         if isinstance(y, Tensor):  # labels may be text, so tables of them pass
             y = as_array(y)
         if needs_opening(X):
@@ -236,7 +252,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         meta = {
             "class": type(self).__name__,
-            "parameters": describe_parameters(self.get_params(deep=False)),
+            "parameters": describe_parameters(self._kept_parameters()),
             "n_features_in": int(self.n_features_in_),
             "feature_names_in": None if names is None else [str(name) for name in names],
             "columns": self.columns_.tolist(),
@@ -247,6 +263,11 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         for prefix, module in self._modules().items():
             tensors |= {f"{prefix}.{name}": part for name, part in module.state_dict().items()}
         write_folder(path, meta, tensors)
+
+    def _kept_parameters(self) -> dict[str, Any]:
+        """Options that are saved: all but where a fit is kept while it is unfinished."""
+        found = self.get_params(deep=False)
+        return found | {"checkpoint": None} if "checkpoint" in found else found
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **functions: Any) -> Self:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from fewer import __version__
 from fewer.errors import FileFormatError, InputError
+from fewer.train.launch import leads
 
 __all__ = [
     "describe_parameters",
@@ -38,8 +39,11 @@ def write_folder(
 ) -> None:
     """Write a folder under a temporary name, then rename it: all of it appears, or none.
 
-    A folder that was saved before is replaced, but only if it holds nothing else.
+    A folder that was saved before is replaced, but only if it holds nothing else. Of several
+    processes only the first writes.
     """
+    if not leads():
+        return
     target, name = Path(path).resolve(), f"{kind}.json"
     _refuse_foreign(target, kind, {name, TENSORS})
     target.parent.mkdir(parents=True, exist_ok=True)

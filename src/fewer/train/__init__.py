@@ -1,6 +1,7 @@
 """How it is learned: by gradient, in closed form; exact decoders; constraints."""
 
 from fewer.train.assignment import distinct_features, obeying_features
+from fewer.train.checkpoint import Checkpoint
 from fewer.train.closed_form import SelectorFit, fit_closed_form
 from fewer.train.covariance import fit_covariance
 from fewer.train.fit import Fit
@@ -13,6 +14,7 @@ from fewer.train.random_features import fit_random_features
 from fewer.train.settings import GradientSettings
 
 __all__ = [
+    "Checkpoint",
     "Fit",
     "GradientSettings",
     "SelectorFit",

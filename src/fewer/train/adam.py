@@ -51,6 +51,11 @@ class Adam:
             )
             self.rates.append(rate)
 
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Everything that it moves."""
+        return [parameter for group in self.groups for parameter in group["params"]]
+
     def zero_grad(self) -> None:
         """Forget the gradients of the last step."""
         for group in self.groups:

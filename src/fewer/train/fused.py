@@ -80,7 +80,6 @@ def fused_epochs(
         batches.device.type == "cuda"
         and kernels.available()
         and torch.cuda.get_device_capability(batches.device) >= (8, 0)
-        and not _many_processes()  # their gradients would have to meet inside a step
         and penalty is None
         and loss.name == "mse"
         and rows is not None
@@ -382,11 +381,6 @@ def two_powers(length: int, least: int = 16) -> tuple[int, int]:
         return whole, 0
     rest = max(least, 1 << (length - half - 1).bit_length())
     return (half, rest) if rest < half else (whole, 0)
-
-
-def _many_processes() -> bool:
-    parallel = torch.distributed
-    return parallel.is_available() and parallel.is_initialized() and parallel.get_world_size() > 1
 
 
 def _up(number: int, unit: int) -> int:

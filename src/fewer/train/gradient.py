@@ -20,6 +20,8 @@ from fewer.nn.philox import CountedGumbel
 from fewer.nn.schedule import make_schedule
 from fewer.train.adam import Adam
 from fewer.train.assignment import obeying_features
+from fewer.train.averaging import same_everywhere
+from fewer.train.checkpoint import Checkpoint, State, flat_state, taken_state
 from fewer.train.device import enough_memory, pick_device, products, seeded
 from fewer.train.fit import Fit
 from fewer.train.fused import fused_epochs
@@ -28,6 +30,7 @@ from fewer.train.problem import Problem, new_decoder, prepare
 from fewer.train.progress import epoch_bar
 from fewer.train.refit import refit_decoder
 from fewer.train.settings import GradientSettings
+from fewer.train.state import SharedGumbel, Training
 from fewer.train.stopping import KeepBest
 
 __all__ = ["fit_gradient"]
@@ -43,6 +46,7 @@ def fit_gradient(
     targets: Tensor | None = None,
     out: int | None = None,
     rule: Constraints | None = None,
+    groups: np.ndarray | None = None,
 ) -> Fit:
     """Choose ``settings.k`` features of a source and fit the decoder.
 
@@ -62,21 +66,33 @@ def fit_gradient(
         Outputs of the decoder; d if None.
     rule : Constraints, default=None
         What the panel must obey; ``settings.k`` is then the number of nodes.
+    groups : array of length n, default=None
+        Rows with the same label are held out together.
+
+    Notes
+    -----
+    A step costs O(batch k d), and as much memory as selector and decoder three times over. Of
+    several processes each takes its rows of a batch, and gradients are averaged: all make the step
+    that one process would make. With ``settings.checkpoint`` the state is kept, and the same call
+    goes on from there.
     """
     if rule is None:
         rule = resolve(None, source.shape[1], settings.k)
     with enough_memory(pick_device(settings.device), settings.batch_size):
-        problem = prepare(source, stats, settings, loss, seed, targets, out, rule)
+        problem = prepare(source, stats, settings, loss, seed, targets, out, rule, groups)
+        kept = _begun(problem, seed)
         starts: list[_Start] = []
         while len(starts) < settings.n_init and not (starts and starts[-1].stopped):
-            starts.append(_train_start(problem, seed + len(starts)))
+            starts.append(_train_start(problem, seed, len(starts), kept))
         best = starts[0]
         if len(starts) > 1:
             best = min(starts, key=lambda start: _held_out(start, seed))
         if not best.converged and not starts[-1].stopped:
             _warn(best.history[-1], settings)
         features = best.features
-        decoder, refit_history = best.refit(seed)
+        decoder, refit_history = best.refit(seed, kept=kept)
+    if kept is not None:
+        kept.finish()
     # float64 from here on, so that a prediction does not depend on how rows are batched
     decoder = decoder.cpu().double().eval()
     return Fit(
@@ -122,7 +138,7 @@ class _Start:
         return int((wanted != self.features[: len(wanted)]).sum())
 
     def refit(
-        self, seed: int, *, hold_out: bool = False
+        self, seed: int, *, hold_out: bool = False, kept: Checkpoint | None = None
     ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
         # another seed than training's: a refit must not depend on how long training took
         with (
@@ -136,6 +152,7 @@ class _Start:
                 conflicts=self.conflicts,
                 generator=generator,
                 hold_out=hold_out,
+                kept=kept,
             )
 
 
@@ -161,35 +178,84 @@ def _held_out(start: _Start, seed: int) -> float:
     return wrong / max(seen, 1.0)
 
 
-def _train_start(problem: Problem, seed: int) -> _Start:
+def _begun(problem: Problem, seed: int) -> Checkpoint | None:
+    """Where the state is kept, after a look at whether it is that of the same fit."""
+    wanted = problem.settings.checkpoint
+    if wanted is None:
+        return None
+    n, d = problem.source.shape
+    kept = Checkpoint.of(wanted)
+    facts = {"rows": n, "features": d, "spread": problem.stats.scale, "seed": seed}
+    kept.begin(facts | {"loss": problem.loss.name} | problem.settings.facts())
+    return kept
+
+
+def _train_start(problem: Problem, seed: int, start: int, kept: Checkpoint | None) -> _Start:
     """One start: train; if the selector has not settled, again with twice the epochs."""
     settings = problem.settings
+    done = None if kept is None else kept.load(f"start-{start}")
+    if done is not None:
+        return _finished(problem, done)
     epochs = settings.epochs_for(len(problem.train))
     if len(problem.include) == settings.k and settings.refit == "scratch":
         epochs = 1  # nothing to choose, and the decoder will be a new one
     history: list[dict[str, Any]] = []
+    begun = None if kept is None else kept.load("training")
+    if begun is not None and begun[0]["start"] != start:
+        begun = None
+    found: _Start | None = None
     for attempt in range(1, settings.tries + 1):
-        with products(problem.precision), seeded(seed, problem.device) as generator:
-            network, rows, best, stopped = _train_once(problem, epochs, attempt, generator)
-        history += rows
+        if begun is not None and attempt < begun[0]["try"]:
+            epochs *= 2
+            continue
+        if begun is not None:
+            history = begun[0]["before"]
+
+        def keep(training: Training, attempt: int = attempt, before: Any = history) -> None:
+            if kept is not None and kept.due():
+                training.save(
+                    kept, "training", **{"start": start, "try": attempt, "before": before}
+                )
+
+        with products(problem.precision), seeded(seed + start, problem.device) as generator:
+            network, rows, best, stopped = _train_once(
+                problem, epochs, attempt, generator, begun, keep
+            )
+        begun = None
+        history = history + rows
         last = rows[-1]
         if not np.isfinite(last["loss"]):
             raise InputError(
                 f"the loss became {last['loss']} in epoch {last['epoch']}: lower learning_rate "
                 f"(now {settings.decoder_rate:g}), or scale X, whose values are too spread out"
             )
-        if last["mean_max_probability"] >= settings.stop_probability:
-            return _Start(problem, network, history, True, best, stopped)
-        if stopped:
+        settled = last["mean_max_probability"] >= settings.stop_probability
+        found = _Start(problem, network, history, settled, best, stopped)
+        if settled or stopped:
             break
         epochs *= 2
-    return _Start(problem, network, history, False, best, stopped)
+    assert found is not None
+    if kept is not None:
+        notes = {"history": history, "converged": found.converged, "loss": found.loss}
+        tensors = flat_state("network", found.network.state_dict())
+        kept.save(f"start-{start}", notes | {"stopped": found.stopped}, tensors)
+        kept.drop("training")
+    return found
 
 
-def _train_once(
-    problem: Problem, epochs: int, attempt: int, generator: torch.Generator
-) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool]:
-    settings, train = problem.settings, problem.train
+def _finished(problem: Problem, state: State) -> _Start:
+    """A start that was trained before."""
+    notes, tensors = state
+    with seeded(0, problem.device):  # its first weights are replaced anyway
+        network = _new_network(problem)
+    network.load_state_dict(taken_state("network", tensors))
+    return _Start(
+        problem, network, notes["history"], notes["converged"], notes["loss"], notes["stopped"]
+    )
+
+
+def _new_network(problem: Problem) -> ConcreteNetwork:
+    settings = problem.settings
     selector = ConcreteSelector(
         problem.source.shape[1],
         settings.k,
@@ -201,37 +267,38 @@ def _train_once(
         include=problem.include,
     )
     decoder = new_decoder(problem, settings.k)
-    there = problem.device.type == "cuda"
-    network = ConcreteNetwork(selector, padded(decoder) if there else decoder, mixed=problem.mixed)
-    network.to(problem.device)
-    if there and settings.draw == "batch":
-        # the kernels' noise, whether or not they can be used
-        selector.noise = CountedGumbel(generator.initial_seed())
+    return ConcreteNetwork(selector, decoder, mixed=problem.mixed).to(problem.device)
+
+
+def _train_once(
+    problem: Problem,
+    epochs: int,
+    attempt: int,
+    generator: torch.Generator,
+    begun: State | None,
+    keep: Callable[[Training], None],
+) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool]:
+    settings, train, team = problem.settings, problem.train, problem.team
+    network = _new_network(problem)
+    selector, decoder = network.selector, network.decoder
+    assert isinstance(selector, ConcreteSelector)
+    noise = _noise(problem, generator)
+    selector.noise = noise
+    if problem.device.type == "cuda":
+        padded(decoder)
+    same_everywhere(network, team)
     optimizer = Adam(
         (selector.parameters(), settings.selector_rate),
-        (network.decoder.parameters(), settings.decoder_rate),
+        (decoder.parameters(), settings.decoder_rate),
     )
-    steps_an_epoch = train.steps(settings.batch_size)
-    learns = settings.k > len(problem.include)
-    temperature = make_schedule(
-        settings.schedule,
-        settings.start_temperature,
-        settings.end_temperature,
-        epochs * steps_an_epoch if settings.anneal == "step" else epochs,
-    )
-    step = 0
-
-    def cooler() -> float:
-        nonlocal step
-        clock = step if settings.anneal == "step" else step // steps_an_epoch
-        step += 1
-        return temperature(clock)
+    temperature = _Temperature(settings, epochs, train.steps(settings.batch_size))
 
     def cool() -> None:
-        selector.temperature = cooler()
+        selector.temperature = temperature.next()
 
     best = KeepBest(settings.patience)
-    history: list[dict[str, Any]] = []
+    training = Training(network, optimizer, best, generator, problem.device, noise)
+    history = training.history
     unit = problem.out_scale ** (problem.loss.degree or 0)  # losses in the data's own units
     penalty = _cost_penalty(problem, selector, unit)
     fused = fused_epochs(
@@ -244,11 +311,18 @@ def _train_once(
         penalty=penalty,
     )
     began, stopped = time.perf_counter(), False
-    with epoch_bar(f"try {attempt}", epochs, settings.progress) as bar:
-        for epoch in range(1, epochs + 1):
+    if begun is not None:
+        training.restore(begun)
+        temperature.step = history[-1]["epoch"] * train.steps(settings.batch_size)
+        began -= history[-1]["seconds"]
+    shown = settings.progress and team.leads
+    with epoch_bar(f"try {attempt}", epochs, shown) as bar:
+        for epoch in range(len(history) + 1, epochs + 1):
+            if team.many:  # what each draws for its own rows: dropout, draws for rows
+                torch.manual_seed(hash((generator.initial_seed(), attempt, epoch, team.rank)))
             if fused is not None:
                 order = list(train.shuffled_positions(settings.batch_size, generator))
-                loss = fused.epoch(order, [cooler() for _ in order])
+                loss = fused.epoch(order, [temperature.next() for _ in order])
             else:
                 loss = train_epoch(
                     network,
@@ -264,33 +338,66 @@ def _train_once(
             held_out = None
             if problem.valid is not None:
                 held_out = evaluate(network, problem.valid, problem.loss)
-            with torch.no_grad():
-                logits = selector.logits
-                settled = torch.softmax(logits, dim=1).amax(dim=1).mean().item()
-                distinct = len(logits.argmax(dim=1).unique())
             row = {
                 "try": attempt,
                 "epoch": epoch,
                 "temperature": selector.temperature,
                 "loss": loss * unit,
                 "val_loss": None if held_out is None else held_out * unit,
-                "mean_max_probability": settled,
-                "distinct": distinct,
+                **_certainty(selector),
                 "seconds": time.perf_counter() - began,
             }
+            stopped = team.leads and settings.stops_after(row)
+            # one process decides when to stop, so that all do
+            row, held_out, stopped = team.say((row, held_out, stopped))
             history.append(row)
             bar(row)
-            stopped = settings.stops_after(row)
             # early on the temperature is high and the held-out loss says little about the end
             exhausted = held_out is not None and best.seen(
                 held_out, network, counts=epoch > epochs // 2
             )
-            decided = learns and settled >= settings.stop_probability
+            settled = row["mean_max_probability"] >= settings.stop_probability
+            decided = settled and settings.k > len(problem.include)
             if decided or exhausted or stopped or not np.isfinite(loss):
                 break
+            keep(training)
     best.restore(network)
     unpadded(decoder)
     return network, history, best.loss * unit, stopped
+
+
+def _noise(problem: Problem, generator: torch.Generator) -> CountedGumbel | SharedGumbel | None:
+    """What the selector draws with, where that is not torch's own generator."""
+    if problem.settings.draw == "row":
+        return None
+    if problem.device.type == "cuda":
+        return CountedGumbel(generator.initial_seed())  # the kernels', whether or not they are used
+    return SharedGumbel() if problem.team.many else None
+
+
+class _Temperature:
+    """The temperature of one step after another."""
+
+    def __init__(self, settings: GradientSettings, epochs: int, steps_an_epoch: int) -> None:
+        self.step = 0
+        self._per = 1 if settings.anneal == "step" else steps_an_epoch
+        total = epochs * steps_an_epoch if settings.anneal == "step" else epochs
+        start, end = settings.start_temperature, settings.end_temperature
+        self._at = make_schedule(settings.schedule, start, end, total)
+
+    def next(self) -> float:
+        self.step += 1
+        return self._at((self.step - 1) // self._per)
+
+
+@torch.no_grad()
+def _certainty(selector: ConcreteSelector) -> dict[str, Any]:
+    """How decided the nodes are, and how many features they want between them."""
+    logits = selector.logits
+    return {
+        "mean_max_probability": torch.softmax(logits, dim=1).amax(dim=1).mean().item(),
+        "distinct": len(logits.argmax(dim=1).unique()),
+    }
 
 
 def _cost_penalty(

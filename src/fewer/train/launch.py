@@ -10,25 +10,38 @@ import signal
 import sys
 import tempfile
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
+from sklearn.utils import check_random_state
 
 from fewer.data.extras import require_extra
 from fewer.data.processes import ALONE, Team, current_team, working_with
 from fewer.errors import FewerWarning, InputError, ProcessError
+from fewer.train.checkpoint import stored_seed
 
-__all__ = ["joined", "leads", "shared", "spawn"]
+__all__ = ["agreed_seed", "joined", "leads", "opened_together", "shared", "spawn"]
 
 SILENCE = timedelta(seconds=60)  # of a process that says every few seconds that it is alive
 PATIENCE = 1800  # seconds that processes wait for the slowest reader among them
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _Rows(Protocol):
+    """Anything with rows and features."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+S = TypeVar("S", bound=_Rows)
 
 _TEAMS: dict[int, Team] = {}  # by process number, since a fork has no part in its parent's team
 
@@ -83,6 +96,47 @@ def shared(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
 
     return run
+
+
+def opened_together(work: Callable[[], S]) -> S:
+    """Open rows in every process, in one of each machine first, and compare what all see.
+
+    The first makes what the others then find: the binary copy of a text file.
+    """
+    team = current_team()
+    if not team.many:
+        return work()
+    first = int(os.environ.get("LOCAL_RANK", team.rank)) == 0
+    begun = team.together(lambda: work() if first else None)
+    found = team.together(lambda: work() if begun is None else begun)
+    names = getattr(found, "names", None)
+    team.agree(
+        {
+            "the number of rows": found.shape[0],
+            "the number of features": found.shape[1],
+            "the name of the first feature": names and names[0],
+            "the list of names": names and zlib.crc32("\n".join(map(str, names)).encode()),
+        }
+    )
+    return found
+
+
+def agreed_seed(random_state: Any, checkpoint: Any = None) -> int:
+    """A seed from a ``random_state``, the same in all processes.
+
+    Without one, an unfinished fit in ``checkpoint`` goes on with its own.
+
+    Examples
+    --------
+    >>> agreed_seed(0)
+    209652396
+    """
+
+    def drawn() -> int:
+        found = stored_seed(checkpoint) if random_state is None else None
+        return int(check_random_state(random_state).randint(2**31 - 1)) if found is None else found
+
+    return current_team().lead(drawn)
 
 
 def leads() -> bool:

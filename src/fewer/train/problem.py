@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fewer.constraints import Constraints
 from fewer.data import Batches, Log1pSource, Moments, Source, moments
+from fewer.data.processes import Team, current_team
 from fewer.nn import Loss, build_decoder
 from fewer.train.device import pick_device, pick_precision
 from fewer.train.eligible import eligible
@@ -17,6 +18,7 @@ from fewer.train.settings import GradientSettings
 __all__ = ["Problem", "new_decoder", "prepare"]
 
 FEWEST_FOR_VALIDATION = 20
+MOST_HELD = 1.5  # times the share that was asked for, where groups are large
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Problem:
     out_scale: float
     offset: Tensor  # of the network's output, before the link
     targets: Tensor | None  # in their own units, all rows
+    team: Team  # the processes that train
 
     @property
     def mixed(self) -> bool:
@@ -59,9 +62,13 @@ def prepare(
     targets: Tensor | None,
     out: int | None,
     rule: Constraints,
+    groups: np.ndarray | None = None,
 ) -> Problem:
-    """Split the rows, fix the scaling, and find which features may be chosen."""
-    given = targets
+    """Split the rows, fix the scaling, and find which features may be chosen.
+
+    Rows with the same label in ``groups`` are held out together.
+    """
+    given, team = targets, current_team()
     n, d = source.shape
     device = pick_device(settings.device)
     mean = torch.from_numpy(stats.mean)
@@ -96,11 +103,9 @@ def prepare(
         out_center, out_scale = torch.zeros(()), 1.0
     if targets is not None and targets.is_floating_point():
         targets = targets.float()
-    order = np.random.default_rng(seed).permutation(n)
-    held = round(n * settings.validation_fraction) if n >= FEWEST_FOR_VALIDATION else 0
+    train, valid = _split(n, settings.validation_fraction, seed, groups)
 
     def batches(index: np.ndarray) -> Batches:
-        index = np.sort(index)
         return Batches(
             source,
             index,
@@ -112,6 +117,7 @@ def prepare(
             raw_targets=settings.normalize and not rescale,  # without it x is raw anyway
             has_missing=stats.has_missing,
             device=device,
+            team=team,
         )
 
     include, allowed = eligible(rule, stats, settings.k)
@@ -123,8 +129,8 @@ def prepare(
         log_inputs=log_inputs,
         loss=loss,
         out=d if out is None else out,
-        train=batches(order[held:]),
-        valid=batches(order[:held]) if held else None,
+        train=batches(train),
+        valid=batches(valid) if len(valid) else None,
         rule=rule,
         allowed=None if allowed.all() else torch.from_numpy(allowed),
         include=include.tolist(),
@@ -136,7 +142,31 @@ def prepare(
         out_scale=out_scale,
         offset=offset,
         targets=given,
+        team=team,
     )
+
+
+def _split(
+    n: int, share: float, seed: int, groups: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and rows to hold out, ascending; none are held out where rows are few."""
+    held = round(n * share) if n >= FEWEST_FOR_VALIDATION else 0
+    random = np.random.default_rng(seed)
+    if groups is None or not held:
+        order = random.permutation(n)
+        return np.sort(order[held:]), np.sort(order[:held])
+    labels = np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(labels)
+    chosen: list[int] = []
+    rows = 0
+    for group in random.permutation(len(sizes)):
+        if rows < held and rows + sizes[group] <= MOST_HELD * held and len(chosen) < len(sizes) - 1:
+            chosen.append(int(group))
+            rows += sizes[group]
+    if not chosen and len(sizes) > 1:  # all are large
+        chosen = [int(sizes.argmin())]
+    out = np.isin(labels, chosen)
+    return np.flatnonzero(~out), np.flatnonzero(out)
 
 
 def new_decoder(problem: Problem, inputs: int) -> nn.Module:

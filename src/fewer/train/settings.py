@@ -1,7 +1,8 @@
 """Every option of gradient training in one checked object."""
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from fewer.errors import InputError, TypeInputError
 from fewer.nn.decoder import DecoderSpec, check_layers, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
+from fewer.train.checkpoint import Checkpoint
 
 __all__ = ["GradientSettings"]
 
@@ -62,6 +64,7 @@ class GradientSettings:
     precision: str = "auto"
     progress: bool = False
     on_epoch: Callable[[dict[str, Any]], Any] | None = None
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.decoder, str) and self.decoder != "linear":
@@ -95,6 +98,8 @@ class GradientSettings:
             _number(name, getattr(self, name), above=0)
         if self.on_epoch is not None and not callable(self.on_epoch):
             raise TypeInputError(f"on_epoch={self.on_epoch!r} must be a function of a dict")
+        if self.checkpoint is not None:
+            Checkpoint.of(self.checkpoint)
         if self.norm == "batch" and self.batch_size == 1:
             raise InputError("norm='batch' needs batch_size of at least 2")
         make_schedule(self.schedule, self.start_temperature, self.end_temperature, 1)
@@ -127,6 +132,15 @@ class GradientSettings:
             return 0.2
         return self.selector_learning_rate
 
+    def facts(self) -> dict[str, Any]:
+        """All options that the result depends on, as JSON holds them; functions by their names."""
+        aside = ("device", "progress", "on_epoch", "checkpoint")
+        return {
+            field.name: _plain(getattr(self, field.name))
+            for field in fields(self)
+            if field.name not in aside
+        }
+
     def stops_after(self, row: dict[str, Any]) -> bool:
         """Hand a row of history to ``on_epoch``; whether that says that training shall stop.
 
@@ -142,6 +156,14 @@ class GradientSettings:
     def refit_epochs_for(self, rows: int) -> int:
         """Epochs to train the final decoder: as asked, or enough for a small network."""
         return _epochs(self.refit_epochs, REFIT_STEPS, rows, self.batch_size)
+
+
+def _plain(value: Any) -> Any:
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    if isinstance(value, np.generic):
+        return value.item()
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _epochs(wanted: int | str, steps: int, rows: int, batch_size: int) -> int:

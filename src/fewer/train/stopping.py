@@ -26,13 +26,13 @@ class KeepBest:
         self.patience = patience
         self.loss = float("inf")
         self.since = 0
-        self._state: dict[str, Any] | None = None
+        self.state: dict[str, Any] | None = None
 
     def seen(self, loss: float, network: nn.Module, *, counts: bool = True) -> bool:
         """Take note of an epoch's loss; True when patience has run out."""
         if loss < self.loss:
             self.loss, self.since = loss, 0
-            self._state = copy.deepcopy(network.state_dict())
+            self.state = copy.deepcopy(network.state_dict())
         elif counts:
             self.since += 1
         return self.patience is not None and self.since >= self.patience
@@ -40,5 +40,5 @@ class KeepBest:
     @torch.no_grad()
     def restore(self, network: nn.Module) -> None:
         """Put the best state back."""
-        if self._state is not None:
-            network.load_state_dict(self._state)
+        if self.state is not None:
+            network.load_state_dict(self.state)
