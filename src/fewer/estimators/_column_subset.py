@@ -5,11 +5,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, covariance
+from fewer.data.processes import current_team
 from fewer.errors import InputError, warn
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import MeasuredDecoder
@@ -18,7 +18,7 @@ from fewer.search.substitutes import swap_losses
 from fewer.train import fit_linear
 from fewer.train.device import pick_device
 from fewer.train.folds import RIDGES, choose_ridge, make_folds, split_rows
-from fewer.train.launch import shared
+from fewer.train.launch import agreed_seed, shared
 
 __all__ = ["ColumnSubset"]
 
@@ -146,11 +146,23 @@ class ColumnSubset(FeatureSelector):
                 "any such panel fits these rows perfectly; use ridge='auto', more rows or a "
                 "lower k"
             )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        began = time.perf_counter()
+        seed = agreed_seed(self.random_state)
         summary = covariance(source, device=pick_device(self.device))
-        C = summary.matrix
+        C, team = summary.matrix, current_team()
         self.ridge_ = self._penalty(source, C, rule, seed)
+        found = team.lead(lambda: self._searched(C, rule, seed))
+        columns = found.pop("columns")
+        for name, value in found.items():
+            setattr(self, name, value)
+        decoder = fit_linear(source, columns, stats, ridge=self.ridge_, summary=summary)
+        fill = torch.from_numpy(stats.mean[columns])
+        self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
+        self.columns_ = columns  # last: whoever has it is fitted
+        return self
+
+    def _searched(self, C: Tensor, rule: Constraints, seed: int) -> dict[str, Any]:
+        """The choice, and what is known about it; of several processes the first searches."""
+        began = time.perf_counter()
         found = search(
             C,
             rule,
@@ -162,19 +174,19 @@ class ColumnSubset(FeatureSelector):
         )
         lead = time.perf_counter() - began - found.elapsed
         columns = found.indices
-        self.residual_ = found.objective - rule.price(columns)
-        self.history_ = [
-            {"seconds": lead + seconds, "residual": residual} for seconds, residual in found.trace
-        ]
         others = np.setdiff1d(np.arange(rule.d), columns)
         path = greedy(C, resolve(None, rule.d, len(columns), exclude=others), ridge=self.ridge_)
-        self.order_, self.residuals_ = path.order, path.errors
-        self.swap_losses_ = swap_losses(C, columns, self.ridge_)
-        decoder = fit_linear(source, columns, stats, ridge=self.ridge_, summary=summary)
-        fill = torch.from_numpy(stats.mean[columns])
-        self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
-        self.columns_ = columns  # last: whoever has it is fitted
-        return self
+        return {
+            "columns": columns,
+            "residual_": found.objective - rule.price(columns),
+            "history_": [
+                {"seconds": lead + seconds, "residual": residual}
+                for seconds, residual in found.trace
+            ],
+            "order_": path.order,
+            "residuals_": path.errors,
+            "swap_losses_": swap_losses(C, columns, self.ridge_),
+        }
 
     def _penalty(self, source: Source, C: Tensor, rule: Constraints, seed: int) -> float:
         if not isinstance(self.ridge, str):
@@ -183,11 +195,15 @@ class ColumnSubset(FeatureSelector):
             raise InputError(f"ridge={self.ridge!r} is not known; give a number or 'auto'")
         variance = float(C.diagonal().mean())
         folds = make_folds(source, split_rows(source.shape[0], FOLDS, seed))
-        panels = {
-            ridge: search(C, rule, ridge=ridge * variance, stall=0, seed=seed).indices
-            for ridge in RIDGES
-        }
-        return choose_ridge(folds, panels) * variance
+
+        def best() -> float:
+            panels = {
+                ridge: search(C, rule, ridge=ridge * variance, stall=0, seed=seed).indices
+                for ridge in RIDGES
+            }
+            return choose_ridge(folds, panels) * variance
+
+        return current_team().lead(best)
 
     def feature_groups(self, m: int = 3) -> list[list[Any]]:
         """List each chosen feature with the m - 1 that would replace it at the least loss.

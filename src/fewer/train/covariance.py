@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.data import Moments, Source, covariance
+from fewer.data.processes import current_team
 from fewer.errors import NotConvergedWarning, warn
 from fewer.nn import MeasuredDecoder
 from fewer.search import residual
@@ -38,13 +40,42 @@ def fit_covariance(
 
     Of ``settings.n_init`` starts, trained side by side, the one whose choice leaves the smallest
     residual is kept. Where the selectors do not settle they are trained again, from scratch, with
-    twice the steps.
+    twice the steps. Of several processes each sums up its rows, and the first one chooses.
     """
+    summary = covariance(source, device=float64_device(pick_device(settings.device)))
+    features, logits, history, stopped = current_team().lead(
+        lambda: _chosen(summary.matrix, stats, settings, seed, rule)
+    )
+    columns = rule.complete(features)
+    decoder = fit_linear(source, columns, stats, ridge=settings.ridge, summary=summary)
+    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
+    if settled < SETTLED and not stopped:
+        warn(
+            f"the selector has not settled: mean max probability {settled:.3f} after "
+            f"{settings.tries} tries, the last of {history[-1]['epoch']} steps. The features are "
+            f"still {len(columns)} distinct ones, but may be poor: raise epochs, or use "
+            "fewer.ColumnSubset",
+            NotConvergedWarning,
+        )
+    wanted = logits.argmax(dim=1).numpy()
+    return Fit(
+        features,
+        columns,
+        logits,
+        MeasuredDecoder(decoder, fill=torch.from_numpy(stats.mean[columns])).eval(),
+        history,
+        [],
+        settled >= SETTLED,
+        int((wanted != features[: len(wanted)]).sum()),
+    )
+
+
+def _chosen(
+    C: Tensor, stats: Moments, settings: GradientSettings, seed: int, rule: Constraints
+) -> tuple[np.ndarray, Tensor, list[dict[str, Any]], bool]:
+    """Features of the best start, its logits, the history, and whether it was stopped."""
     steps = STEPS if isinstance(settings.epochs, str) else settings.epochs
     began = time.perf_counter()
-    device = float64_device(pick_device(settings.device))
-    summary = covariance(source, device=device)
-    C = summary.matrix
     include, allowed = eligible(rule, stats, settings.k)
     history: list[dict[str, Any]] = []
     stopped = False
@@ -81,7 +112,7 @@ def fit_covariance(
                 start_temperature=settings.start_temperature,
                 end_temperature=settings.end_temperature,
                 seed=seed,
-                device=device,
+                device=C.device,
                 on_row=note,
             )
         if stopped or torch.softmax(found.logits, dim=-1).amax(dim=-1).mean() >= SETTLED:
@@ -90,26 +121,4 @@ def fit_covariance(
     choices = [obeying_features(logits, rule, C) for logits in found.logits]
     left = [residual(C, rule.complete(choice), settings.ridge) for choice in choices]
     best = int(np.argmin(left))
-    features, logits = choices[best], found.logits[best]
-    columns = rule.complete(features)
-    decoder = fit_linear(source, columns, stats, ridge=settings.ridge, summary=summary)
-    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
-    if settled < SETTLED and not stopped:
-        warn(
-            f"the selector has not settled: mean max probability {settled:.3f} after "
-            f"{settings.tries} tries, the last of {history[-1]['epoch']} steps. The features are "
-            f"still {len(columns)} distinct ones, but may be poor: raise epochs, or use "
-            "fewer.ColumnSubset",
-            NotConvergedWarning,
-        )
-    wanted = logits.argmax(dim=1).numpy()
-    return Fit(
-        features,
-        columns,
-        logits,
-        MeasuredDecoder(decoder, fill=torch.from_numpy(stats.mean[columns])).eval(),
-        history,
-        [],
-        settled >= SETTLED,
-        int((wanted != features[: len(wanted)]).sum()),
-    )
+    return choices[best], found.logits[best], history, stopped

@@ -3,10 +3,13 @@
 import time
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.data import Moments, Source, covariance
+from fewer.data.processes import current_team
 from fewer.nn import Loss
 from fewer.train.assignment import obeying_features
 from fewer.train.device import float64_device, pick_device, products, seeded
@@ -31,8 +34,40 @@ def fit_proxy(
     loss: Loss,
     seed: int,
     rule: Constraints,
+    groups: np.ndarray | None = None,
 ) -> Fit:
     """Choose features against decoders on random features, then train the asked-for decoder."""
+    logits, history = current_team().lead(lambda: _chosen(source, stats, settings, seed, rule))
+    C = (
+        None
+        if rule.groups is None
+        else covariance(source, device=pick_device(settings.device)).matrix
+    )
+    features = obeying_features(logits, rule, C)
+    problem = prepare(source, stats, settings, loss, seed, None, None, rule, groups)
+    with products(problem.precision), seeded(seed + 1, problem.device) as generator:
+        fresh = new_decoder(problem, settings.k)
+        decoder, refit_history = refit_decoder(
+            problem, fresh, features, conflicts=0, generator=generator
+        )
+    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
+    wanted = logits.argmax(dim=1).numpy()
+    return Fit(
+        features,
+        rule.complete(features),
+        logits,
+        decoder.cpu().double().eval(),
+        history,
+        refit_history,
+        settled >= 0.8,
+        int((wanted != features[: len(wanted)]).sum()),
+    )
+
+
+def _chosen(
+    source: Source, stats: Moments, settings: GradientSettings, seed: int, rule: Constraints
+) -> tuple[Tensor, list[dict[str, Any]]]:
+    """Logits and history of the selector; of several processes the first trains it."""
     steps = STEPS if isinstance(settings.epochs, str) else settings.epochs
     began = time.perf_counter()
     include, allowed = eligible(rule, stats, settings.k)
@@ -60,28 +95,4 @@ def fit_proxy(
             device=float64_device(pick_device(settings.device)),
             on_row=note,
         )
-    logits = found.logits[0]
-    C = (
-        None
-        if rule.groups is None
-        else covariance(source, device=pick_device(settings.device)).matrix
-    )
-    features = obeying_features(logits, rule, C)
-    problem = prepare(source, stats, settings, loss, seed, None, None, rule)
-    with products(problem.precision), seeded(seed + 1, problem.device) as generator:
-        fresh = new_decoder(problem, settings.k)
-        decoder, refit_history = refit_decoder(
-            problem, fresh, features, conflicts=0, generator=generator
-        )
-    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
-    wanted = logits.argmax(dim=1).numpy()
-    return Fit(
-        features,
-        rule.complete(features),
-        logits,
-        decoder.cpu().double().eval(),
-        history,
-        refit_history,
-        settled >= 0.8,
-        int((wanted != features[: len(wanted)]).sum()),
-    )
+    return found.logits[0], history
