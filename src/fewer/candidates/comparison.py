@@ -1,6 +1,6 @@
 """The asked-for decoder, fitted on what each strategy proposes and checked on held-out rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fewer.candidates.clock import Clock
 from fewer.candidates.strategies import Choose
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, moments
@@ -131,35 +132,57 @@ class NetworkComparison:
         Of the decoder and its training.
     seed : int
         Of the first training; later ones count on from it.
+    clock : Clock
+        Ends trainings that take too long.
     """
 
     def __init__(
-        self, rows: Rows, rule: Constraints, settings: GradientSettings, seed: int
+        self,
+        rows: Rows,
+        rule: Constraints,
+        settings: GradientSettings,
+        seed: int,
+        clock: Clock,
     ) -> None:
-        self.rows, self.rule, self.settings, self.seed = rows, rule, settings, seed
+        self.rows, self.rule, self.settings = rows, rule, settings
+        self.seed, self.clock = seed, clock
         self.known: dict[tuple[bytes, int, int], float] = {}  # strategies may agree on a panel
+        # first trainings on each fold, of the best candidate so far
+        self.best = float("inf")
+        self.decoders: dict[tuple[bytes, int], MeasuredDecoder] = {}
 
     def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
         """Errors of one training on each fold, the same start for every candidate."""
+        self.clock.training(len(folds) + 1)
+        before = dict(self.decoders)
         candidate.errors = self._errors(candidate, folds, 0)
         candidate.price = _price(candidate, self.rule)
+        if candidate.rank < self.best:
+            self.best = candidate.rank
+            mine = {(panel.tobytes(), id(fold)) for fold, panel in _pairs(candidate, folds)}
+            self.decoders = {key: self.decoders[key] for key in mine if key in self.decoders}
+        else:
+            self.decoders = before
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """Train again from other starts where candidates are closer than luck."""
-        repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat))
+        repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat), self.clock)
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
     ) -> MeasuredDecoder:
         """A network that reads these columns."""
-        return self._trained(columns, fold, self.seed)
+        found = self.decoders.get((columns.tobytes(), id(fold)))
+        return self._trained(columns, fold, self.seed) if found is None else found
 
     def _errors(self, candidate: Candidate, folds: Sequence[ScaledFold], more: int) -> list[float]:
         found = []
-        for fold, panel in zip(folds, candidate.panels, strict=True):
+        for fold, panel in _pairs(candidate, folds):
             key = (panel.tobytes(), id(fold), more)
             if key not in self.known:
                 decoder = self._trained(panel, fold, self.seed + more)
+                if not more:
+                    self.decoders[key[:2]] = decoder
                 part = self.rows(fold, fold.held_index)
                 self.known[key] = float(explained_variance(decoder, part, panel)[1].mean())
             found.append(self.known[key])
@@ -167,7 +190,9 @@ class NetworkComparison:
 
     def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
         part = self.rows(fold, fold.train_index)
-        return trained_decoder(part, columns, self.settings, make_loss("mse"), seed)
+        return trained_decoder(
+            part, columns, self.settings, make_loss("mse"), seed, seconds=self.clock.training(1)
+        )
 
 
 def trained_decoder(
@@ -179,6 +204,7 @@ def trained_decoder(
     targets: Tensor | None = None,
     out: int | None = None,
     groups: NDArray | None = None,
+    seconds: float | None = None,
 ) -> MeasuredDecoder:
     """The decoder that ``settings`` ask for, trained on these columns of some rows.
 
@@ -200,6 +226,7 @@ def trained_decoder(
             conflicts=0,
             generator=generator,
             groups=groups,
+            seconds=seconds,
         )
     decoder = decoder.cpu().double().eval()
     decoder.known = known if targets is None else None
@@ -207,7 +234,9 @@ def trained_decoder(
 
 
 def repeat_close(
-    candidates: Sequence[Candidate], errors: Callable[[Candidate, int], list[float]]
+    candidates: Sequence[Candidate],
+    errors: Callable[[Candidate, int], list[float]],
+    clock: Clock,
 ) -> None:
     """Add the errors of further trainings to candidates that are closer than luck."""
     best = min(candidate.rank for candidate in candidates)
@@ -215,9 +244,17 @@ def repeat_close(
     chosen = {b"".join(panel.tobytes() for panel in c.panels) for c in close}
     if len(chosen) < 2:
         return
-    for candidate in close:
-        for repeat in range(1, REPEATS + 1):
+    for repeat in range(1, REPEATS + 1):
+        for candidate in close:
+            if clock.late:
+                return
             candidate.errors += errors(candidate, repeat)
+
+
+def _pairs(
+    candidate: Candidate, folds: Sequence[ScaledFold]
+) -> Iterator[tuple[ScaledFold, NDArray[np.int64]]]:
+    return zip(folds, candidate.panels, strict=True)
 
 
 def _price(candidate: Candidate, rule: Constraints) -> float:

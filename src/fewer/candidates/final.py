@@ -33,15 +33,15 @@ class FinalColumns:
     rows: Rows
     held: list[Columns]  # held-out rows of each fold
     seed: int
-    late: Callable[[], bool]
     say: Callable[[str], None]
 
     def of_line(self, winner: Candidate) -> Columns:
         """The winning strategy on all rows, started from what it found before."""
         rule = self.strategies.rule
         C = self.everything.train.to(self.strategies.device)
+        self.strategies.clock.turn(2)  # the last swaps have the other half
         if winner.strategy == "search":
-            left = self.strategies.left()
+            left = self.strategies.clock.left()
             found = search(C, rule, seed=self.seed, time_limit=left, initial=winner.panels)
             return self._polished(found.indices, winner.ridge)
         panel = winner.choose(self.everything, self.seed)
@@ -52,12 +52,15 @@ class FinalColumns:
 
     def as_compared(self, winner: Candidate, candidates: Sequence[Candidate]) -> Columns:
         """The panel that was compared; chosen anew on all rows where every fold has its own."""
-        if len(winner.panels) == 1 or self.late():
+        clock = self.strategies.clock
+        if len(winner.panels) == 1 or clock.late:
             return winner.panels[0]
+        clock.turn(2)
         if winner.choose == self.strategies.for_the_network:  # it starts from what others find
             for other in candidates:
                 if other is not winner:
                     other.choose(self.everything, self.seed)
+            clock.turn(1)
         return winner.choose(self.everything, self.seed)
 
     def _polished(self, panel: Columns, ridge: float) -> Columns:
@@ -72,7 +75,8 @@ class FinalColumns:
         rows = self.rows(fold, fold.train_index)
         mean = torch.from_numpy(moments(rows).mean)
         values = torch.nan_to_num(rows.rows(slice(0, n), torch.float64) - mean, nan=0.0)
-        left = self.strategies.left()
+        self.strategies.clock.turn(1)
+        left = self.strategies.clock.left()
         least = 1e-6 * float(fold.train.diagonal().mean())  # panels may be dependent
         folds = HeldOut.of(values.numpy(), self.held, max(ridge, least))
         return held_out_swaps(

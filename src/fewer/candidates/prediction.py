@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fewer.candidates.clock import Clock
 from fewer.candidates.comparison import Candidate, Rows, repeat_close, trained_decoder
 from fewer.candidates.strategies import Strategies
 from fewer.candidates.wanted import Wanted
@@ -57,7 +58,7 @@ class TargetStrategies:
             joint.to(self.plain.device),
             _beside(self.plain.rule, y.shape[1]),
             seed=seed,
-            time_limit=self.plain.left(),
+            time_limit=self.plain.clock.left(),
         )
         return found.indices
 
@@ -69,7 +70,7 @@ class TargetStrategies:
             fit = fit_gradient(
                 part,
                 moments(part),
-                replace(self.plain.settings, refit="none"),
+                replace(self.plain.settings, refit="none", on_epoch=self.plain.stops),
                 loss=self.wanted.loss,
                 seed=seed,
                 targets=self.wanted.values[torch.from_numpy(fold.train_index)],
@@ -97,6 +98,8 @@ class TargetComparison:
         The target.
     labels : callable
         Groups of the training rows of a fold, or None.
+    clock : Clock
+        Ends trainings that take too long.
     """
 
     def __init__(
@@ -107,9 +110,10 @@ class TargetComparison:
         seed: int,
         wanted: Wanted,
         labels: Callable[[ScaledFold], NDArray | None],
+        clock: Clock,
     ) -> None:
         self.rows, self.rule, self.settings = rows, rule, settings
-        self.seed, self.wanted, self.labels = seed, wanted, labels
+        self.seed, self.wanted, self.labels, self.clock = seed, wanted, labels, clock
         self.known: dict[tuple[bytes, int, int], MeasuredDecoder] = {}
         # several numbers count the same whatever their units; one stays in its own
         several = wanted.classes is None and wanted.out > 1
@@ -117,13 +121,14 @@ class TargetComparison:
 
     def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
         """Held-out loss: cross-entropy, or mean squared error."""
+        self.clock.training(len(folds) + 1)
         candidate.errors = self._errors(candidate, folds, 0)
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """Train again from other starts where candidates are closer than luck."""
         if self.settings.linear:
             return  # solved, so without luck
-        repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat))
+        repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat), self.clock)
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
@@ -169,6 +174,7 @@ class TargetComparison:
                 self.wanted.values[torch.from_numpy(fold.train_index)],
                 self.wanted.out,
                 self.labels(fold),
+                self.clock.training(1),
             )
         return self.known[key]
 

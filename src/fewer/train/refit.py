@@ -1,6 +1,7 @@
 """The decoder that a user gets: fitted on the final, discrete choice of features."""
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -39,14 +40,16 @@ def refit_decoder(
     generator: torch.Generator,
     hold_out: bool = False,
     groups: np.ndarray | None = None,
+    seconds: float | None = None,
     kept: Checkpoint | None = None,
 ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
     """Fit the decoder for these features as ``settings.refit`` asks.
 
     A linear decoder under squared error or cross-entropy is solved exactly, over all rows
     (without the held-out ones if ``hold_out``); any other is trained on the training rows and
-    kept at its best held-out loss. Rows with the same label in ``groups`` stay together where a
-    penalty is chosen. Where a state is ``kept``, training goes on from it.
+    kept at its best held-out loss, for ``seconds`` at most. Rows with the same label in
+    ``groups`` stay together where a penalty is chosen. Where a state is ``kept``, training goes
+    on from it.
     """
     settings, stats = problem.settings, problem.stats
     mode = settings.refit
@@ -94,6 +97,7 @@ def refit_decoder(
             mixed=problem.mixed,
             generator=generator,
             finetune=mode == "finetune",
+            seconds=seconds,
             kept=kept,
         )
         unit = problem.out_scale ** (problem.loss.degree or 0)
@@ -183,12 +187,15 @@ def train_decoder(
     mixed: bool,
     generator: torch.Generator,
     finetune: bool = False,
+    seconds: float | None = None,
     kept: Checkpoint | None = None,
 ) -> list[dict[str, Any]]:
     """Train ``net`` in place on measured values; keep its state at the best held-out loss.
 
-    The learning rate follows half a cosine to zero, so that the last epochs settle.
+    The learning rate follows half a cosine to zero, so that the last epochs settle; where
+    ``seconds`` are too few for all epochs, it falls with the time.
     """
+    began = time.perf_counter()
     there = train.device.type == "cuda"
     network = ConcreteNetwork(inputs, padded(net) if there else net, mixed=mixed)
     network.to(train.device)
@@ -208,7 +215,13 @@ def train_decoder(
         for epoch in range(len(history) + 1, epochs + 1):
             if team.many:  # what each draws for its own rows: dropout
                 torch.manual_seed(hash((generator.initial_seed(), epoch, team.rank)))
-            optimizer.rates[0] = rate * (1 + math.cos(math.pi * (epoch - 1) / epochs)) / 2
+            spent = 0.0
+            if seconds is not None:
+                spent = team.say((time.perf_counter() - began) / seconds)
+            if spent >= 1 and history:
+                break
+            done = min(1.0, max((epoch - 1) / epochs, spent))
+            optimizer.rates[0] = rate * (1 + math.cos(math.pi * done)) / 2
             if graphed is not None:
                 value = graphed.run(generator)
             else:
