@@ -73,7 +73,7 @@ class TargetStrategies:
                 replace(self.plain.settings, refit="none", on_epoch=self.plain.stops),
                 loss=self.wanted.loss,
                 seed=seed,
-                targets=self.wanted.values[torch.from_numpy(fold.train_index)],
+                targets=_in_own_units(self.wanted, fold.train_index),
                 out=self.wanted.out,
                 rule=self.plain.rule,
             )
@@ -165,18 +165,28 @@ class TargetComparison:
     def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
         key = (columns.tobytes(), id(fold), seed)  # folds live as long as the call of select
         if key not in self.known:
-            self.known[key] = trained_decoder(
+            decoder = trained_decoder(
                 self.rows(fold, fold.train_index),
                 columns,
                 self.settings,
                 self.wanted.loss,
                 seed,
-                self.wanted.values[torch.from_numpy(fold.train_index)],
+                _in_own_units(self.wanted, fold.train_index),
                 self.wanted.out,
                 self.labels(fold),
                 self.clock.training(1),
             )
+            spread = self.wanted.spread(fold.train_index)
+            decoder.out_center = decoder.out_center * spread
+            decoder.out_scale = decoder.out_scale * spread
+            self.known[key] = decoder
         return self.known[key]
+
+
+def _in_own_units(wanted: Wanted, index: NDArray[np.int64]) -> Tensor:
+    """The target of some rows; of several numbers each in units in which it varies by 1."""
+    values = wanted.values[torch.from_numpy(index)]
+    return values if wanted.classes is not None else values / wanted.spread(index)
 
 
 @torch.no_grad()

@@ -37,6 +37,13 @@ class Wanted:
         """What a predictor minimises."""
         return make_loss("mse" if self.classes is None else "cross_entropy")
 
+    def spread(self, index: NDArray[np.int64]) -> Tensor:
+        """Units in which the target of some rows varies by 1, so that several count the same."""
+        if self.classes is not None or self.out == 1:
+            return torch.ones((), dtype=torch.float64)
+        spread = self.values[torch.from_numpy(index)].std(0)
+        return torch.where(spread > 0, spread, 1.0)
+
     def columns(self, index: NDArray[np.int64]) -> Tensor:
         """The target of some rows as numbers of comparable weight, centred."""
         part = self.values[torch.from_numpy(index)]
