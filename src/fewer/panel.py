@@ -15,22 +15,22 @@ from torch import nn
 from fewer.data import (
     Source,
     as_array,
-    check_out,
     check_values,
     match_columns,
+    moments,
     needs_opening,
     open_source,
     read_all,
-    read_aside,
-    read_blocks,
     validated,
-    write_rows,
 )
 from fewer.errors import FileFormatError, InputError
-from fewer.estimators._measured import like_table, open_measured, read_measured
+from fewer.estimators._measured import like_table, read_measured
 from fewer.estimators._selector import decode, filled_decoder
 from fewer.estimators._storage import read_folder, require, restore_parameters, write_folder
+from fewer.evidence import Evidence, Examined
+from fewer.imputation import bound_paths, bounded, impute
 from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.report import brief, write
 from fewer.target import Target
 from fewer.train.explained import explained_variance
 
@@ -92,6 +92,9 @@ class Panel:
         Every candidate with its strategy, held-out error, seconds and features.
     settings : dict
         How the panel was made.
+    evidence : fewer.evidence.Evidence or None
+        What `select` knew: gains, substitutes, rivals, some held-out rows; None where the panel
+        was saved by a version that did not keep it.
     target : fewer.target.Target or None
         What it predicts besides, where it was made with ``target=``; ``target.held_out`` is the
         accuracy, or R squared, on rows that took no part.
@@ -109,6 +112,7 @@ class Panel:
         leaderboard: Leaderboard,
         settings: dict[str, Any],
         target: Target | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         self.indices = np.asarray(indices, dtype=np.int64)
         self.names = None if names is None else [str(name) for name in names]
@@ -117,6 +121,7 @@ class Panel:
         self.leaderboard = leaderboard
         self.settings = settings
         self.target = target
+        self.evidence = evidence
         self._decoder = decoder.double().eval()
         self._decoder.known = torch.from_numpy(self.indices)
         self._quantiles = quantiles  # len(LEVELS) x d, of truth minus reconstruction
@@ -152,30 +157,30 @@ class Panel:
             columns. NaN stands for "not measured" and takes the training mean. Any path or
             source that `fewer.data.open` takes.
         interval : float, default=None
-            Also give bounds that hold this share of values, such as 0.9, from held-out residuals.
+            Also give bounds that hold this share of values, such as 0.9, from held-out residuals;
+            NaN for a chosen feature that was not measured.
         out : path, default=None
             Write all features into this file (.npy, .csv, .tsv, .parquet, .feather, .h5, .h5ad)
             block by block, so that neither side needs to fit into memory. Columns of the input
-            that are not numbers, such as identifiers, come along in tables.
+            that are no features, such as identifiers, come along in tables. Bounds go into two
+            more files: all.csv, all.lower.csv, all.upper.csv.
 
         Returns
         -------
         array of shape (n, d), or a table where one came in; with ``interval`` three of them:
-        reconstruction, lower bound, upper bound; with ``out`` its path
+        reconstruction, lower bound, upper bound; with ``out`` their paths
         """
         if out is not None:
-            if interval is not None:
-                raise InputError("interval= does not go with out=; leave one of them out")
-            return self._write(measured, Path(out))
+            impute(self, measured, out, interval=interval)
+            path = Path(out)
+            return path if interval is None else (path, *bound_paths(path))
         names = None if self.names is None else np.array(self.names, dtype=object)
         values = read_measured(measured, self.indices, names)
         rebuilt = decode(self._decoder, values)
         if interval is None:
             return like_table(rebuilt, names, measured)
-        low, high = self._bounds(interval)
-        return tuple(
-            like_table(part, names, measured) for part in (rebuilt, rebuilt + low, rebuilt + high)
-        )
+        bounds = bounded(rebuilt, values, self.indices, self._bounds(interval))
+        return tuple(like_table(part, names, measured) for part in (rebuilt, *bounds))
 
     def predict(self, measured: Any) -> NDArray:
         """The target from the k measured values: a class or a number for each row.
@@ -212,20 +217,6 @@ class Panel:
         names = None if self.names is None else np.array(self.names, dtype=object)
         return read_measured(measured, self.indices, names)
 
-    def _write(self, measured: Any, out: Path) -> Path:
-        """Reconstruct from a source into a file, block by block."""
-        check_out(out)
-        names = None if self.names is None else np.array(self.names, dtype=object)
-        if needs_opening(measured) or hasattr(measured, "columns"):
-            source = open_measured(measured, self.indices, names)
-        else:
-            source = open_source(read_measured(measured, self.indices, names))
-        labels = self.names or [str(j) for j in range(self.d)]
-        with write_rows(out, source.shape[0], labels) as write:
-            for (_, x), aside in zip(read_blocks(source), read_aside(source), strict=True):
-                write(decode(self._decoder, x.numpy()), aside)
-        return out
-
     def _bounds(self, interval: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if not 0 < interval <= 0.99:
             raise InputError(f"interval={interval!r} must be above 0 and at most 0.99")
@@ -253,10 +244,39 @@ class Panel:
         source = open_source(self._whole(X))
         return Score(*explained_variance(self._decoder, source, self.indices))
 
+    def examine(self, X: Any) -> Examined:
+        """Look at how whole rows are reconstructed: score, variances, and some of the rows.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, table, path or source of shape (n, d)
+            As for `score`.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X = load_iris().data
+        >>> panel = fewer.select(X, 2, random_state=0)
+        >>> seen = panel.examine(X)
+        >>> seen.n, seen.rows.shape, seen.score == panel.score(X)
+        (150, (150, 4), True)
+        """
+        source = open_source(self._whole(X))
+        n = source.shape[0]
+        some = np.unique(np.linspace(0, n - 1, min(n, Evidence.sample_size(self.d))).astype(int))
+        rows = source.rows(some, torch.float64)
+        return Examined(
+            Score(*explained_variance(self._decoder, source, self.indices)),
+            n,
+            moments(source).variance,
+            rows.numpy().astype(np.float32),
+            decode(self._decoder, rows[:, self.indices].numpy()).astype(np.float32),
+        )
+
     def _whole(self, X: Any) -> Any:
         if needs_opening(X):
             return match_columns(validated(X), self.names, self.d, "the panel")
-        X = as_array(X)
         if hasattr(X, "columns") and self.names is not None:
             have = {str(name): name for name in X.columns}
             missing = [name for name in self.names if name not in have]
@@ -265,8 +285,8 @@ class Panel:
                     f"X lacks {len(missing)} of the panel's {self.d} features: "
                     f"{', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}"
                 )
-            X = X[[have[name] for name in self.names]]
-        X = check_array(X, accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+            X = X[[have[name] for name in self.names]]  # other columns may hold anything
+        X = check_array(as_array(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
         if X.shape[1] != self.d:
             raise InputError(f"X has {X.shape[1]} columns; the panel was made for {self.d}")
         check_values(X, None if self.names is None else np.array(self.names))
@@ -301,6 +321,9 @@ class Panel:
         if self.target is not None:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
+        if self.evidence is not None:
+            meta["evidence"], numbers = self.evidence.described()
+            tensors |= {name: torch.from_numpy(part) for name, part in numbers.items()}
         write_folder(path, meta, tensors, kind="panel")
 
     @classmethod
@@ -343,11 +366,54 @@ class Panel:
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,
                 target=target,
+                evidence=_evidence(meta, tensors),
             )
         except (KeyError, RuntimeError) as error:
             raise FileFormatError(
                 f"the tensors in {path} do not fit its description ({error}); save it again"
             ) from error
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        data: Any = None,
+        *,
+        title: str | None = None,
+        image_shape: tuple[int, int] | str | None = "auto",
+    ) -> Path:
+        """Write what there is to know about the panel as one HTML page that needs no network.
+
+        Parameters
+        ----------
+        path : path
+            The file to write, such as "panel.html".
+        data : array, table, path or source of shape (n, d), default=None
+            Rows of your own to judge the panel by, besides those that `select` held out.
+        title : str, default=None
+            Heading of the page.
+        image_shape : (int, int), "auto" or None, default="auto"
+            Height and width where rows are images; "auto" reads it from names such as pixel_3_14.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X = load_iris(as_frame=True).data
+        >>> panel = fewer.select(X, 2, random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     panel.report(folder + "/iris.html").name
+        'iris.html'
+        """
+        return write(self, path, data, title=title, image_shape=image_shape)
+
+    def _repr_html_(self) -> str:
+        return brief(self)
 
     def __repr__(self) -> str:
         shown = ", ".join(str(name) for name in self.features[:6])
@@ -356,3 +422,10 @@ class Panel:
             f"<Panel of {self.k} of {self.d} features, {float(self.held_out):.1%} of the variance "
             f"of held-out rows: {shown}{more}>"
         )
+
+
+def _evidence(meta: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Evidence | None:
+    if "evidence" not in meta:
+        return None
+    arrays = {name: part.numpy() for name, part in tensors.items()}
+    return Evidence.restored(meta["evidence"], arrays)

@@ -15,9 +15,11 @@ from fewer.candidates.comparison import (
     LinearComparison,
     NetworkComparison,
 )
+from fewer.candidates.evidence import describe_data, describe_options, gather
 from fewer.candidates.final import FinalColumns
-from fewer.candidates.held_rows import held_rows, held_score
+from fewer.candidates.held_rows import HeldScore, held_rows, held_score
 from fewer.candidates.prediction import TargetComparison
+from fewer.candidates.rivals import HeldOutRivals
 from fewer.candidates.scaling import Scaling, in_units, inputs_in_units, scaled_folds
 from fewer.candidates.shortlist import shortlist
 from fewer.candidates.strategies import Strategies
@@ -26,6 +28,7 @@ from fewer.constraints import resolve
 from fewer.data import RowSubset, ScaledSource, Source, moments, validated, without_empty
 from fewer.errors import warn
 from fewer.estimators._storage import describe_parameters
+from fewer.evidence import Evidence
 from fewer.panel import Leaderboard, Panel
 from fewer.target import Target
 from fewer.train import GradientSettings, nodes_for
@@ -33,8 +36,6 @@ from fewer.train.device import float64_device, pick_device
 from fewer.train.folds import ScaledFold, scaled_fold, whole_fold
 
 __all__ = ["select"]
-
-FOR_TRAINING = 0.75  # of the time limit, where the first choice is to be followed by trainings
 
 
 def select(
@@ -103,8 +104,7 @@ def select(
     row_groups : array of length n, default=None
         Rows with the same label (one patient, one animal) are held out together.
     time_limit : float, default=None
-        Seconds for the whole. Strategies and trainings end when it is over, and those that would
-        start later are left out; one quick candidate is always finished.
+        Seconds for the whole; strategies that would start later are left out.
     random_state : int, RandomState or None, default=None
         Fixes the result.
     device : str, default="auto"
@@ -164,16 +164,18 @@ class _Selection:
         self.clock = Clock(options["time_limit"])
         self.scaling = Scaling(options["scale"])
         self.wanted: Wanted | None = None
+        given = data
         if options["target"] is not None:
             self.wanted, data = read_target(options["target"], data)
         rows = validated(data, least_rows=3)
         self.raw, stats = without_empty(rows, moments(rows))
         self.names = self.raw.names
         self.n, self.d = self.raw.shape
+        self.described = describe_data(given, self.raw, stats)
         wishes = options["wishes"]
         check_data(self.raw, stats, self.wanted, options["strategies"], wishes["cost_weight"])
         warn_about_k(k, self.n, self.d, stats)
-        self.rule = resolve(self.names, self.d, k, **wishes)
+        self.k, self.rule = k, resolve(self.names, self.d, k, **wishes)
         self.center, self.scale = self.scaling.of(stats.mean, stats.variance)
         self.seed = int(check_random_state(options["random_state"]).randint(2**31 - 1))
         self.device = pick_device(options["device"])
@@ -191,25 +193,17 @@ class _Selection:
             float64_device(self.device),
             lambda fold: self._rows(fold, fold.train_index),
             self._labels,
-            self.clock,
+            self.clock.left,
         )
         # what decides between candidates, and what rebuilds the other features
-        line = LinearComparison(self._rows, self.rule)
+        self.line = line = LinearComparison(self._rows, self.rule)
         self.comparison: Comparison = line
         if self.wanted is not None:
             self.comparison = TargetComparison(
-                self._rows,
-                self.rule,
-                self.settings,
-                self.seed,
-                self.wanted,
-                self._labels,
-                self.clock,
+                self._rows, self.rule, self.settings, self.seed, self.wanted, self._labels
             )
         elif not self.linear:
-            self.comparison = NetworkComparison(
-                self._rows, self.rule, self.settings, self.seed, self.clock
-            )
+            self.comparison = NetworkComparison(self._rows, self.rule, self.settings, self.seed)
         self.rebuilding = line if self.wanted is not None else self.comparison
 
     def run(self) -> Panel:
@@ -239,33 +233,20 @@ class _Selection:
             target=self.wanted,
         )
         steps = (len(candidates) + 1) * len(folds)  # the last are for the choice from all rows
-        training = not self.linear or self.wanted is not None
-        self.clock.reserve = FOR_TRAINING * (self.clock.limit or 0.0) if training else 0.0
-        took = 0.0
         for at, candidate in enumerate(candidates):
-            if at and self.clock.late:  # the first is always done
+            if self.clock.late and any(other.errors for other in candidates):
                 break
             started = time.perf_counter()
             for part, fold in enumerate(folds):
                 which = f", fold {part + 1} of {len(folds)}" if len(folds) > 1 else ""
                 self._say(f"{candidate.strategy}{which} ...", (at * len(folds) + part) / steps)
-                self.clock.turn(2 * (len(folds) - part))  # half the time is for those to come
                 candidate.panels.append(candidate.choose(fold, self.seed))
-                if at and self.clock.late:
-                    break
-            if len(candidate.panels) < len(folds):
-                break
-            chosen = time.perf_counter()
             self.comparison.measure(candidate, folds)
-            took = max(took, time.perf_counter() - chosen)
-            # the next is to be measured too, and the winner to be fitted on all rows
-            self.clock.reserve = took + took / len(folds)
             candidate.seconds = time.perf_counter() - started
             self._say(f"{candidate.strategy}: held-out error {candidate.error:.6g}")
         candidates = [c for c in candidates if c.errors]
         if not self.clock.late:
             self.comparison.settle(candidates, folds)
-        self.clock.reserve = took / len(folds)
         return sorted(candidates, key=lambda c: c.rank)
 
     def _columns(self, candidates: list[Candidate], everything: ScaledFold) -> NDArray[np.int64]:
@@ -276,6 +257,7 @@ class _Selection:
             self._rows,
             self.held,
             self.seed,
+            lambda: self.clock.late,
             self._say,
         )
         if self.linear and self.wanted is None:
@@ -291,17 +273,49 @@ class _Selection:
     ) -> Panel:
         winner = candidates[0]
         decoder = self.rebuilding.fitted(winner, columns, everything)
-        held_out, quantiles = held_score(winner, folds, self.rebuilding, self.raw)
+        held = held_score(winner, folds, self.rebuilding, self.raw)
         return Panel(
             indices=columns,
             decoder=in_units(decoder, columns, everything),
             names=self.names,
             d=self.d,
-            held_out=held_out,
-            quantiles=quantiles,
+            held_out=held.score,
+            quantiles=held.quantiles,
             leaderboard=self._leaderboard(candidates),
             settings=self._settings(winner),
             target=self._target(winner, columns, folds, everything),
+            evidence=self._evidence(winner, held, columns, folds, everything),
+        )
+
+    def _evidence(
+        self,
+        winner: Candidate,
+        held: HeldScore,
+        columns: NDArray[np.int64],
+        folds: list[ScaledFold],
+        everything: ScaledFold,
+    ) -> Evidence:
+        rivals = HeldOutRivals(
+            folds=folds,
+            panels=winner.panels,
+            ridge=winner.ridge,
+            source=self.raw,
+            rule=self.rule,
+            comparison=self.line,
+            metrics=("units",) if self.scaling.how == "none" else ("units", "equal"),
+            device=self.strategies.device,
+            seed=self.seed,
+        )
+        asked = {"k": self.k, **self.options, **self.options["wishes"]}
+        options = {name: asked[name] for name in asked if name not in ("wishes", "progress")}
+        return gather(
+            rivals,
+            held,
+            everything,
+            columns,
+            source=self.described,
+            options=describe_options(options),
+            history=self.strategies.history,
         )
 
     def _target(

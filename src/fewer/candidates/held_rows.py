@@ -1,6 +1,7 @@
 """Which rows are held out, and how well a candidate does on them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from fewer.candidates.comparison import Candidate, Comparison
 from fewer.candidates.scaling import in_units
 from fewer.data import RowSubset, Source
 from fewer.errors import InputError
+from fewer.evidence import Evidence
 from fewer.panel import LEVELS, Score
 from fewer.train.explained import explained_variance
 from fewer.train.folds import ScaledFold, split_rows
 
-__all__ = ["held_rows", "held_score"]
+__all__ = ["HeldScore", "held_rows", "held_score"]
 
 FOLDS, NETWORK_FOLDS = 5, 3
 FEW_ROWS = 100  # a feature: with fewer rows than this times k, folds and penalties are tried
@@ -48,13 +50,26 @@ def held_rows(
     return split_rows(n, wanted, seed, labels)
 
 
+@dataclass(frozen=True, eq=False)
+class HeldScore:
+    """How a candidate did on held-out rows, in the units of the data."""
+
+    score: Score
+    quantiles: NDArray[np.float64]  # of residuals, by level and feature
+    fold_errors: list[NDArray[np.float64]]  # mean squared error of each feature, fold by fold
+    rows: NDArray[np.float32]  # some of the held-out rows
+    rebuilt: NDArray[np.float32]
+
+
 def held_score(
     winner: Candidate, folds: Sequence[ScaledFold], comparison: Comparison, source: Source
-) -> tuple[Score, NDArray[np.float64]]:
-    """Score and residual quantiles on rows that took no part, in the units of the data."""
+) -> HeldScore:
+    """Score, residual quantiles and some reconstructions on rows that took no part in the fit."""
     kept: list[Tensor] = []
+    shown: list[tuple[Tensor, Tensor]] = []
     values, errors, rows = [], [], []
     quota = max(1, MOST_RESIDUALS // len(folds))
+    examples = max(1, Evidence.sample_size(source.shape[1]) // len(folds))
     for fold, panel in zip(folds, winner.panels, strict=True):
         decoder = in_units(comparison.fitted(winner, panel, fold), panel, fold).double().eval()
         held = RowSubset(source, fold.held_index)
@@ -63,9 +78,20 @@ def held_score(
         errors.append(error)
         rows.append(len(fold.held_index))
         x = held.rows(slice(0, quota), torch.float64)
+        # from everywhere: files are often sorted
+        spread = np.unique(np.linspace(0, rows[-1] - 1, examples).astype(int))
+        some = held.rows(spread, torch.float64)
         with torch.no_grad():
             kept.append(x - decoder(x[:, panel]))
+            shown.append((some, decoder(some[:, panel])))
     residuals = torch.cat(kept).numpy()
     weights = np.array(rows) / np.sum(rows)
-    score = Score(float(weights @ values), weights @ np.stack(errors))
-    return score, np.nanquantile(residuals, LEVELS, axis=0)
+    most = Evidence.sample_size(source.shape[1])
+    true, rebuilt = (torch.cat(parts)[:most].float().numpy() for parts in zip(*shown, strict=True))
+    return HeldScore(
+        Score(float(weights @ values), weights @ np.stack(errors)),
+        np.nanquantile(residuals, LEVELS, axis=0),
+        errors,
+        true,
+        rebuilt,
+    )

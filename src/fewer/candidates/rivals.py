@@ -1,0 +1,277 @@
+"""What others reach on the rows that were held out: principal components, greedy, chance."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import eigsh
+from torch import Tensor
+
+from fewer.baselines._eigen import largest_eigenvectors
+from fewer.candidates.comparison import Candidate, LinearComparison
+from fewer.constraints import Constraints
+from fewer.data import RowSubset, Source, read_blocks
+from fewer.search import greedy
+from fewer.search.nested import nested
+from fewer.train.folds import ScaledFold
+
+__all__ = ["DRAWS", "HeldOutRivals"]
+
+DRAWS = 5  # random panels
+POINTS = 25  # sizes on the curve
+WIDE = 2000  # features: with more, the leading eigenvectors come from products with the matrix
+
+Columns = NDArray[np.int64]
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutRivals:
+    """Rivals of a panel, fitted on the training rows of each fold and judged on its held-out rows.
+
+    Attributes
+    ----------
+    folds : sequence of ScaledFold
+        Training and held-out covariances in scaled units.
+    panels : sequence of arrays
+        The winner's panel of each fold.
+    ridge : float
+        The winner's penalty.
+    source : Source
+        All rows, in the units of the data.
+    rule : Constraints
+        What panels obey.
+    comparison : LinearComparison
+        Finds the penalties of the rivals.
+    metrics : sequence of {"units", "equal"}
+        Entries in the units of the data, or every feature counting the same.
+    device : torch.device
+        One that has float64.
+    seed : int
+        Of the random panels.
+    """
+
+    folds: Sequence[ScaledFold]
+    panels: Sequence[Columns]
+    ridge: float
+    source: Source
+    rule: Constraints
+    comparison: LinearComparison
+    metrics: Sequence[str]
+    device: torch.device
+    seed: int
+
+    def shares(self, panel_errors: Sequence[Vector]) -> tuple[dict[str, dict[str, float]], Vector]:
+        """By metric, the share of held-out variance of the panel and its rivals; the variances.
+
+        ``panel_errors`` are the panel's mean squared errors of each feature, fold by fold. Folds
+        whose held-out rows do not vary, such as single rows, do not count.
+        """
+        found: dict[str, dict[str, list[float]]] = {metric: {} for metric in self.metrics}
+        sizes = []
+        for at, fold in enumerate(self.folds):
+            sums = self._sums[at]
+            if not float(sums.total.sum()) > 0:
+                continue
+            sizes.append(len(fold.held_index))
+            panel = ("panel", None, torch.from_numpy(panel_errors[at]) * sums.count)
+            for metric in self.metrics:
+                weight = self._weight(fold, metric)
+                whole = float(weight @ sums.total)
+                for role, only, sse in (panel, *sums.errors):
+                    if only in (None, metric):
+                        found[metric].setdefault(role, []).append(1 - float(weight @ sse) / whole)
+        weight = np.array(sizes) / max(sum(sizes), 1)
+        shares = {
+            metric: {
+                # several draws a fold: their mean first
+                role: float(weight @ np.reshape(values, (len(sizes), -1)).mean(axis=1))
+                for role, values in by_role.items()
+            }
+            for metric, by_role in found.items()
+        }
+        return shares, self._variance()
+
+    def _variance(self) -> Vector:
+        """Of each feature over the held-out rows of all folds together."""
+        count = torch.stack([sums.count for sums in self._sums])
+        mean = torch.stack(
+            [fold.mean + sums.gap for fold, sums in zip(self.folds, self._sums, strict=True)]
+        )
+        centre = (count * mean).sum(0) / count.sum(0)
+        inside = torch.stack([sums.total for sums in self._sums]).sum(0)
+        between = (count * (mean - centre).square()).sum(0)
+        return ((inside + between) / count.sum(0)).clamp_min(0).numpy()
+
+    def curve(self) -> dict[str, object]:
+        """By metric, held-out shares at smaller sizes, with linear decoders."""
+        k = min(len(panel) for panel in self.panels)
+        sizes = np.unique(np.linspace(1, k, min(k, POINTS)).round().astype(int))
+        found: dict[str, object] = {"k": sizes.tolist()}
+        for metric in self.metrics:
+            lines: dict[str, list[Vector]] = {}
+            weights = []
+            for at, fold in enumerate(self.folds):
+                for role, line in self._lines(at, fold, metric, sizes):
+                    lines.setdefault(role, []).append(line)
+                    if role == "panel":
+                        weights.append(len(fold.held_index))
+            found[metric] = {
+                role: np.average(parts, axis=0, weights=weights).tolist()
+                for role, parts in lines.items()
+            }
+        return found
+
+    # -- rivals ------------------------------------------------------------------------------
+
+    @cached_property
+    def _greedy(self) -> Candidate:
+        orders = [greedy(fold.train.to(self.device), self.rule).order for fold in self.folds]
+        return self._candidate("greedy", orders)
+
+    @cached_property
+    def _random(self) -> list[Candidate]:
+        random = np.random.default_rng(self.seed)
+        must = self.rule.include
+        free = np.setdiff1d(np.arange(self.rule.d), np.concatenate([must, self.rule.exclude]))
+        draws = []
+        for _ in range(DRAWS):
+            panels = []
+            for panel in self.panels:
+                more = max(0, min(len(panel) - len(must), len(free)))
+                drawn = random.choice(free, more, replace=False)
+                panels.append(np.sort(np.concatenate([must, drawn])))
+            draws.append(self._candidate("random", panels))
+        return draws
+
+    def _candidate(self, name: str, panels: list[Columns]) -> Candidate:
+        found = Candidate(name, lambda fold, seed: panels[0], panels=panels)
+        self.comparison.measure(found, self.folds)
+        return found
+
+    @cached_property
+    def _components(self) -> dict[tuple[int, str], Tensor]:
+        """Principal directions (d x k) of each fold, in scaled units for each metric."""
+        found = {}
+        for at, fold in enumerate(self.folds):
+            for metric in self.metrics:
+                spread = self._spread(fold, metric)
+                matrix = (fold.train * (spread[:, None] * spread)).numpy()
+                found[at, metric] = torch.from_numpy(_leading(matrix, len(self.panels[at])))
+        return found
+
+    def _maps(self, at: int) -> Iterator[tuple[str, str | None, "_LinearMap"]]:
+        """Role, metric (None for all) and map of each rival in a fold."""
+        fold = self.folds[at]
+        scale = torch.from_numpy(fold.scale)
+        for candidate in (self._greedy, *self._random):
+            columns = candidate.panels[at]
+            weight = fold.decoder(columns, candidate.ridge) * scale / scale[columns][:, None]
+            yield candidate.strategy, None, _LinearMap(torch.from_numpy(columns), None, weight)
+        for metric in self.metrics:
+            axes = self._components[at, metric]
+            unit = scale / self._spread(fold, metric)  # of what the axes are directions
+            yield "pca", metric, _LinearMap(None, axes / unit[:, None], axes.T * unit)
+
+    # -- judging -----------------------------------------------------------------------------
+
+    def _lines(
+        self, at: int, fold: ScaledFold, metric: str, sizes: NDArray[np.int64]
+    ) -> Iterator[tuple[str, Vector]]:
+        spread = self._spread(fold, metric)
+        held = fold.held * (spread[:, None] * spread)
+        weight = spread.square()
+        # the variance of held-out rows is about their own mean, as in R squared
+        gap = self._sums[at].gap / torch.from_numpy(fold.scale)
+        whole = float(held.trace() - weight @ gap.square())
+        if whole <= 1e-12 * float(held.trace()):
+            return
+        orders = {
+            "panel": (nested(fold.train, self.panels[at], self.ridge)[0], self.ridge),
+            "greedy": (self._greedy.panels[at], self._greedy.ridge),
+        }
+        for role, (order, ridge) in orders.items():
+            errors = [float(weight @ _residuals(fold, order[:size], ridge)) for size in sizes]
+            yield role, 1 - np.array(errors) / whole
+        axes = self._components[at, metric]
+        explained = torch.cumsum((axes * (held @ axes)).sum(0), 0).numpy()
+        most = np.minimum(sizes, len(explained)) - 1
+        yield "pca", 1 - (float(held.trace()) - explained[most]) / whole
+
+    @cached_property
+    def _sums(self) -> list["_Sums"]:
+        return [
+            _sums(list(self._maps(at)), RowSubset(self.source, fold.held_index), fold.mean)
+            for at, fold in enumerate(self.folds)
+        ]
+
+    def _spread(self, fold: ScaledFold, metric: str) -> Tensor:
+        """What brings scaled features to the metric."""
+        scale = torch.from_numpy(fold.scale)
+        return scale if metric == "units" else torch.ones_like(scale)
+
+    def _weight(self, fold: ScaledFold, metric: str) -> Tensor:
+        """What squared errors in the units of the data count for."""
+        scale = torch.from_numpy(fold.scale)
+        return torch.ones_like(scale) if metric == "units" else scale.square().reciprocal()
+
+
+@dataclass(frozen=True)
+class _LinearMap:
+    """Reconstruction of centred rows: of some columns, or by way of a few combinations."""
+
+    columns: Tensor | None
+    encoder: Tensor | None
+    decoder: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        inside = x if self.columns is None else x[:, self.columns]
+        return (inside if self.encoder is None else inside @ self.encoder) @ self.decoder
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Over the observed entries of held-out rows, for each feature."""
+
+    errors: list[tuple[str, str | None, Tensor]]  # role, metric, sum of squared errors
+    total: Tensor  # squares about the rows' own mean
+    count: Tensor
+    gap: Tensor  # the rows' own mean less the training mean
+
+
+def _sums(
+    maps: Sequence[tuple[str, str | None, _LinearMap]], source: Source, mean: Tensor
+) -> _Sums:
+    d = source.shape[1]
+    count, first, second = (torch.zeros(d, dtype=torch.float64) for _ in range(3))
+    errors = [torch.zeros(d, dtype=torch.float64) for _ in maps]
+    for _, rows in read_blocks(source):
+        seen = ~torch.isnan(rows)
+        x = (rows - mean).nan_to_num_(nan=0.0)  # what is missing takes the training mean
+        count += seen.sum(0)
+        first += x.sum(0)
+        second += x.square().sum(0)
+        for wrong, (*_, one) in zip(errors, maps, strict=True):
+            wrong.add_(torch.where(seen, one(x) - x, 0.0).square().sum(0))
+    count.clamp_min_(1)
+    named = [(role, only, wrong) for (role, only, _), wrong in zip(maps, errors, strict=True)]
+    return _Sums(named, second - first.square() / count, count, first / count)
+
+
+def _residuals(fold: ScaledFold, columns: Columns, ridge: float) -> Tensor:
+    """Mean squared residual of each feature on the held-out rows, in scaled units."""
+    B = fold.decoder(columns, ridge)
+    rows = fold.held[columns]
+    return fold.held.diagonal() - 2 * (B * rows).sum(0) + (B * (rows[:, columns] @ B)).sum(0)
+
+
+def _leading(matrix: Vector, count: int) -> Vector:
+    """Leading eigenvectors (d x count)."""
+    d = len(matrix)
+    if d <= WIDE or 5 * count > d:
+        return largest_eigenvectors(matrix, min(count, d))[1]
+    start = np.random.default_rng(0).normal(size=d)
+    return eigsh(matrix, count, which="LA", v0=start, tol=1e-6)[1][:, ::-1].copy()

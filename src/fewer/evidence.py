@@ -1,0 +1,151 @@
+"""What `fewer.select` knew when it made a panel: enough to explain the panel without the data."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Evidence", "Examined"]
+
+ENTRIES = 400_000  # of the sample of rows, which is what takes most room
+FEWEST_ROWS, MOST_ROWS = 20, 200
+PREFIX = "evidence."
+
+
+@dataclass(eq=False, kw_only=True)
+class Evidence:
+    """Numbers behind a panel, kept with it; `fewer.report` shows them.
+
+    Row i of ``gains``, ``substitutes``, ``losses``, ``related``, ``likeness``, ``stands_for`` and
+    ``correlation`` belongs to ``order[i]``. Shares of variance are in two metrics: "units", of all
+    entries in the units of the data, as in `Panel.score`; and "equal", every feature counting the
+    same.
+
+    Attributes
+    ----------
+    made : str
+        When, in UTC.
+    version : str
+        Of fewer.
+    source : dict
+        What the data were: kind, path, rows, columns, share of values missing, columns left out.
+    options : dict
+        What `select` was called with.
+    command : str or None
+        The command line, where one was typed.
+    shares : dict of dict
+        By metric, the share of the variance of held-out rows that the panel reconstructs, and what
+        k principal components ("pca"), greedy choice and random choice reach on the same rows.
+    curve : dict
+        ``"k"``: sizes; and by metric, the same shares at each size with a linear decoder. The
+        panel's features are taken in their order.
+    order : array of int (k)
+        Chosen columns, most useful first.
+    gains : array (k)
+        Share of the variance that each adds to those before it, on all rows, in scaled units.
+    substitutes, losses : arrays (k, m)
+        Columns that would take the place of each chosen one at the least loss, and the share of
+        the variance that this costs; -1 and NaN where there are fewer.
+    related, likeness : arrays (k, m)
+        Columns of the strongest correlation with each chosen one, and the correlations.
+    stands_for : array of int (k)
+        How many features correlate more with this chosen feature than with any other.
+    correlation : array (k, k)
+        Among the chosen features.
+    variance : array (d)
+        Of each feature on held-out rows.
+    rows, rebuilt : arrays (m, d)
+        Some held-out rows, and what was reconstructed from their chosen features.
+    history : dict of lists
+        Training of each strategy that learns: rows with temperature, loss, mean_max_probability
+        and distinct.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits(as_frame=True).data
+    >>> known = fewer.select(X, k=10, scale="none", random_state=0).evidence
+    >>> X.columns[known.order[0]], round(float(known.gains[0]), 2)
+    ('pixel_5_4', 0.1)
+    >>> known.shares["units"]["random"] < known.shares["units"]["panel"]
+    True
+    """
+
+    made: str
+    version: str
+    source: dict[str, Any]
+    options: dict[str, Any]
+    command: str | None = None
+    shares: dict[str, dict[str, float]]
+    curve: dict[str, Any]
+    order: NDArray[np.int64]
+    gains: NDArray[np.float64]
+    substitutes: NDArray[np.int64]
+    losses: NDArray[np.float32]
+    related: NDArray[np.int64]
+    likeness: NDArray[np.float32]
+    stands_for: NDArray[np.int64]
+    correlation: NDArray[np.float32]
+    variance: NDArray[np.float64]
+    rows: NDArray[np.float32]
+    rebuilt: NDArray[np.float32]
+    history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @staticmethod
+    def sample_size(d: int) -> int:
+        """How many rows of d features are kept: as many as take little room.
+
+        Examples
+        --------
+        >>> [Evidence.sample_size(d) for d in (10, 10_000, 1_000_000)]
+        [200, 40, 20]
+        """
+        return int(np.clip(ENTRIES // d, FEWEST_ROWS, MOST_ROWS))
+
+    def described(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What goes into the JSON, and what into the tensors, of a saved panel."""
+        words, numbers = {}, {}
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, np.ndarray):
+                numbers[PREFIX + part.name] = value
+            else:
+                words[part.name] = value
+        return words, numbers
+
+    @classmethod
+    def restored(cls, words: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> "Evidence":
+        """The evidence of a saved panel."""
+        known = {part.name for part in fields(cls)}
+        parts: dict[str, Any] = {name: value for name, value in words.items() if name in known}
+        for name, value in arrays.items():
+            if name.startswith(PREFIX) and name.removeprefix(PREFIX) in known:
+                parts[name.removeprefix(PREFIX)] = value
+        try:
+            return cls(**parts)
+        except TypeError as error:  # a part is missing
+            raise KeyError(str(error)) from error
+
+
+class Examined(NamedTuple):
+    """How a panel does on rows that a user gave; made by `Panel.examine`.
+
+    Attributes
+    ----------
+    score : Score
+        1 - SSE / SST, with ``.errors`` by feature.
+    n : int
+        Rows that were looked at.
+    variance : array (d)
+        Of each feature there.
+    rows, rebuilt : arrays (m, d)
+        Some of the rows, and what was reconstructed from their chosen features.
+    """
+
+    score: Any
+    n: int
+    variance: NDArray[np.float64]
+    rows: NDArray[np.float32]
+    rebuilt: NDArray[np.float32]

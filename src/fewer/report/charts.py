@@ -1,0 +1,194 @@
+"""Small charts as SVG: they take the colours of the page, so that they follow dark mode."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import LogLocator, MaxNLocator
+
+__all__ = ["Series", "histogram", "line_chart"]
+
+WIDTH, HEIGHT = 380, 230
+LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 40
+LETTER, LINE = 6.2, 14  # rough width of a letter and height of a line, for labels
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    role: str = "panel"  # which colour
+    dashed: bool = False
+
+
+def line_chart(
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str,
+    percent: bool = False,
+    log: bool = False,
+    labels: bool = True,
+) -> str:
+    """Lines with their names at their right ends.
+
+    Parameters
+    ----------
+    series : sequence of Series
+        Lines; points that are not finite are left out.
+    x_label, y_label : str
+        Of the axes.
+    title : str
+        What the figure shows, for those who do not see it.
+    percent : bool, default=False
+        Whether y is a share.
+    log : bool, default=False
+        Whether y is shown on a logarithmic axis.
+    labels : bool, default=True
+        Whether lines are named.
+
+    Examples
+    --------
+    >>> chart = line_chart([Series("a", [1, 2], [0, 1])], x_label="k", y_label="share", title="t")
+    >>> chart.count("<polyline")
+    1
+    """
+    kept = [_finite(line, log) for line in series]
+    kept = [line for line in kept if len(line.x)]
+    if not kept:
+        return ""
+    right = RIGHT + (max(len(line.name) for line in kept) * LETTER + 4 if labels else 0)
+    x = _Axis([v for line in kept for v in line.x], LEFT, WIDTH - right)
+    y = _Axis([v for line in kept for v in line.y], HEIGHT - BOTTOM, TOP, log=log, percent=percent)
+    parts = [_frame(x, y, x_label, y_label)]
+    for line in kept:
+        points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(line.x, line.y, strict=True))
+        dash = ' stroke-dasharray="5 4"' if line.dashed else ""
+        parts.append(f'<polyline class="line {line.role}" points="{points}"{dash}/>')
+    if labels:
+        ends = _apart([y(line.y[-1]) for line in kept], TOP, HEIGHT - BOTTOM)
+        parts += [
+            f'<text class="name {line.role}" x="{x(line.x[-1]) + 6:.1f}" y="{at + 4:.1f}">'
+            f"{escape(line.name)}</text>"
+            for line, at in zip(kept, ends, strict=True)
+        ]
+    return _svg(parts, title)
+
+
+def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int = 20) -> str:
+    """How many values fall between 0 and 1, in bins; those below 0 are in the first.
+
+    Examples
+    --------
+    >>> histogram([0.1, 0.9, 0.95], x_label="R2", y_label="features", title="t").count("<rect")
+    2
+    """
+    shown = np.clip(np.asarray(values, dtype=float), 0.0, 1.0)
+    heights, edges = np.histogram(shown, bins=bins, range=(0.0, 1.0))
+    x = _Axis([0.0, 1.0], LEFT, WIDTH - RIGHT)
+    y = _Axis([0, int(heights.max(initial=1))], HEIGHT - BOTTOM, TOP, whole=True)
+    parts = [_frame(x, y, x_label, y_label)]
+    for number, low, high in zip(heights, edges[:-1], edges[1:], strict=True):
+        if number:
+            left, top, width = x(low) + 0.5, y(number), x(high) - x(low) - 1
+            parts.append(
+                f'<rect class="bar" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" '
+                f'height="{y(0) - top:.1f}"><title>{low:.2f} to {high:.2f}: {number}</title>'
+                "</rect>"
+            )
+    return _svg(parts, title)
+
+
+class _Axis:
+    """From values to places, with round numbers to mark."""
+
+    def __init__(
+        self,
+        values: Sequence[float],
+        begin: float,
+        end: float,
+        *,
+        log: bool = False,
+        percent: bool = False,
+        whole: bool = False,
+    ) -> None:
+        low, high = float(min(values)), float(max(values))
+        if low == high:
+            low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
+        self.log, self.percent = log, percent
+        locator = LogLocator(numticks=5) if log else MaxNLocator(5, integer=whole)
+        ticks = locator.tick_values(low, high)
+        # the axis ends where the values end, rounded up to a mark on the upper side
+        self.low, self.high = self._inside(low), self._inside(high)
+        self.begin, self.end = begin, end
+        slack = 1e-9 * (self.high - self.low)
+        self.ticks = [
+            float(t) for t in ticks if self.low - slack <= self._inside(t) <= self.high + slack
+        ]
+
+    def _inside(self, value: float) -> float:
+        return float(np.log10(value)) if self.log else float(value)
+
+    def __call__(self, value: float) -> float:
+        share = (self._inside(value) - self.low) / (self.high - self.low)
+        return self.begin + share * (self.end - self.begin)
+
+    def text(self, value: float) -> str:
+        return f"{100 * value:g} %" if self.percent else f"{value:g}"
+
+
+def _frame(x: _Axis, y: _Axis, x_label: str, y_label: str) -> str:
+    base = HEIGHT - BOTTOM
+    parts = [f'<path class="axis" d="M{x.begin:.1f} {base}H{x.end:.1f}"/>']
+    for tick in y.ticks:
+        at = y(tick)
+        parts.append(f'<path class="grid" d="M{x.begin:.1f} {at:.1f}H{x.end:.1f}"/>')
+        parts.append(
+            f'<text class="tick end" x="{LEFT - 6}" y="{at + 4:.1f}">{y.text(tick)}</text>'
+        )
+    for tick in x.ticks:
+        parts.append(
+            f'<text class="tick mid" x="{x(tick):.1f}" y="{base + 16}">{x.text(tick)}</text>'
+        )
+    middle = (x.begin + x.end) / 2
+    parts.append(
+        f'<text class="label mid" x="{middle:.1f}" y="{HEIGHT - 6}">{escape(x_label)}</text>'
+    )
+    centre = (TOP + base) / 2
+    parts.append(
+        f'<text class="label mid" transform="translate(11 {centre:.1f}) rotate(-90)">'
+        f"{escape(y_label)}</text>"
+    )
+    return "".join(parts)
+
+
+def _svg(parts: Sequence[str], title: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{escape(title)}</title>'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _finite(line: Series, log: bool) -> Series:
+    x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
+    fine = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log))
+    return Series(line.name, x[fine].tolist(), y[fine].tolist(), line.role, line.dashed)
+
+
+def _apart(places: list[float], top: float, bottom: float) -> list[float]:
+    """The same places, moved so that lines of text there do not overlap."""
+    order = np.argsort(places)
+    found = list(places)
+    last = top - LINE
+    for at in order:
+        found[at] = last = max(found[at], last + LINE)
+    last = bottom + LINE
+    for at in order[::-1]:
+        found[at] = last = min(found[at], last - LINE)
+    return found

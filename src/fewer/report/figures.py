@@ -1,0 +1,202 @@
+"""From plain numbers to pictures, and to the data that the page draws from by itself."""
+
+import base64
+import io
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from matplotlib.image import imsave
+from numpy.typing import NDArray
+
+from fewer.report.charts import Series, histogram, line_chart
+from fewer.report.images import mosaic
+
+__all__ = ["embedded", "figures"]
+
+LINES = {"panel": "this panel", "greedy": "greedy", "pca": "bound"}
+CURVES = {
+    "loss": ("loss", False),
+    "temperature": ("temperature", True),
+    "mean_max_probability": ("mean max probability", False),
+    "distinct": ("distinct features", False),
+}
+MOST_CELLS = 60  # chosen features on the correlation map
+EXAMPLES = 16
+WARM, COLD = (213, 94, 0), (0, 114, 178)  # of Okabe and Ito
+DEEP = 400_000  # entries: of more rows than this, 256 levels of each value are enough
+
+
+def figures(about: dict[str, Any]) -> dict[str, Any]:
+    """SVG and PNG of all figures that there is something to show in."""
+    return {
+        "histogram": _reconstructability(about),
+        "curve": _curve(about["curve"]),
+        "training": _training(about["history"]),
+        "correlation": _correlation(about["correlation"]),
+        "image": _image(about),
+    }
+
+
+def embedded(about: dict[str, Any]) -> dict[str, Any]:
+    """What the page's script works on: names, numbers and some rows, packed."""
+    features = about["features"]
+    return {
+        "names": about["names"] if about["named"] else None,
+        "d": about["d"],
+        "back": _rounded(features["back"]),
+        "error": _rounded(features["error"]),
+        "spread": _rounded(features["spread"]),
+        "chosen": np.flatnonzero(features["chosen"]).tolist(),
+        "rows": _packed(about["sample"]["true"], about["sample"]["predicted"]),
+    }
+
+
+def _reconstructability(about: dict[str, Any]) -> str:
+    others = about["features"]["others"]
+    if not len(others):
+        return ""
+    return histogram(
+        others,
+        x_label="share of a feature's variance that comes back (R²)",
+        y_label="features",
+        title=f"Histogram of R squared over the {len(others)} features that are not measured; the "
+        f"median is {np.median(others):.2f}. Values below 0 are counted in the first bin.",
+    )
+
+
+def _curve(curve: dict[str, Any] | None) -> str:
+    if curve is None:
+        return ""
+    lines = [
+        Series(LINES[role], curve["k"], curve["lines"][role], role, dashed=role == "pca")
+        for role in ("pca", "panel", "greedy")
+        if role in curve["lines"]
+    ]
+    reached = ", ".join(f"{line.name} {100 * line.y[-1]:.1f} %" for line in lines)
+    return line_chart(
+        lines,
+        x_label="features measured",
+        y_label="variance reconstructed",
+        title=f"Variance of held-out rows against the number of features, up to {curve['k'][-1]}: "
+        + reached,
+        percent=True,
+    )
+
+
+def _training(history: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    found = []
+    for strategy, rows in history.items():
+        unit = "step" if rows and "step" in rows[0] else "epoch"
+        charts = []
+        for key, (label, log) in CURVES.items():
+            kept = [row for row in rows if row.get(key) is not None]
+            if len(kept) < 2:
+                continue
+            x, y = ([float(row[name]) for row in kept] for name in (unit, key))
+            if any(b <= a for a, b in pairwise(x)):
+                x = [float(at) for at in range(1, len(x) + 1)]  # several attempts in a row
+            charts.append(
+                line_chart(
+                    [Series(label, x, y)],
+                    x_label=unit,
+                    y_label=label,
+                    title=f"{strategy}: {label} by {unit}, from {y[0]:.3g} to {y[-1]:.3g}",
+                    log=log,
+                    labels=False,
+                )
+            )
+        if charts:
+            found.append({"strategy": strategy, "charts": charts})
+    return found
+
+
+def _correlation(about: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Blue for positive, orange for negative, the stronger the less transparent."""
+    if about is None:
+        return None
+    R = about["matrix"][:MOST_CELLS, :MOST_CELLS]
+    names = about["names"][: len(R)]
+    pixels = np.zeros((*R.shape, 4), dtype=np.uint8)
+    pixels[..., :3] = np.where(R[..., None] >= 0, COLD, WARM)
+    pixels[..., 3] = (255 * np.abs(np.nan_to_num(R))).round()
+    strengths = np.abs(R - np.eye(len(R)))
+    one, other = np.unravel_index(int(strengths.argmax()), R.shape)
+    return {
+        "source": _png(pixels),
+        "names": names,
+        "strongest": {
+            "one": names[one],
+            "other": names[other],
+            "value": float(R[one, other]),
+        },
+        "left_out": len(about["names"]) - len(names),
+    }
+
+
+def _image(about: dict[str, Any]) -> dict[str, Any] | None:
+    if about["image"] is None:
+        return None
+    height, width = about["image"]["shape"]
+    chosen = about["features"]["chosen"].reshape(height, width)
+    back = np.nan_to_num(about["features"]["back"].reshape(height, width).astype(float), nan=0.0)
+    strength = (255 * np.clip(back, 0, 1)).round().astype(np.uint8)
+    pixels = np.zeros((height, width, 4), dtype=np.uint8)
+    pixels[..., :3], pixels[..., 3] = COLD, strength
+    pixels[chosen] = (*WARM, 255)
+    found: dict[str, Any] = {"map": _png(pixels), "shape": (height, width)}
+    true, predicted = about["sample"]["true"], about["sample"]["predicted"]
+    if len(true):
+        some = np.unique(np.linspace(0, len(true) - 1, min(EXAMPLES, len(true))).astype(int))
+        shape = (len(some), height, width)
+        found["true"] = _grey(np.nan_to_num(true[some]).reshape(shape), true[some])
+        found["predicted"] = _grey(predicted[some].reshape(shape), true[some])
+        found["count"] = len(some)
+    return found
+
+
+def _grey(images: NDArray[Any], scale: NDArray[Any]) -> str:
+    low, high = float(np.nanmin(scale)), float(np.nanmax(scale))
+    level = np.clip((images - low) / max(high - low, 1e-300), 0, 1)
+    tiles = mosaic(level.astype(float), columns=8)
+    shade = (255 * np.nan_to_num(tiles, nan=0.0)).round().astype(np.uint8)
+    pixels = np.repeat(shade[..., None], 4, axis=2)
+    pixels[..., 3] = np.where(np.isnan(tiles), 0, 255)
+    return _png(pixels)
+
+
+def _png(pixels: NDArray[np.uint8]) -> str:
+    file = io.BytesIO()
+    imsave(file, pixels, format="png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+
+
+def _rounded(values: NDArray[Any]) -> list[float | None]:
+    """Four digits of each, since a page is not a data file."""
+    return [float(f"{x:.4g}") if np.isfinite(x) else None for x in values.tolist()]
+
+
+def _packed(true: NDArray[Any], predicted: NDArray[Any]) -> dict[str, Any] | None:
+    """Both, feature by feature, as whole numbers between the least and the largest of each.
+
+    The largest number stands for a missing value.
+    """
+    if not len(true):
+        return None
+    kind = np.dtype("<u2") if true.size <= DEEP else np.dtype("u1")
+    missing = np.iinfo(kind).max
+    both = np.concatenate([true, predicted]).astype(np.float64)  # 2 m x d
+    seen = np.isfinite(both)
+    low = np.where(seen, both, np.inf).min(axis=0)
+    high = np.where(seen, both, -np.inf).max(axis=0)
+    low, high = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 0.0)
+    span = np.where(high > low, high - low, 1.0)
+    level = np.where(seen, (np.where(seen, both, 0.0) - low) / span * (missing - 1), missing)
+    codes = level.round().astype(kind).T  # d x 2 m: what one feature needs lies together
+    return {
+        "count": len(true),
+        "bytes": kind.itemsize,
+        "low": [float(f"{x:.9g}") for x in low],
+        "high": [float(f"{x:.9g}") for x in high],
+        "codes": base64.b64encode(codes.tobytes()).decode("ascii"),
+    }

@@ -1,0 +1,162 @@
+"""From plain numbers and words to one HTML file that needs nothing else."""
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fewer.errors import InputError
+from fewer.report.summarise import Reported, summarise
+
+__all__ = ["brief", "page", "write"]
+
+SHOWN = 12  # features that a notebook shows
+
+
+def write(
+    panel: Reported,
+    path: str | os.PathLike[str],
+    data: Any = None,
+    title: str | None = None,
+    *,
+    image_shape: tuple[int, int] | str | None = "auto",
+) -> Path:
+    """Write the report of a panel as one HTML page that needs no network.
+
+    Parameters
+    ----------
+    panel : Panel
+        Made by `fewer.select`, or loaded.
+    path : path
+        The file to write. It is written under a temporary name and renamed.
+    data : array, table, path or source of whole rows, default=None
+        Rows of your own to judge the panel by, besides those that `select` held out.
+    title : str, default=None
+        Heading of the page.
+    image_shape : (int, int), "auto" or None, default="auto"
+        Height and width where rows are images; "auto" reads it from names such as pixel_3_14.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import fewer
+    >>> from fewer.report import write
+    >>> from sklearn.datasets import load_iris
+    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(panel, folder + "/iris.html", title="Iris").read_text()[:15]
+    '<!doctype html>'
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{target} is a folder; name a file in it, such as {target}/report.html")
+    text = page(summarise(panel, data, title=title, image_shape=image_shape))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # in a folder of its own the file gets the permissions that the umask gives
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            (scratch / "page").write_text(text, encoding="utf-8")
+            os.replace(scratch / "page", target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"{target} cannot be written ({error.strerror or error}); choose another path"
+        ) from error
+    return target
+
+
+def page(about: dict[str, Any]) -> str:
+    """The page of what `summarise` found."""
+    # Matplotlib and Jinja take a while to import, and most work with panels needs neither
+    from fewer.report.figures import embedded, figures  # noqa: PLC0415
+
+    return _template().render(
+        about=about,
+        figures=figures(about),
+        data=_as_json(embedded(about)),
+        first=_first_features(about),
+    )
+
+
+def brief(panel: Reported) -> str:
+    """What a notebook shows of a panel."""
+    shown = [escape(str(name)) for name in panel.features[:SHOWN]]
+    more = f" and {panel.k - SHOWN} more" if panel.k > SHOWN else ""
+    best = panel.leaderboard[0]["strategy"] if panel.leaderboard else ""
+    facts = [("Variance of held-out rows", f"{float(panel.held_out):.1%}")]
+    shares = panel.evidence.shares.get("units", {}) if panel.evidence is not None else {}
+    labels = (("pca", "Bound (principal components)"), ("greedy", "Greedy"), ("random", "Random"))
+    facts += [(label, f"{shares[role]:.1%}") for role, label in labels if role in shares]
+    if panel.target is not None:
+        kind = "R squared" if panel.target.classes is None else "Accuracy"
+        facts.append(
+            (f"{kind} of {panel.target.name or 'the target'}", f"{panel.target.held_out:.3g}")
+        )
+    if best:
+        facts.append(("Chosen by", best))
+    rows = "".join(
+        f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
+        f"<td>{escape(value)}</td></tr>"
+        for name, value in facts
+    )
+    return (
+        f"<div><strong>Panel of {panel.k} of {panel.d:,} features</strong>"
+        f"<table>{rows}</table><p>{', '.join(shown)}{more}</p></div>"
+    )
+
+
+def _first_features(about: dict[str, Any], count: int = 100) -> list[int]:
+    """Features that the table begins with: those that come back worst."""
+    back = about["features"]["back"]
+    return [j for j in back.argsort(kind="stable")[:count].tolist() if not math.isnan(back[j])]
+
+
+def _as_json(value: Any) -> str:
+    """JSON that cannot end the script element that it stands in."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
+
+    from fewer.report.colours import DARK, LIGHT, variables  # noqa: PLC0415
+
+    folder = Path(__file__).parent / "page"
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["light"], environment.globals["dark"] = variables(LIGHT), variables(DARK)
+    environment.globals["style"] = (folder / "report.css").read_text(encoding="utf-8")
+    environment.globals["script"] = (folder / "report.js").read_text(encoding="utf-8")
+    environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
+    environment.filters["number"] = _number
+    return environment.get_template("report.html.j2")
+
+
+def _number(value: float | None) -> str:
+    """Three digits, no more zeros than needed.
+
+    Examples
+    --------
+    >>> _number(0.12345), _number(1234.5), _number(None)
+    ('0.123', '1,230', '–')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.2e}"
+    digits = 3 - len(f"{abs(value):.0f}") if abs(value) >= 1 else 3
+    return f"{round(value, digits):,.{max(digits, 0)}f}"

@@ -1,0 +1,309 @@
+"""From a panel to plain numbers and words: all that the page shows, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewer.errors import InputError
+from fewer.evidence import Evidence, Examined
+from fewer.report.reproduce import call
+
+__all__ = ["Reported", "summarise"]
+
+METRICS = {"units": "in the units of the data", "equal": "every feature counting the same"}
+RIVALS = {
+    "panel": ("This panel", ""),
+    "pca": ("Bound", "{k} principal components, each of which needs all {d} features"),
+    "greedy": ("Greedy choice", "feature after feature, with a linear decoder"),
+    "random": ("Random choice", "mean of {draws} draws, with a linear decoder"),
+}
+WORTH = 0.5  # of its variance: a feature of which more comes back counts as reconstructed
+PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
+
+
+class Reported(Protocol):
+    """What a report reads of a panel."""
+
+    d: int
+    names: list[str] | None
+    indices: NDArray[np.int64]
+    held_out: Any
+    leaderboard: Any
+    settings: dict[str, Any]
+    target: Any
+    evidence: Evidence | None
+
+    @property
+    def k(self) -> int:
+        """Number of chosen features."""
+
+    @property
+    def features(self) -> list[Any]:
+        """The chosen features."""
+
+    def examine(self, X: Any) -> Examined:
+        """How it does on some rows."""
+
+
+def summarise(
+    panel: Reported,
+    data: Any = None,
+    *,
+    title: str | None = None,
+    image_shape: tuple[int, int] | str | None = "auto",
+) -> dict[str, Any]:
+    """Collect what a report says about a panel.
+
+    Parameters
+    ----------
+    panel : Panel
+        Made by `fewer.select`, or loaded.
+    data : array, table, path or source of whole rows, default=None
+        Rows of your own to judge the panel by, besides those that `select` held out.
+    title : str, default=None
+        Heading.
+    image_shape : (int, int), "auto" or None, default="auto"
+        Height and width where rows are images; "auto" reads it from names such as pixel_3_14.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits(as_frame=True).data
+    >>> panel = fewer.select(X[:1400], k=10, scale="none", random_state=0)
+    >>> about = summarise(panel, X[1400:])
+    >>> about["k"], about["d"], about["image"]["shape"]
+    (10, 64, (8, 8))
+    >>> about["given"]["share"] == panel.score(X[1400:])
+    True
+    """
+    known = panel.evidence
+    names = [str(j) for j in range(panel.d)] if panel.names is None else list(panel.names)
+    seen = _seen(panel, data)
+    return {
+        "title": title or f"{panel.k} of {panel.d:,} features",
+        "k": panel.k,
+        "d": panel.d,
+        "named": panel.names is not None,
+        "names": names,
+        "share": float(panel.held_out),
+        "given": None if data is None else {"share": float(seen["score"]), "rows": seen["n"]},
+        "target": _target(panel.target),
+        "held_rows": None if known is None else known.source.get("held"),
+        "bars": [] if known is None else _bars(known, panel),
+        "chosen": _chosen(known, panel, names),
+        "features": _features(panel, seen),
+        "sample": {"true": seen["rows"], "predicted": seen["rebuilt"]},
+        "curve": None if known is None else _curve(known),
+        "correlation": None if known is None else _correlation(known, names),
+        "history": {} if known is None else known.history,
+        "leaderboard": _leaderboard(panel.leaderboard),
+        "image": _image(panel, names, seen, image_shape),
+        "provenance": _provenance(known, panel),
+        "settings": {name: _words(value) for name, value in panel.settings.items()},
+        "call": None if known is None else call(known, panel.settings),
+        "command": None if known is None else known.command,
+    }
+
+
+def _seen(panel: Reported, data: Any) -> dict[str, Any]:
+    """Errors, variances and some rows: of the given data, else of the rows that were held out."""
+    if data is not None:
+        found = panel.examine(data)
+        return found._asdict() | {"errors": found.score.errors}
+    known = panel.evidence
+    nothing = np.zeros((0, panel.d), dtype=np.float32)
+    return {
+        "errors": panel.held_out.errors,
+        "variance": None if known is None else known.variance,
+        "rows": nothing if known is None else known.rows,
+        "rebuilt": nothing if known is None else known.rebuilt,
+    }
+
+
+def _target(target: Any) -> dict[str, Any] | None:
+    if target is None:
+        return None
+    kind = "R squared" if target.classes is None else "accuracy"
+    return {"name": target.name or "the target", "kind": kind, "score": float(target.held_out)}
+
+
+def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
+    """Each metric with the panel and its rivals; one metric where features were not scaled."""
+    metrics = [name for name in METRICS if name in known.shares]
+    if panel.settings.get("scale") == "none":
+        metrics = metrics[:1]
+    places = {"k": panel.k, "d": f"{panel.d:,}", "draws": known.source.get("draws", 1)}
+    return [
+        {
+            "metric": METRICS[metric],
+            "rows": [
+                {
+                    "role": role,
+                    "label": label,
+                    "note": note.format(**places),
+                    "share": known.shares[metric][role],
+                }
+                for role, (label, note) in RIVALS.items()
+                if role in known.shares[metric]
+            ],
+        }
+        for metric in metrics
+    ]
+
+
+def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> list[dict[str, Any]]:
+    if known is None:
+        return [{"name": names[j], "column": int(j)} for j in panel.indices]
+    found = []
+    for place, j in enumerate(known.order):
+        substitute = int(known.substitutes[place, 0]) if known.substitutes.shape[1] else -1
+        found.append(
+            {
+                "place": place + 1,
+                "name": names[j],
+                "column": int(j),
+                "gain": float(known.gains[place]),
+                "reached": float(known.gains[: place + 1].sum()),
+                "stands_for": int(known.stands_for[place]),
+                "related": [
+                    {"name": names[other], "likeness": float(likeness)}
+                    for other, likeness in zip(
+                        known.related[place], known.likeness[place], strict=True
+                    )
+                    if other >= 0
+                ],
+                "substitute": names[substitute] if substitute >= 0 else None,
+                "loss": float(known.losses[place, 0]) if substitute >= 0 else None,
+            }
+        )
+    return found
+
+
+def _features(panel: Reported, seen: dict[str, Any]) -> dict[str, Any]:
+    """Of each feature: root mean squared error, spread, and the share of variance that is back."""
+    errors = np.asarray(seen["errors"], dtype=float)
+    chosen = np.zeros(panel.d, dtype=bool)
+    chosen[panel.indices] = True
+    if seen["variance"] is None:
+        back = np.full(panel.d, np.nan)
+        spread = back
+    else:
+        variance = np.asarray(seen["variance"], dtype=float)
+        spread = np.sqrt(np.maximum(variance, 0.0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            back = np.where(variance > 0, 1.0 - errors / variance, np.nan)
+    others = back[~chosen & np.isfinite(back)]
+    return {
+        "error": np.sqrt(np.maximum(errors, 0.0)),
+        "spread": spread,
+        "back": back,
+        "chosen": chosen,
+        "others": others,
+        "median": float(np.median(others)) if len(others) else None,
+        "good": int((others >= WORTH).sum()),
+        "worth": WORTH,
+        "constant": int((~np.isfinite(back)).sum()) if seen["variance"] is not None else 0,
+    }
+
+
+def _curve(known: Evidence) -> dict[str, Any] | None:
+    sizes = known.curve.get("k", [])
+    metric = "units" if "units" in known.curve else None
+    if metric is None or len(sizes) < 2:
+        return None
+    return {"k": sizes, "lines": known.curve[metric]}
+
+
+def _correlation(known: Evidence, names: Sequence[str]) -> dict[str, Any] | None:
+    if len(known.correlation) < 2:
+        return None
+    shown = [names[j] for j in known.order[: len(known.correlation)]]
+    return {"names": shown, "matrix": np.asarray(known.correlation, dtype=float)}
+
+
+def _leaderboard(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    best = board[0]["error"] if board else 0.0
+    return [
+        {
+            "strategy": row["strategy"],
+            "error": row["error"],
+            "ratio": row["error"] / best if best else 1.0,
+            "seconds": row["seconds"],
+            "price": row.get("price") or 0.0,
+        }
+        for row in board
+    ]
+
+
+def _image(
+    panel: Reported, names: Sequence[str], seen: dict[str, Any], wanted: Any
+) -> dict[str, Any] | None:
+    shape = _shape_from_names(names if panel.names else ()) if wanted == "auto" else wanted
+    if shape is None:
+        return None
+    try:
+        height, width = (int(side) for side in shape)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"image_shape={wanted!r}; give (height, width), 'auto' or None") from error
+    if height < 1 or width < 1 or height * width != panel.d:
+        raise InputError(
+            f"image_shape={wanted!r} has {height * width} pixels, but there are {panel.d} features"
+        )
+    return {"shape": (height, width)}
+
+
+def _shape_from_names(names: Sequence[str]) -> tuple[int, int] | None:
+    """Height and width where names count rows and columns, in reading order.
+
+    Examples
+    --------
+    >>> _shape_from_names(["pixel_0_0", "pixel_0_1", "pixel_1_0", "pixel_1_1"])
+    (2, 2)
+    >>> _shape_from_names(["gene_1", "gene_2"]) is None
+    True
+    """
+    found = [PIXEL.match(name) for name in names]
+    if len(found) < 4 or not all(found):
+        return None
+    places = np.array([[int(part) for part in match.groups()] for match in found if match])
+    places -= places.min(axis=0)
+    height, width = (int(side) + 1 for side in places.max(axis=0))
+    inorder = places[:, 0] * width + places[:, 1]
+    return (height, width) if np.array_equal(inorder, np.arange(height * width)) else None
+
+
+def _provenance(known: Evidence | None, panel: Reported) -> list[tuple[str, str]]:
+    if known is None:
+        return [("Rows", f"{panel.settings.get('rows', 0):,}"), ("Features", f"{panel.d:,}")]
+    source = known.source
+    found = [("Data", str(source.get("path") or source["kind"]))]
+    if source.get("path"):
+        found.append(("Read as", source["kind"]))
+    found += [("Rows", f"{source['rows']:,}"), ("Features", f"{source['columns']:,}")]
+    missing = source["missing"]
+    found.append(("Values missing", "none" if not missing else f"{missing:.2%}"))
+    if source.get("left_out"):
+        found.append(("Columns left out", ", ".join(source["left_out"])))
+    if source.get("held"):
+        folds = source.get("folds", 1)
+        turns = f"all, in {folds} parts, one after the other"
+        found.append(("Rows held out", turns if folds > 1 else f"{source['held']:,}"))
+    return [*found, ("Made", known.made), ("By", f"fewer {known.version}")]
+
+
+def _words(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, dict) and "function" in value:
+        return f"function {value['function']}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(item) for item in value)
+    return str(value)
