@@ -37,6 +37,8 @@ from fewer.train.folds import ScaledFold, scaled_fold, whole_fold
 
 __all__ = ["select"]
 
+FOR_TRAINING = 0.75  # of the time limit, where the first choice is to be followed by trainings
+
 
 def select(
     data: Any,
@@ -104,7 +106,8 @@ def select(
     row_groups : array of length n, default=None
         Rows with the same label (one patient, one animal) are held out together.
     time_limit : float, default=None
-        Seconds for the whole; strategies that would start later are left out.
+        Seconds for the whole. Strategies and trainings end when it is over, and those that would
+        start later are left out; one quick candidate is always finished.
     random_state : int, RandomState or None, default=None
         Fixes the result.
     device : str, default="auto"
@@ -193,17 +196,25 @@ class _Selection:
             float64_device(self.device),
             lambda fold: self._rows(fold, fold.train_index),
             self._labels,
-            self.clock.left,
+            self.clock,
         )
         # what decides between candidates, and what rebuilds the other features
         self.line = line = LinearComparison(self._rows, self.rule)
         self.comparison: Comparison = line
         if self.wanted is not None:
             self.comparison = TargetComparison(
-                self._rows, self.rule, self.settings, self.seed, self.wanted, self._labels
+                self._rows,
+                self.rule,
+                self.settings,
+                self.seed,
+                self.wanted,
+                self._labels,
+                self.clock,
             )
         elif not self.linear:
-            self.comparison = NetworkComparison(self._rows, self.rule, self.settings, self.seed)
+            self.comparison = NetworkComparison(
+                self._rows, self.rule, self.settings, self.seed, self.clock
+            )
         self.rebuilding = line if self.wanted is not None else self.comparison
 
     def run(self) -> Panel:
@@ -233,20 +244,33 @@ class _Selection:
             target=self.wanted,
         )
         steps = (len(candidates) + 1) * len(folds)  # the last are for the choice from all rows
+        training = not self.linear or self.wanted is not None
+        self.clock.reserve = FOR_TRAINING * (self.clock.limit or 0.0) if training else 0.0
+        took = 0.0
         for at, candidate in enumerate(candidates):
-            if self.clock.late and any(other.errors for other in candidates):
+            if at and self.clock.late:  # the first is always done
                 break
             started = time.perf_counter()
             for part, fold in enumerate(folds):
                 which = f", fold {part + 1} of {len(folds)}" if len(folds) > 1 else ""
                 self._say(f"{candidate.strategy}{which} ...", (at * len(folds) + part) / steps)
+                self.clock.turn(2 * (len(folds) - part))  # half the time is for those to come
                 candidate.panels.append(candidate.choose(fold, self.seed))
+                if at and self.clock.late:
+                    break
+            if len(candidate.panels) < len(folds):
+                break
+            chosen = time.perf_counter()
             self.comparison.measure(candidate, folds)
+            took = max(took, time.perf_counter() - chosen)
+            # the next is to be measured too, and the winner to be fitted on all rows
+            self.clock.reserve = took + took / len(folds)
             candidate.seconds = time.perf_counter() - started
             self._say(f"{candidate.strategy}: held-out error {candidate.error:.6g}")
         candidates = [c for c in candidates if c.errors]
         if not self.clock.late:
             self.comparison.settle(candidates, folds)
+        self.clock.reserve = took / len(folds)
         return sorted(candidates, key=lambda c: c.rank)
 
     def _columns(self, candidates: list[Candidate], everything: ScaledFold) -> NDArray[np.int64]:
@@ -257,7 +281,6 @@ class _Selection:
             self._rows,
             self.held,
             self.seed,
-            lambda: self.clock.late,
             self._say,
         )
         if self.linear and self.wanted is None:
@@ -282,9 +305,9 @@ class _Selection:
             held_out=held.score,
             quantiles=held.quantiles,
             leaderboard=self._leaderboard(candidates),
-            settings=self._settings(winner),
             target=self._target(winner, columns, folds, everything),
             evidence=self._evidence(winner, held, columns, folds, everything),
+            settings=self._settings(winner),  # last: it says how long it all took
         )
 
     def _evidence(

@@ -9,7 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fewer.candidates.clock import Clock
 from fewer.candidates.comparison import Candidate, Rows, repeat_close, trained_decoder
+from fewer.candidates.helped import gradient_fit
 from fewer.candidates.strategies import Strategies
 from fewer.candidates.wanted import Wanted
 from fewer.constraints import Constraints
@@ -17,7 +19,7 @@ from fewer.data import Source, moments, read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import MeasuredDecoder
 from fewer.search import search
-from fewer.train import GradientSettings, fit_gradient
+from fewer.train import GradientSettings
 from fewer.train.folds import ScaledFold
 
 __all__ = ["TargetComparison", "TargetStrategies"]
@@ -57,7 +59,7 @@ class TargetStrategies:
             joint.to(self.plain.device),
             _beside(self.plain.rule, y.shape[1]),
             seed=seed,
-            time_limit=self.plain.left(),
+            time_limit=self.plain.clock.left(),
         )
         return found.indices
 
@@ -66,17 +68,17 @@ class TargetStrategies:
         part = self.plain.rows(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewerWarning)
-            fit = fit_gradient(
+            fit = gradient_fit(
                 part,
                 moments(part),
-                replace(self.plain.settings, refit="none"),
+                replace(self.plain.settings, refit="none", on_epoch=self.plain.stops),
                 loss=self.wanted.loss,
                 seed=seed,
-                targets=self.wanted.values[torch.from_numpy(fold.train_index)],
+                targets=_in_own_units(self.wanted, fold.train_index),
                 out=self.wanted.out,
                 rule=self.plain.rule,
+                groups=self.plain.labels(fold),
             )
-        self.plain.history.setdefault("gradient", fit.history)
         self.plain.history.setdefault("gradient", fit.history)
         return fit.columns
 
@@ -98,6 +100,8 @@ class TargetComparison:
         The target.
     labels : callable
         Groups of the training rows of a fold, or None.
+    clock : Clock
+        Ends trainings that take too long.
     """
 
     def __init__(
@@ -108,9 +112,10 @@ class TargetComparison:
         seed: int,
         wanted: Wanted,
         labels: Callable[[ScaledFold], NDArray | None],
+        clock: Clock,
     ) -> None:
         self.rows, self.rule, self.settings = rows, rule, settings
-        self.seed, self.wanted, self.labels = seed, wanted, labels
+        self.seed, self.wanted, self.labels, self.clock = seed, wanted, labels, clock
         self.known: dict[tuple[bytes, int, int], MeasuredDecoder] = {}
         # several numbers count the same whatever their units; one stays in its own
         several = wanted.classes is None and wanted.out > 1
@@ -118,13 +123,14 @@ class TargetComparison:
 
     def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
         """Held-out loss: cross-entropy, or mean squared error."""
+        self.clock.training(len(folds) + 1)
         candidate.errors = self._errors(candidate, folds, 0)
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """Train again from other starts where candidates are closer than luck."""
         if self.settings.linear:
             return  # solved, so without luck
-        repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat))
+        repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat), self.clock)
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
@@ -161,17 +167,28 @@ class TargetComparison:
     def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
         key = (columns.tobytes(), id(fold), seed)  # folds live as long as the call of select
         if key not in self.known:
-            self.known[key] = trained_decoder(
+            decoder = trained_decoder(
                 self.rows(fold, fold.train_index),
                 columns,
                 self.settings,
                 self.wanted.loss,
                 seed,
-                self.wanted.values[torch.from_numpy(fold.train_index)],
+                _in_own_units(self.wanted, fold.train_index),
                 self.wanted.out,
                 self.labels(fold),
+                self.clock.training(1),
             )
+            spread = self.wanted.spread(fold.train_index)
+            decoder.out_center = decoder.out_center * spread
+            decoder.out_scale = decoder.out_scale * spread
+            self.known[key] = decoder
         return self.known[key]
+
+
+def _in_own_units(wanted: Wanted, index: NDArray[np.int64]) -> Tensor:
+    """The target of some rows; of several numbers each in units in which it varies by 1."""
+    values = wanted.values[torch.from_numpy(index)]
+    return values if wanted.classes is not None else values / wanted.spread(index)
 
 
 @torch.no_grad()

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fewer.candidates.clock import Clock
+from fewer.candidates.helped import gradient_fit
 from fewer.constraints import Constraints
 from fewer.data import Covariance, Moments, Source, moments
 from fewer.errors import FewerWarning
@@ -17,7 +19,6 @@ from fewer.search import greedy, search, swap
 from fewer.train import (
     GradientSettings,
     fit_closed_form,
-    fit_gradient,
     fit_random_features,
     network_swaps,
     obeying_features,
@@ -39,7 +40,7 @@ class Strategies:
     device: torch.device  # one that has float64
     rows: Callable[[ScaledFold], Source]  # scaled training rows of a fold
     labels: Callable[[ScaledFold], NDArray | None]  # groups of those rows
-    left: Callable[[], float | None]  # seconds until the time limit
+    clock: Clock
     # what each strategy has found, for those that build on others
     found: dict[tuple[str, int, int], NDArray[np.int64]] = field(default_factory=dict)
     # how the first training of each went that learns
@@ -63,7 +64,7 @@ class Strategies:
     def search(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Greedy, swaps, and walks from perturbed panels."""
         return search(
-            fold.train.to(self.device), self.rule, seed=seed, time_limit=self.left()
+            fold.train.to(self.device), self.rule, seed=seed, time_limit=self.clock.left()
         ).indices
 
     def penalised(self, ridge: float) -> Choose:
@@ -77,7 +78,7 @@ class Strategies:
                 ridge=ridge * variance,
                 stall=2,
                 seed=seed,
-                time_limit=self.left(),
+                time_limit=self.clock.left(),
             ).indices
 
         return choose
@@ -94,10 +95,12 @@ class Strategies:
             device=self.device,
             costs=self.rule.costs,
             cost_weight=self.rule.cost_weight,
+            on_row=self.stops,
         )
         self.history.setdefault("closed form", found.history)
         start = self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
-        return swap(fold.train.to(self.device), start, self.rule).indices
+        left = self.clock.left()
+        return swap(fold.train.to(self.device), start, self.rule, time_limit=left).indices
 
     def for_the_network(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Swaps judged by a stand-in for the network, from the best proposal so far."""
@@ -112,7 +115,7 @@ class Strategies:
             seed=seed,
             device=self.device,
             labels=self.labels(fold),
-            time_limit=self.left(),
+            time_limit=self.clock.left(),
         )
 
     def random_features(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
@@ -126,6 +129,7 @@ class Strategies:
             allowed=allowed,
             seed=seed,
             device=self.device,
+            on_row=self.stops,
         )
         self.history.setdefault("random features", found.history)
         return self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
@@ -135,16 +139,21 @@ class Strategies:
         part = self.rows(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewerWarning)
-            fit = fit_gradient(
+            fit = gradient_fit(
                 part,
                 moments(part),
-                replace(self.settings, refit="none"),
+                replace(self.settings, refit="none", on_epoch=self.stops),
                 loss=make_loss("mse"),
                 seed=seed,
                 rule=self.rule,
+                groups=self.labels(fold),
             )
         self.history.setdefault("gradient", fit.history)
         return fit.columns
+
+    def stops(self, row: dict[str, Any]) -> bool:
+        """Whether a training that has come so far has to end."""
+        return self.clock.over
 
     def _stats(self, fold: ScaledFold) -> Moments:
         """What `eligible` needs to know: which features vary in this fold."""
