@@ -91,13 +91,27 @@ def test_main_prints_errors_without_a_traceback(tmp_path):
     assert "Traceback" in told.stderr
 
 
-def test_errors_that_are_not_ours_keep_their_traceback(monkeypatch):
+def test_a_fault_of_ours_is_one_line_and_code_3(monkeypatch):
     def broken(*args, **options):
-        raise ZeroDivisionError
+        raise ZeroDivisionError("no rows")
 
     monkeypatch.setattr("fewer.demo.run_demo", broken)
     done = CliRunner().invoke(app, ["demo"])
-    assert isinstance(done.exception, ZeroDivisionError)
+    assert done.exit_code == 3
+    (line,) = done.stderr.splitlines()
+    assert "a fault of fewer itself (ZeroDivisionError: no rows); run it again with --debug" in line
+    for options in (["--debug", "demo"], ["demo", "--debug"]):
+        assert isinstance(CliRunner().invoke(app, options).exception, ZeroDivisionError)
+
+
+def test_ctrl_c_is_130_and_says_how_to_go_on(monkeypatch):
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fewer.paper.reproduce", stopped)
+    done = CliRunner().invoke(app, ["reproduce", "table1"])
+    assert done.exit_code == 130
+    assert "what was finished is kept: the same command goes on from there" in done.stderr
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -12,6 +12,9 @@ EXTRAS = {
     "h5py": ("stores", "HDF5 and .h5ad files"),
     "zarr": ("stores", "zarr arrays"),
     "lightning_fabric": ("distributed", "several processes"),
+    "anndata": ("anndata", "AnnData objects and their files"),
+    "pandas": ("anndata", "AnnData objects and their files"),
+    "onnx": ("onnx", "ONNX files"),
     "tensorboard": ("tensorboard", "training curves in TensorBoard"),
 }
 

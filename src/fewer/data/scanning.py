@@ -12,7 +12,7 @@ from fewer.data.opening import open as open_any
 from fewer.data.reading import read_blocks
 from fewer.data.source import Source
 
-__all__ = ["Scan", "scan"]
+__all__ = ["Scan", "counts_rows", "scan"]
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ def scan(data: Any, **options: Any) -> Scan:
         sparse=source.is_sparse,
         constant=named(found.constant & seen),
         empty=named(empty),
-        counting=named(_counts_rows(source, found.minimum, found.maximum)),
+        counting=named(counts_rows(source, found.minimum, found.maximum)),
         left_out=source.left_out,
     )
 
 
-def _counts_rows(source: Source, minimum: np.ndarray, maximum: np.ndarray) -> np.ndarray:
+def counts_rows(source: Source, minimum: np.ndarray, maximum: np.ndarray) -> np.ndarray:
     """Which features go up by one from row to row."""
     n = source.shape[0]
     counts = maximum - minimum + 1 == n

@@ -1,0 +1,193 @@
+"""What users write about features: names, files of names, patterns, costs, groups, ranges of k."""
+
+import csv
+import fnmatch
+import glob
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fewer.data.columns import listed
+from fewer.errors import InputError, warn
+
+__all__ = [
+    "read_costs",
+    "read_decoder",
+    "read_features",
+    "read_groups",
+    "read_ks",
+    "read_strategies",
+]
+
+
+def read_features(texts: Sequence[str], names: Sequence[str] | None, option: str) -> list[Any]:
+    """Features that some texts stand for: files, patterns, or names with commas between.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Each a file with one name a line, a pattern such as ``"IL*"``, or names.
+    names : sequence of str or None
+        Of all features; without names, column numbers are meant.
+    option : str
+        For messages.
+
+    Examples
+    --------
+    >>> read_features(["IL*", "TNF"], ["IL2", "IL6", "TNF", "MYC"], "--include")
+    ['IL2', 'IL6', 'TNF']
+    """
+    known = set(names or ())
+    found: dict[Any, None] = {}
+    for text in texts:
+        for item in _items(text, known, option):
+            found |= dict.fromkeys(_matching(item, names, known, option))
+    return list(found)
+
+
+def _items(text: str, known: set[str], option: str) -> Iterator[str]:
+    if text in known:
+        yield text
+        return
+    path = Path(text).expanduser()
+    if path.is_file():
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{option} {text} is not a text file with one name a line ({error})"
+            ) from error
+        for line in lines:
+            item = line.strip()
+            if item and not item.startswith("#"):
+                yield item if item in known else next(csv.reader([item]))[0].strip()
+    elif path.suffix in (".txt", ".csv", ".tsv") and not glob.has_magic(text):
+        raise InputError(f"{option} {text}: there is no such file, nor such a feature")
+    else:
+        yield from (item.strip() for item in text.split(",") if item.strip())
+
+
+def _matching(item: str, names: Sequence[str] | None, known: set[str], option: str) -> list[Any]:
+    if item in known:
+        return [item]
+    if glob.has_magic(item) and names is not None:
+        matched = fnmatch.filter(names, item)
+        if not matched:
+            raise InputError(
+                f"{option}: no feature matches {item!r}; they are {listed(list(names))}"
+            )
+        return matched
+    return [int(item)] if item.isdecimal() else [item]  # what is unknown is refused by name later
+
+
+def read_costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, float] | None:
+    """Costs from a file of two columns: feature and cost."""
+    if path is None:
+        return None
+    found: dict[Any, float] = {}
+    for line, (feature, text) in _pairs(path, "--costs", "cost"):
+        try:
+            cost = float(text)
+        except ValueError:
+            if line == 1:  # names of the columns
+                continue
+            raise InputError(
+                f"--costs {path}, line {line}: the cost of {feature!r} is {text!r}, not a number"
+            ) from None
+        found[_feature(feature, names)] = cost
+    return _known(found, names, f"--costs {path}")
+
+
+def read_groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | None:
+    """Groups from a file of two columns: feature and the group that it is measured with."""
+    if path is None:
+        return None
+    found = {}
+    for line, (feature, group) in _pairs(path, "--groups", "group"):
+        if line == 1 and names is not None and feature not in set(names):
+            continue  # names of the columns
+        found[_feature(feature, names)] = group
+    return _known(found, names, f"--groups {path}")
+
+
+def _pairs(path: Path, option: str, what: str) -> Iterator[tuple[int, tuple[str, str]]]:
+    try:
+        text = path.expanduser().read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"{option} {path}: there is no such file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{option} {path} is not UTF-8 text ({error})") from error
+    first = text.split("\n", 1)[0]
+    delimiter = max(",;\t", key=first.count)
+    for line, cells in enumerate(csv.reader(text.splitlines(), delimiter=delimiter), start=1):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != 2:
+            raise InputError(
+                f"{option} {path}, line {line} has {len(cells)} values; give two, a feature and "
+                f"its {what}, with a comma between"
+            )
+        yield line, (cells[0].strip(), cells[1].strip())
+
+
+def _feature(text: str, names: Sequence[str] | None) -> Any:
+    return int(text) if names is None and text.isdecimal() else text
+
+
+def _known(found: dict[Any, Any], names: Sequence[str] | None, what: str) -> dict[Any, Any]:
+    """Those of features that are there; the file may be about more than these data."""
+    if names is None:
+        return found
+    known = set(names)
+    others = [str(name) for name in found if name not in known]
+    if others and len(others) == len(found):
+        raise InputError(f"{what} names no feature of the data; it names {listed(others)}")
+    if others:
+        warn(f"{what} also names {len(others)} that are no features here: {listed(others)}")
+    return {name: value for name, value in found.items() if name in known}
+
+
+def read_decoder(text: str) -> Any:
+    """A decoder from text: "linear", or widths of hidden layers.
+
+    Examples
+    --------
+    >>> read_decoder("320,320"), read_decoder("linear")
+    ((320, 320), 'linear')
+    """
+    if text == "linear":
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(
+            f"--decoder {text}: give linear, or widths of hidden layers such as 320,320"
+        )
+    return tuple(int(part) for part in parts)
+
+
+def read_strategies(text: str) -> Any:
+    """Strategies from text with commas; "auto" stays as it is."""
+    return text if text == "auto" else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def read_ks(text: str) -> list[int]:
+    """Sizes from text: "10:100:10" (the end counts), "1:20", or "5,10,20".
+
+    Examples
+    --------
+    >>> read_ks("10:40:10"), read_ks("1:3"), read_ks("20,5")
+    ([10, 20, 30, 40], [1, 2, 3], [5, 20])
+    """
+    try:
+        if ":" in text:
+            first, last, *step = (int(part) for part in text.split(":"))
+            if len(step) > 1:
+                raise ValueError
+            sizes = list(range(first, last + 1, *step))
+        else:
+            sizes = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        sizes = []
+    if not sizes or sizes[0] < 1:
+        raise InputError(f"--k {text}: give sizes such as 10:100:10, 1:20 or 5,10,20")
+    return sizes

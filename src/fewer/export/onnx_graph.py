@@ -1,0 +1,239 @@
+"""A panel as an ONNX graph: measured values in, all features out, in the units of the data.
+
+The graph is written node by node from the layers of the decoder, which needs no exporter, and is
+run and compared with the panel before it is kept.
+"""
+
+import json
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fewer import __version__
+from fewer.data.cache import replaced_when_done
+from fewer.data.extras import require_extra
+from fewer.errors import InputError
+from fewer.estimators._selector import decode
+from fewer.nn import MeasuredDecoder
+from fewer.panel import Panel
+
+__all__ = ["export_onnx"]
+
+OPSET, IR = 20, 9  # of 2023: what runtimes in use understand
+CLOSE = 1e-3  # standard deviations that a float32 graph may be off
+ROWS = 64
+
+INPUT, OUTPUT, TARGET = "measured", "reconstructed", "target"
+
+
+def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
+    """Write the decoder of a panel, and its predictor, as an ONNX file.
+
+    Input ``measured`` (n x k): the chosen features in column order, NaN where not measured.
+    Output ``reconstructed`` (n x d): all features. A panel with a target has the output ``target``
+    too: the probability of each class, or the number. Names of features and classes are in the
+    metadata of the file. Numbers are float32; float64 where that is not exact enough.
+
+    Parameters
+    ----------
+    panel : Panel
+        From `fewer.select` or `fewer.Panel.load`; its decoder must be linear or of hidden layers.
+    path : path
+        The .onnx file.
+
+    Returns
+    -------
+    float
+        Largest difference from the panel, in standard deviations of each feature, on random rows:
+        run by onnxruntime, or by the reference of onnx where that is not installed.
+
+    Examples
+    --------
+    >>> import fewer, tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> panel = fewer.select(load_iris().data, 2, random_state=0)
+    >>> export_onnx(panel, tempfile.mkdtemp() + "/iris.onnx") < 1e-4
+    True
+    """
+    require_extra("onnx")
+    path = Path(path)
+    if path.suffix.lower() != ".onnx":
+        raise InputError(f"{path} ends in {path.suffix!r}; name it something.onnx")
+    gap = np.inf
+    for dtype in (np.float32, np.float64):
+        model = _model(panel, np.dtype(dtype))
+        gap = _difference(panel, model, np.dtype(dtype))
+        if gap <= CLOSE:
+            break
+    if gap > CLOSE:
+        raise InputError(
+            f"the ONNX graph differs from the panel by {gap:.2g} standard deviations; "
+            "it was not written"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replaced_when_done(path) as file:
+        file.write(model.SerializeToString())
+    return float(gap)
+
+
+def _model(panel: Panel, dtype: np.dtype) -> Any:
+    onnx = require_extra("onnx")
+    kind = onnx.helper.np_dtype_to_tensor_dtype(dtype)
+    graph = _Graph(dtype)
+    graph.decoder(panel._decoder, INPUT, OUTPUT)
+    outputs = [(OUTPUT, panel.d)]
+    if panel.target is not None:
+        graph.decoder(panel.target.decoder, INPUT, TARGET)
+        outputs.append((TARGET, panel.target.describe()["outputs"]))
+    value = onnx.helper.make_tensor_value_info
+    made = onnx.helper.make_graph(
+        graph.nodes,
+        "panel",
+        [value(INPUT, kind, ["rows", panel.k])],
+        [value(name, kind, ["rows", width]) for name, width in outputs],
+        graph.constants,
+    )
+    model = onnx.helper.make_model(
+        made,
+        producer_name="fewer",
+        producer_version=__version__,
+        ir_version=IR,
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+    )
+    about: dict[str, Any] = {
+        "measured": panel.features,
+        "reconstructed": panel.names or list(range(panel.d)),
+    }
+    if panel.target is not None:
+        classes = panel.target.classes
+        about["target"] = [panel.target.name]
+        about["classes"] = None if classes is None else classes.tolist()
+    onnx.helper.set_model_props(model, {name: json.dumps(part) for name, part in about.items()})
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+class _Graph:
+    """Nodes and constants of a graph, added one by one."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.onnx = require_extra("onnx")
+        self.dtype = dtype
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, values: Tensor | NDArray | float, dtype: Any = None) -> str:
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+        name = f"constant_{len(self.constants)}"
+        array = np.ascontiguousarray(array.astype(dtype or self.dtype))
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, kind: str, *inputs: str, to: str | None = None, **options: Any) -> str:
+        name = to or f"value_{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **options))
+        return name
+
+    def decoder(self, decoder: MeasuredDecoder, measured: str, out: str) -> None:
+        """The steps of `MeasuredDecoder.forward`."""
+        gaps = self.add("IsNaN", measured)
+        x = self.add("Where", gaps, self.constant(decoder.fill), measured)
+        if decoder.log_inputs:
+            x = self.add("Max", x, self.constant(0.0))
+            x = self.add("Log", self.add("Add", x, self.constant(1.0)))
+        x = self.add("Sub", x, self.constant(decoder.center))
+        x = self.add("Div", x, self.constant(decoder.scale))
+        x = self.add("Gather", x, self.constant(decoder.order, np.int64), axis=1)
+        for layer in decoder.net if isinstance(decoder.net, nn.Sequential) else [decoder.net]:
+            x = self.layer(layer, x)
+        if decoder.link is not None:
+            x = self.add("Add", x, self.constant(decoder.offset))
+            kind = {"sigmoid": "Sigmoid", "exp": "Exp", "softmax": "Softmax"}[decoder.link]
+            x = self.add(kind, x)  # the axis of Softmax is the last
+        x = self.add("Mul", x, self.constant(decoder.out_scale))
+        x = self.add("Add", x, self.constant(decoder.out_center))
+        if decoder.known is None:
+            self.add("Identity", x, to=out)
+            return
+        # what was measured comes back as it was: pick it from the right of [guessed | measured]
+        guessed = self.add("Gather", x, self.constant(decoder.known, np.int64), axis=1)
+        kept = self.add("Where", gaps, guessed, measured)
+        both = self.add("Concat", x, kept, axis=1)
+        d = len(decoder.out_center) if decoder.out_center.ndim else int(decoder.known.max()) + 1
+        places = np.arange(d)
+        places[decoder.known.numpy()] = d + np.arange(len(decoder.known))
+        self.add("Gather", both, self.constant(places, np.int64), axis=1, to=out)
+
+    def layer(self, layer: nn.Module, x: str) -> str:
+        """A layer as it is in use: dropout does nothing, batch statistics are fixed."""
+        if isinstance(layer, (nn.Dropout, nn.Identity)):
+            return x
+        if isinstance(layer, nn.Linear):
+            x = self.add("MatMul", x, self.constant(layer.weight.T))
+            return x if layer.bias is None else self.add("Add", x, self.constant(layer.bias))
+        if isinstance(layer, nn.BatchNorm1d) and layer.running_var is not None:
+            assert layer.running_mean is not None
+            scale = layer.weight / (layer.running_var + layer.eps).sqrt()
+            x = self.add("Sub", x, self.constant(layer.running_mean))
+            x = self.add("Mul", x, self.constant(scale))
+            return self.add("Add", x, self.constant(layer.bias))
+        if isinstance(layer, nn.LayerNorm):
+            parts = self.constant(layer.weight), self.constant(layer.bias)
+            return self.add("LayerNormalization", x, *parts, axis=-1, epsilon=layer.eps)
+        return self.activation(layer, x)
+
+    def activation(self, layer: nn.Module, x: str) -> str:
+        """What follows a hidden layer."""
+        if isinstance(layer, nn.LeakyReLU):
+            return self.add("LeakyRelu", x, alpha=layer.negative_slope)
+        if isinstance(layer, nn.SiLU):
+            return self.add("Mul", x, self.add("Sigmoid", x))
+        if isinstance(layer, nn.GELU) and layer.approximate == "none":
+            # x / 2 (1 + erf(x / sqrt 2)): the operator Gelu is not everywhere in float64
+            half = self.add("Mul", x, self.constant(0.5))
+            erf = self.add("Erf", self.add("Mul", x, self.constant(0.5**0.5)))
+            return self.add("Mul", half, self.add("Add", erf, self.constant(1.0)))
+        if isinstance(layer, (nn.ReLU, nn.Tanh)):
+            return self.add("Relu" if isinstance(layer, nn.ReLU) else "Tanh", x)
+        raise InputError(
+            f"a decoder with {type(layer).__name__} cannot be written as ONNX here; only linear "
+            "decoders and hidden layers can (a module of your own: use torch.onnx.export)"
+        )
+
+
+def _difference(panel: Panel, model: Any, dtype: np.dtype) -> float:
+    """Largest difference between graph and panel on random rows, some of them with gaps."""
+    spread = np.sqrt(np.maximum(panel.held_out.errors, 0.0))
+    decoder = panel._decoder
+    random = np.random.default_rng(0)
+    unit = (decoder.scale.abs() + 0 * decoder.fill).numpy()
+    rows = decoder.fill.numpy() + unit * random.normal(size=(ROWS, panel.k))
+    rows = rows.astype(dtype).astype(np.float64)
+    rows[random.random(rows.shape) < 0.05] = np.nan
+    found = _run(model, rows.astype(dtype))
+    true = decode(decoder, rows)
+    size = np.maximum(true.std(axis=0), spread)
+    gap = np.abs(found[0] - true) / np.where(size > 0, size, 1.0)
+    worst = float(gap.max())
+    if panel.target is not None:
+        truth = decode(panel.target.decoder, rows)
+        size = np.ones(1) if panel.target.classes is not None else truth.std(axis=0) + 1e-300
+        worst = max(worst, float((np.abs(found[1] - truth) / size).max()))
+    return worst
+
+
+def _run(model: Any, rows: NDArray) -> list[NDArray]:
+    try:
+        onnxruntime = import_module("onnxruntime")
+    except ModuleNotFoundError:
+        reference = require_extra("onnx.reference")
+        return reference.ReferenceEvaluator(model).run(None, {INPUT: rows})
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {INPUT: rows})
