@@ -15,11 +15,13 @@ _HOMES = {
     "ConcreteClassifier": "fewer.estimators",
     "ConcreteRegressor": "fewer.estimators",
     "Panel": "fewer.panel",
+    "assess": "fewer.assess",
     "baselines": "fewer.baselines",
     "callbacks": "fewer.callbacks",
     "data": "fewer.data",
     "datasets": "fewer.datasets",
     "errors": "fewer.errors",
+    "export": "fewer.export",
     "nn": "fewer.nn",
     "select": "fewer.selection",
 }
@@ -32,17 +34,19 @@ __all__ = [
     "ConcreteRegressor",
     "Panel",
     "__version__",
+    "assess",
     "baselines",
     "callbacks",
     "data",
     "datasets",
     "errors",
+    "export",
     "nn",
     "select",
 ]
 
 if TYPE_CHECKING:
-    from fewer import baselines, callbacks, data, datasets, errors, nn
+    from fewer import assess, baselines, callbacks, data, datasets, errors, export, nn
     from fewer.estimators import (
         PAPER,
         ColumnSubset,
