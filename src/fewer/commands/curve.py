@@ -22,7 +22,7 @@ def run(
     reading: Reading,
     data: DataArgument,
     k: Annotated[
-        str, typer.Option("-k", "--k", help="Sizes: 10:100:10 (from, to, step), 1:20, or 5,10,20.")
+        str, typer.Option("-k", "--k", help="Sizes: 10:90:10 (from, to, step), 1:20, or 5,10,20.")
     ] = "",
     out: Annotated[
         Path | None, typer.Option(help="Also write it: .png, .svg, .pdf, .csv or .json.")
@@ -46,7 +46,7 @@ def run(
 
     One nested path of features is chosen from training rows; each size gets a linear decoder.
 
-    Example: [bold]fewer curve data.csv --k 10:100:10 --out curve.png[/]
+    Example: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/]
     """
     from fewer.assess import curve
     from fewer.commands.lists import read_ks
