@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fewer.candidates.clock import Clock
 from fewer.candidates.comparison import Candidate, Rows, repeat_close, trained_decoder
-from fewer.candidates.helped import gradient_fit
 from fewer.candidates.strategies import Strategies
 from fewer.candidates.wanted import Wanted
 from fewer.constraints import Constraints
@@ -19,7 +18,7 @@ from fewer.data import Source, moments, read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import MeasuredDecoder
 from fewer.search import search
-from fewer.train import GradientSettings
+from fewer.train import GradientSettings, fit_gradient
 from fewer.train.folds import ScaledFold
 
 __all__ = ["TargetComparison", "TargetStrategies"]
@@ -68,7 +67,7 @@ class TargetStrategies:
         part = self.plain.rows(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewerWarning)
-            fit = gradient_fit(
+            fit = fit_gradient(
                 part,
                 moments(part),
                 replace(self.plain.settings, refit="none", on_epoch=self.plain.stops),
@@ -77,7 +76,6 @@ class TargetStrategies:
                 targets=_in_own_units(self.wanted, fold.train_index),
                 out=self.wanted.out,
                 rule=self.plain.rule,
-                groups=self.plain.labels(fold),
             )
         self.plain.history.setdefault("gradient", fit.history)
         return fit.columns

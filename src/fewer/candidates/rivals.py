@@ -84,11 +84,11 @@ class HeldOutRivals:
                 for role, only, sse in (panel, *sums.errors):
                     if only in (None, metric):
                         found[metric].setdefault(role, []).append(1 - float(weight @ sse) / whole)
-        weight = np.array(sizes) / max(sum(sizes), 1)
+        mean = np.array(sizes) / max(sum(sizes), 1)
         shares = {
             metric: {
                 # several draws a fold: their mean first
-                role: float(weight @ np.reshape(values, (len(sizes), -1)).mean(axis=1))
+                role: float(mean @ np.reshape(values, (len(sizes), -1)).mean(axis=1))
                 for role, values in by_role.items()
             }
             for metric, by_role in found.items()

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from fewer.candidates.clock import Clock
-from fewer.candidates.helped import gradient_fit
 from fewer.constraints import Constraints
 from fewer.data import Covariance, Moments, Source, moments
 from fewer.errors import FewerWarning
@@ -19,6 +18,7 @@ from fewer.search import greedy, search, swap
 from fewer.train import (
     GradientSettings,
     fit_closed_form,
+    fit_gradient,
     fit_random_features,
     network_swaps,
     obeying_features,
@@ -139,14 +139,13 @@ class Strategies:
         part = self.rows(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewerWarning)
-            fit = gradient_fit(
+            fit = fit_gradient(
                 part,
                 moments(part),
                 replace(self.settings, refit="none", on_epoch=self.stops),
                 loss=make_loss("mse"),
                 seed=seed,
                 rule=self.rule,
-                groups=self.labels(fold),
             )
         self.history.setdefault("gradient", fit.history)
         return fit.columns
