@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from fewer.candidates.checks import check_data, check_options, warn_about_k
 from fewer.candidates.clock import Clock
@@ -14,10 +13,13 @@ from fewer.candidates.comparison import (
     Comparison,
     LinearComparison,
     NetworkComparison,
+    train_here,
 )
 from fewer.candidates.evidence import describe_data, describe_options, gather
 from fewer.candidates.final import FinalColumns
 from fewer.candidates.held_rows import HeldScore, held_rows, held_score
+from fewer.candidates.helped import led_panel
+from fewer.candidates.kept import KeptChoices
 from fewer.candidates.prediction import TargetComparison
 from fewer.candidates.rivals import HeldOutRivals
 from fewer.candidates.scaling import Scaling, in_units, inputs_in_units, scaled_folds
@@ -31,9 +33,10 @@ from fewer.estimators._storage import describe_parameters
 from fewer.evidence import Evidence
 from fewer.panel import Leaderboard, Panel
 from fewer.target import Target
-from fewer.train import GradientSettings, nodes_for
+from fewer.train import Checkpoint, GradientSettings, nodes_for
 from fewer.train.device import float64_device, pick_device
 from fewer.train.folds import ScaledFold, scaled_fold, whole_fold
+from fewer.train.launch import agreed_seed, joined, opened_together
 
 __all__ = ["select"]
 
@@ -60,6 +63,7 @@ def select(
     random_state: Any = None,
     device: str = "auto",
     progress: Any = False,
+    checkpoint: Any = None,
 ) -> Panel:
     """Choose the best panel that any strategy finds.
 
@@ -115,10 +119,18 @@ def select(
     progress : bool or callable, default=False
         Say what is going on. A function is called as ``progress(what, share)``, with the share of
         the work that is done.
+    checkpoint : path, default=None
+        A folder in which choices, and the state of gradient training every minute, are kept until
+        the panel is found. After a crash or Ctrl-C the same call goes on from there.
 
     Returns
     -------
     Panel
+
+    Notes
+    -----
+    Under ``torchrun`` the processes work together: each reads its part of the rows, and all return
+    the same panel. The first one leads, and alone searches and prints.
 
     Examples
     --------
@@ -133,28 +145,32 @@ def select(
     >>> round(panel.score(X[1400:]), 2)
     0.61
     """
-    return _Selection(
-        data,
-        k,
-        decoder=decoder,
-        target=target,
-        wishes={
-            "include": include,
-            "exclude": exclude,
-            "costs": costs,
-            "cost_weight": cost_weight,
-            "budget": budget,
-            "groups": groups,
-        },
-        scale=scale,
-        strategies=strategies,
-        validation=validation,
-        row_groups=row_groups,
-        time_limit=time_limit,
-        random_state=random_state,
-        device=device,
-        progress=progress,
-    ).run()
+    with joined(device) as team:
+        selection = _Selection(
+            data,
+            k,
+            decoder=decoder,
+            target=target,
+            wishes={
+                "include": include,
+                "exclude": exclude,
+                "costs": costs,
+                "cost_weight": cost_weight,
+                "budget": budget,
+                "groups": groups,
+            },
+            scale=scale,
+            strategies=strategies,
+            validation=validation,
+            row_groups=row_groups,
+            time_limit=time_limit,
+            random_state=random_state,
+            device=device,
+            progress=progress,
+            checkpoint=checkpoint,
+        )
+        base, settings, rule = selection.raw, selection.settings, selection.rule
+        return led_panel(team, selection.run, base, settings, rule, train_here)
 
 
 class _Selection:
@@ -170,7 +186,7 @@ class _Selection:
         given = data
         if options["target"] is not None:
             self.wanted, data = read_target(options["target"], data)
-        rows = validated(data, least_rows=3)
+        rows = opened_together(lambda: validated(data, least_rows=3))
         self.raw, stats = without_empty(rows, moments(rows))
         self.names = self.raw.names
         self.n, self.d = self.raw.shape
@@ -180,7 +196,7 @@ class _Selection:
         warn_about_k(k, self.n, self.d, stats)
         self.k, self.rule = k, resolve(self.names, self.d, k, **wishes)
         self.center, self.scale = self.scaling.of(stats.mean, stats.variance)
-        self.seed = int(check_random_state(options["random_state"]).randint(2**31 - 1))
+        self.seed = agreed_seed(options["random_state"], options["checkpoint"])
         self.device = pick_device(options["device"])
         self.settings = GradientSettings(
             k=nodes_for(self.rule, ScaledSource(self.raw, self.center, self.scale)),
@@ -197,6 +213,7 @@ class _Selection:
             lambda fold: self._rows(fold, fold.train_index),
             self._labels,
             self.clock,
+            kept=self._kept(stats.scale),
         )
         # what decides between candidates, and what rebuilds the other features
         self.line = line = LinearComparison(self._rows, self.rule)
@@ -213,9 +230,19 @@ class _Selection:
             )
         elif not self.linear:
             self.comparison = NetworkComparison(
-                self._rows, self.rule, self.settings, self.seed, self.clock
+                self._rows, self.rule, self.settings, self.seed, self.clock, self._labels
             )
         self.rebuilding = line if self.wanted is not None else self.comparison
+
+    def _kept(self, spread: float) -> KeptChoices | None:
+        wanted = self.options["checkpoint"]
+        if wanted is None:
+            return None
+        facts = {"rows": self.n, "features": self.d, "spread": spread, "seed": self.seed}
+        asked = {name: self.options[name] for name in ("scale", "strategies", "validation")}
+        asked |= {"k": self.k, **self.options["wishes"]}
+        options = describe_options(asked)
+        return KeptChoices(Checkpoint.of(wanted), facts | options | self.settings.facts())
 
     def run(self) -> Panel:
         self.held = held_rows(
@@ -232,7 +259,10 @@ class _Selection:
             _warn_if_linear_is_as_good(candidates[0], folds)
         everything = scaled_fold(whole_fold(self.raw, self.device), self.center, self.scale)
         columns = self._columns(candidates, everything)
-        return self._panel(candidates, columns, folds, everything)
+        panel = self._panel(candidates, columns, folds, everything)
+        if self.strategies.kept is not None:
+            self.strategies.kept.finish()
+        return panel
 
     def _compared(self, folds: list[ScaledFold]) -> list[Candidate]:
         """Candidates with their panels and held-out errors, best first."""

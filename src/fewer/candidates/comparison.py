@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer.candidates.clock import Clock
+from fewer.candidates.helped import trained_together
 from fewer.candidates.strategies import Choose
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, moments
@@ -134,6 +135,8 @@ class NetworkComparison:
         Of the first training; later ones count on from it.
     clock : Clock
         Ends trainings that take too long.
+    labels : callable, default=None
+        Groups of the training rows of a fold, which are held out as a whole inside trainings.
     """
 
     def __init__(
@@ -143,9 +146,10 @@ class NetworkComparison:
         settings: GradientSettings,
         seed: int,
         clock: Clock,
+        labels: Callable[[ScaledFold], NDArray | None] = lambda fold: None,
     ) -> None:
         self.rows, self.rule, self.settings = rows, rule, settings
-        self.seed, self.clock = seed, clock
+        self.seed, self.clock, self.labels = seed, clock, labels
         self.known: dict[tuple[bytes, int, int], float] = {}  # strategies may agree on a panel
         # first trainings on each fold, of the best candidate so far
         self.best = float("inf")
@@ -191,7 +195,13 @@ class NetworkComparison:
     def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
         part = self.rows(fold, fold.train_index)
         return trained_decoder(
-            part, columns, self.settings, make_loss("mse"), seed, seconds=self.clock.training(1)
+            part,
+            columns,
+            self.settings,
+            make_loss("mse"),
+            seed,
+            groups=self.labels(fold),
+            seconds=self.clock.training(1),
         )
 
 
@@ -211,9 +221,26 @@ def trained_decoder(
     What is measured is known: where the rows themselves are the target, the network spends
     nothing on these columns.
     """
+    return trained_together(
+        train_here, part, columns, settings, loss, seed, targets, out, groups, seconds
+    )
+
+
+def train_here(
+    part: Source,
+    columns: NDArray[np.int64],
+    settings: GradientSettings,
+    loss: Loss,
+    seed: int,
+    targets: Tensor | None = None,
+    out: int | None = None,
+    groups: NDArray | None = None,
+    seconds: float | None = None,
+) -> MeasuredDecoder:
+    """What `trained_decoder` does, in this process, and in the others of its team."""
     settings = replace(settings, k=len(columns))
     rule = resolve(None, part.shape[1], len(columns), include=columns)
-    problem = prepare(part, moments(part), settings, loss, seed, targets, out, rule)
+    problem = prepare(part, moments(part), settings, loss, seed, targets, out, rule, groups)
     known = torch.from_numpy(columns)
     if targets is None:
         loss = problem.loss.apart_from(known.to(problem.device))

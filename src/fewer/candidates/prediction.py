@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fewer.candidates.clock import Clock
 from fewer.candidates.comparison import Candidate, Rows, repeat_close, trained_decoder
+from fewer.candidates.helped import gradient_fit
 from fewer.candidates.strategies import Strategies
 from fewer.candidates.wanted import Wanted
 from fewer.constraints import Constraints
@@ -18,7 +19,7 @@ from fewer.data import Source, moments, read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import MeasuredDecoder
 from fewer.search import search
-from fewer.train import GradientSettings, fit_gradient
+from fewer.train import GradientSettings
 from fewer.train.folds import ScaledFold
 
 __all__ = ["TargetComparison", "TargetStrategies"]
@@ -67,15 +68,16 @@ class TargetStrategies:
         part = self.plain.rows(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewerWarning)
-            fit = fit_gradient(
+            fit = gradient_fit(
                 part,
                 moments(part),
-                replace(self.plain.settings, refit="none", on_epoch=self.plain.stops),
+                self.plain.gradient_settings(fold),
                 loss=self.wanted.loss,
                 seed=seed,
                 targets=_in_own_units(self.wanted, fold.train_index),
                 out=self.wanted.out,
                 rule=self.plain.rule,
+                groups=self.plain.labels(fold),
             )
         self.plain.history.setdefault("gradient", fit.history)
         return fit.columns

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from fewer.candidates.clock import Clock
+from fewer.candidates.helped import gradient_fit
+from fewer.candidates.kept import KeptChoices
 from fewer.constraints import Constraints
 from fewer.data import Covariance, Moments, Source, moments
 from fewer.errors import FewerWarning
@@ -18,7 +20,6 @@ from fewer.search import greedy, search, swap
 from fewer.train import (
     GradientSettings,
     fit_closed_form,
-    fit_gradient,
     fit_random_features,
     network_swaps,
     obeying_features,
@@ -45,6 +46,7 @@ class Strategies:
     found: dict[tuple[str, int, int], NDArray[np.int64]] = field(default_factory=dict)
     # how the first training of each went that learns
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    kept: KeptChoices | None = None  # what was found before a crash
 
     def once(self, name: str, choose: Choose) -> Choose:
         """A strategy that remembers what it chose."""
@@ -52,7 +54,10 @@ class Strategies:
         def remembered(fold: ScaledFold, seed: int) -> NDArray[np.int64]:
             key = (name, id(fold), seed)  # folds live as long as the call of select
             if key not in self.found:
-                self.found[key] = choose(fold, seed)
+                before = None if self.kept is None else self.kept.recall(name, fold, seed)
+                self.found[key] = choose(fold, seed) if before is None else before
+                if self.kept is not None and before is None and not self.clock.over:
+                    self.kept.note(name, fold, seed, self.found[key])
             return self.found[key]
 
         return remembered
@@ -139,16 +144,22 @@ class Strategies:
         part = self.rows(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewerWarning)
-            fit = fit_gradient(
+            fit = gradient_fit(
                 part,
                 moments(part),
-                replace(self.settings, refit="none", on_epoch=self.stops),
+                self.gradient_settings(fold),
                 loss=make_loss("mse"),
                 seed=seed,
                 rule=self.rule,
+                groups=self.labels(fold),
             )
         self.history.setdefault("gradient", fit.history)
         return fit.columns
+
+    def gradient_settings(self, fold: ScaledFold) -> GradientSettings:
+        """Options for training on a fold: the decoder comes later, the time is limited."""
+        kept = None if self.kept is None else self.kept.training("gradient", fold)
+        return replace(self.settings, refit="none", on_epoch=self.stops, checkpoint=kept)
 
     def stops(self, row: dict[str, Any]) -> bool:
         """Whether a training that has come so far has to end."""

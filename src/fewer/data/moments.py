@@ -8,6 +8,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from fewer.data.helpers import shared_work
 from fewer.data.on_device import centred_products, free_bytes, rows_on
 from fewer.data.processes import Team, current_team
 from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
@@ -61,6 +62,7 @@ class Covariance:
     matrix: Tensor
 
 
+@shared_work
 def moments(source: Source, device: torch.device | str | None = None) -> Moments:
     """Mean, variance and range of every feature, in one pass over the rows.
 
@@ -135,6 +137,7 @@ def _sums(source: Source, home: torch.device, shift: Tensor | None) -> tuple[Ten
     return shift, count, first, second, low, high
 
 
+@shared_work
 def covariance(
     source: Source, missing: str = "mean", device: torch.device | str | None = None
 ) -> Covariance:

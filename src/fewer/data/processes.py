@@ -20,8 +20,18 @@ from fewer.data.source import RowRange, Source
 from fewer.data.wire import pack, unpack
 from fewer.errors import FewerError, InputError, ProcessError
 
-__all__ = ["ALONE", "Team", "alone", "current_team", "working_with"]
+__all__ = [
+    "ALONE",
+    "Leading",
+    "Team",
+    "alone",
+    "chosen_team",
+    "current_team",
+    "leading_others",
+    "working_with",
+]
 
+ALIVE, DONE, ORDER = range(3)  # what the first process says to those that wait for it
 BEAT = 10  # seconds between two signs of life of the process that the others wait for
 
 T = TypeVar("T")
@@ -146,29 +156,62 @@ class Team:
 
     # -- work ------------------------------------------------------------------------------
 
-    def lead(self, work: Callable[[], T]) -> T:
+    def lead(self, work: Callable[[], T], helps: Callable[[Any], None] | None = None) -> T:
         """Do some work in the first process alone, as if there were no others; its result.
 
         The others wait as long as it takes and the first is alive. What it raises all raise.
+
+        Parameters
+        ----------
+        work : callable
+            What the first process does.
+        helps : callable, default=None
+            What the others do with each order that the first gives by `Leading.order`, when both
+            work together for a while.
         """
         if not self.many:
             return work()
         self.gather(None)  # all here: from now on no sign of life means trouble
-        if self.leads:
-            state: dict[str, Any] = {"value": None}
-            failed: Exception | None = None
-            with self._signs_of_life(), alone():
+        if not self.leads:
+            return self._helped(helps)
+        state: dict[str, Any] = {"value": None}
+        failed: Exception | None = None
+        leading = Leading(self)
+        with leading.signs_of_life(), alone():
+            within = _LEADING.set(leading)
+            try:
+                state["value"] = work()
+            except Exception as error:
+                state, failed = _described(error), error
+            finally:
+                _LEADING.reset(within)
+        self._signal(DONE)
+        self._from_first(pack(state))
+        if failed is not None:
+            raise failed
+        return state["value"]
+
+    def _helped(self, helps: Callable[[Any], None] | None) -> Any:
+        """Wait for the first process, and help where it asks for help."""
+        failed: Exception | None = None
+        while True:
+            try:
+                word = self._signal()
+            except ProcessError:
+                if failed is not None:  # here and not there: it waits for this process in vain
+                    raise failed from None
+                raise
+            if word == DONE:
+                break
+            if word == ORDER and helps is not None:
+                order = unpack(self._from_first(b""))
                 try:
-                    state["value"] = work()
-                except Exception as error:
-                    state, failed = _described(error), error
-            self._signal(done=True)
-            self._from_first(pack(state))
-            if failed is not None:
-                raise failed
-            return state["value"]
-        while not self._signal():
-            pass
+                    with working_with(self):
+                        helps(order)
+                except ProcessError:
+                    raise
+                except Exception as error:  # the first has it too, and decides what to do
+                    failed = error
         state = unpack(self._from_first(b""))
         if "error" in state:
             raise _restored(state)
@@ -215,30 +258,11 @@ class Team:
                     "process the same file or the whole array: each reads its own part of it"
                 )
 
-    @contextmanager
-    def _signs_of_life(self) -> Iterator[None]:
-        """Let the others know, every few seconds, that this process is still at work."""
-        done = threading.Event()
-
-        def work() -> None:
-            while not done.wait(BEAT):
-                try:
-                    self._signal()
-                except FewerError:  # the others are gone, as the next word to them will say
-                    return
-
-        beating = threading.Thread(target=work, name="fewer-is-alive", daemon=True)
-        beating.start()
-        try:
-            yield
-        finally:
-            done.set()
-            beating.join()
-
-    def _signal(self, done: bool = False) -> bool:
-        word = torch.tensor([int(done)])
-        self._call(_broadcast, word, self.waits)
-        return bool(word)
+    def _signal(self, word: int = ALIVE) -> int:
+        """Let the first process say one of three words to all."""
+        told = torch.tensor([word])
+        self._call(_broadcast, told, self.waits)
+        return int(told)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
         try:
@@ -252,12 +276,66 @@ class Team:
             ) from error
 
 
+class Leading:
+    """The first process at work, while the others wait for its orders."""
+
+    def __init__(self, team: Team) -> None:
+        self.team = team
+        self._turn = threading.Lock()  # one speaks to the others at a time
+
+    def order(self, order: Any, work: Callable[[], T]) -> T:
+        """Send an order, and do here what it makes the others do."""
+        with self._turn:
+            self.team._signal(ORDER)
+            self.team._from_first(pack(order))
+            before = _LEADING.set(None)
+            try:
+                with working_with(self.team):
+                    return work()
+            finally:
+                _LEADING.reset(before)
+
+    @contextmanager
+    def signs_of_life(self) -> Iterator[None]:
+        """Let the others know, every few seconds, that this process is still at work."""
+        done = threading.Event()
+
+        def work() -> None:
+            while not done.wait(BEAT):
+                with self._turn:
+                    if done.is_set():
+                        return
+                    try:
+                        self.team._signal(ALIVE)
+                    except FewerError:  # the others are gone, as the next word to them will say
+                        return
+
+        beating = threading.Thread(target=work, name="fewer-is-alive", daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            done.set()
+            beating.join()
+
+
 ALONE = Team()
-_CURRENT: ContextVar[Team] = ContextVar("fewer_team", default=ALONE)
+_LEADING: ContextVar[Leading | None] = ContextVar("fewer_leading", default=None)
+_CURRENT: ContextVar[Team | None] = ContextVar("fewer_team", default=None)
+
+
+def leading_others() -> Leading | None:
+    """Whether this process leads others that wait for orders."""
+    return _LEADING.get()
 
 
 def current_team() -> Team:
     """Who works on what is going on here: this process alone, unless it was put into a team."""
+    return _CURRENT.get() or ALONE
+
+
+def chosen_team() -> Team | None:
+    """The same; None where nobody has said who works here."""
     return _CURRENT.get()
 
 

@@ -15,7 +15,7 @@ def pack(value: Any) -> bytes:
 
     Parameters
     ----------
-    value : tensors, arrays and what JSON holds, nested in lists, tuples and dicts
+    value : tensors, arrays, devices and what JSON holds, nested in lists, tuples and dicts
 
     Examples
     --------
@@ -44,8 +44,8 @@ def unpack(data: bytes) -> Any:
             return {built(k): built(v) for k, v in inner}
         if kind == "tuple":
             return tuple(built(item) for item in inner)
-        if kind == "tensor":
-            return torch.from_numpy(built(inner))
+        if kind in ("tensor", "device"):
+            return torch.device(inner) if kind == "device" else torch.from_numpy(built(inner))
         dtype, shape = np.dtype(inner[0]), inner[1]
         count = int(np.prod(shape, dtype=np.int64))
         found = np.frombuffer(rest, dtype, count, at).reshape(shape).copy()
@@ -58,6 +58,8 @@ def unpack(data: bytes) -> Any:
 def _outline(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, Tensor):
         return {"tensor": _outline(value.detach().cpu().numpy(), arrays)}
+    if isinstance(value, torch.device):
+        return {"device": value.type}  # each process has one of its own
     if isinstance(value, np.ndarray):
         arrays.append(np.ascontiguousarray(value))
         return {"array": [value.dtype.str, list(value.shape)]}

@@ -21,8 +21,8 @@ import torch
 from sklearn.utils import check_random_state
 
 from fewer.data.extras import require_extra
-from fewer.data.processes import ALONE, Team, current_team, working_with
-from fewer.errors import FewerWarning, InputError, ProcessError
+from fewer.data.processes import ALONE, Team, chosen_team, current_team, working_with
+from fewer.errors import FewerWarning, InputError, ProcessError, in_our_words
 from fewer.train.checkpoint import stored_seed
 
 __all__ = ["agreed_seed", "joined", "leads", "opened_together", "shared", "spawn"]
@@ -134,7 +134,9 @@ def agreed_seed(random_state: Any, checkpoint: Any = None) -> int:
 
     def drawn() -> int:
         found = stored_seed(checkpoint) if random_state is None else None
-        return int(check_random_state(random_state).randint(2**31 - 1)) if found is None else found
+        with in_our_words():
+            given = check_random_state(random_state)
+        return int(given.randint(2**31 - 1)) if found is None else found
 
     return current_team().lead(drawn)
 
@@ -147,8 +149,8 @@ def leads() -> bool:
     >>> leads()
     True
     """
-    team = current_team()
-    return team.leads if team.many else _TEAMS.get(os.getpid(), ALONE).leads
+    team = chosen_team()
+    return (_TEAMS.get(os.getpid(), ALONE) if team is None else team).leads
 
 
 def _is_alone() -> bool:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from fewer.data import Covariance, Moments, Source, read_blocks
+from fewer.data.helpers import shared_work
 from fewer.data.on_device import rows_on
 from fewer.data.processes import current_team
 
@@ -85,6 +86,7 @@ def fit_linear(
     return linear
 
 
+@shared_work
 def _sums(
     source: Source,
     chosen: Tensor,
@@ -114,6 +116,7 @@ def _sums(
     return gram / n, cross / n
 
 
+@shared_work
 def _solve_partial(
     source: Source, chosen: Tensor, part: Tensor, center: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
