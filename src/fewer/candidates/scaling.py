@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from fewer.data import Source
 from fewer.errors import InputError
 from fewer.nn import MeasuredDecoder
-from fewer.train.folds import ScaledFold, make_folds, scaled_fold
+from fewer.train.folds import Fold, ScaledFold, make_folds, scaled_fold
 
 __all__ = ["Scaling", "in_units", "inputs_in_units", "scaled_folds"]
 
@@ -40,12 +40,22 @@ class Scaling:
 def scaled_folds(
     source: Source, held: list[NDArray[np.int64]], scaling: Scaling, device: torch.device
 ) -> list[ScaledFold]:
-    """Folds in scaled units; the scaling comes from the training rows of each alone."""
+    """Folds in scaled units; the scaling comes from the training rows of each.
+
+    A feature that does not vary there gets its scale from the held-out rows too: nothing can be
+    learned about it, and in a unit of its own it would drown all others.
+    """
     folds = []
     for fold in make_folds(source, held, device):
-        center, scale = scaling.of(fold.mean.numpy(), fold.train.diagonal().numpy())
+        center, scale = scaling.of(fold.mean.numpy(), _spread(fold))
         folds.append(scaled_fold(fold, center, scale))
     return folds
+
+
+def _spread(fold: Fold) -> Vector:
+    variance = fold.train.diagonal().numpy()
+    share = len(fold.held_index) / max(len(fold.held_index) + len(fold.train_index), 1)
+    return np.where(variance > 0, variance, share * fold.held.diagonal().numpy())
 
 
 def inputs_in_units(
