@@ -12,8 +12,11 @@ FewerWarning (UserWarning)
 └── NotConvergedWarning (sklearn's ConvergenceWarning)
 """
 
+import re
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
@@ -28,8 +31,29 @@ __all__ = [
     "NotFittedError",
     "ProcessError",
     "TypeInputError",
+    "in_our_words",
     "warn",
 ]
+
+# what scikit-learn says (what follows is cut off), and what is to be done about it
+REMEDIES = {
+    r"Found array with \d+ sample\(s\).*? is required": "give more rows",
+    r"Found array with 0 feature\(s\).*? is required\.": "give at least one column",
+    r"Expected 2D (array|input), got .*?instead": "Reshape your data to rows by features, one row "
+    "as X.reshape(1, -1), one feature as X.reshape(-1, 1)",
+    r"Found array with dim \d+.*? is required": "give rows by features",
+    r"Complex data not supported": "give real numbers",
+    r"could not convert string to float: .*|dtype='numeric' is not compatible with.*strings": (
+        "drop text, or encode it as numbers first"
+    ),
+    r"setting an array element with a sequence": "give rows of the same length, of numbers",
+    r"Found input variables with inconsistent numbers of samples: .*": "give one value of y a row",
+    r"Input y contains NaN": "drop rows without a target",
+    r"Unknown label type: \S+": "give classes, as whole numbers or text, or use a regressor",
+    r".* cannot be used to seed a .*|Seed must be between .*": (
+        "give a whole number from 0 to 2**32 - 1 as random_state, a RandomState, or None"
+    ),
+}
 
 
 class FewerError(Exception):
@@ -66,6 +90,33 @@ class FewerWarning(UserWarning):
 
 class NotConvergedWarning(FewerWarning, ConvergenceWarning):
     """The selector has not settled on single features; the message says what to change."""
+
+
+@contextmanager
+def in_our_words() -> Iterator[None]:
+    """Tell what scikit-learn's checks complain about in one line, as an `InputError`.
+
+    Its own words come first, since its users know them; the remedy follows.
+
+    Examples
+    --------
+    >>> from sklearn.utils import check_array
+    >>> with in_our_words():
+    ...     check_array([[1.0], [2.0]], ensure_min_samples=3)
+    Traceback (most recent call last):
+    fewer.errors.InputError: Found array with 2 sample(s) (shape=(2, 1)) while a minimum of 3 is ...
+    """
+    try:
+        yield
+    except FewerError:
+        raise
+    except (TypeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        kind = TypeInputError if isinstance(error, TypeError) else InputError
+        for pattern, remedy in REMEDIES.items():
+            if found := re.match(pattern, said):
+                raise kind(f"{found[0].rstrip('.')}; {remedy}") from error
+        raise kind(said) from error
 
 
 def warn(message: str, category: type[FewerWarning] = FewerWarning) -> None:

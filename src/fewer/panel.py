@@ -23,7 +23,7 @@ from fewer.data import (
     read_all,
     validated,
 )
-from fewer.errors import FileFormatError, InputError
+from fewer.errors import FileFormatError, InputError, in_our_words
 from fewer.estimators._measured import like_table, read_measured
 from fewer.estimators._selector import decode, filled_decoder
 from fewer.estimators._storage import read_folder, require, restore_parameters, write_folder
@@ -286,7 +286,10 @@ class Panel:
                     f"{', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}"
                 )
             X = X[[have[name] for name in self.names]]  # other columns may hold anything
-        X = check_array(as_array(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False)
+        with in_our_words():
+            X = check_array(
+                as_array(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False
+            )
         if X.shape[1] != self.d:
             raise InputError(f"X has {X.shape[1]} columns; the panel was made for {self.d}")
         check_values(X, None if self.names is None else np.array(self.names))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fewer.baselines._rows import varying_rows
 from fewer.data import Moments, Source
+from fewer.errors import in_our_words
 from fewer.estimators._selector import FeatureSelector, check_k
 from fewer.nn import MeasuredDecoder
 from fewer.train import fit_linear
@@ -50,7 +51,8 @@ class Baseline(FeatureSelector):
         X = self._validated(X, reset=True)
         self._check_options(*X.shape)
         source, stats = self._opened(X)
-        rng = check_random_state(getattr(self, "random_state", None))
+        with in_our_words():
+            rng = check_random_state(getattr(self, "random_state", None))
         self.order_ = self._choose(source, stats, rng)
         columns = np.sort(self.order_)
         decoder = fit_linear(source, columns, stats)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from fewer.data import Moments, Source, as_array, check_values, moments, open_source
-from fewer.errors import NotFittedError
+from fewer.errors import NotFittedError, in_our_words
 from fewer.estimators._selector import check_k, decode, refuse_empty
 from fewer.nn import MeasuredDecoder
 from fewer.train.explained import explained_variance
@@ -43,7 +43,8 @@ class Bound(BaseEstimator):
         source = open_source(X)
         stats = moments(source)
         refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
-        rng = check_random_state(getattr(self, "random_state", None))
+        with in_our_words():
+            rng = check_random_state(getattr(self, "random_state", None))
         net, scale = self._learn(source, stats, rng)
         mean = torch.from_numpy(stats.mean)
         self.autoencoder_ = MeasuredDecoder(
@@ -85,15 +86,16 @@ class Bound(BaseEstimator):
         return explained_variance(self.autoencoder_, source, np.arange(source.shape[1]))[0]
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
-        X = validate_data(
-            self,
-            as_array(X),
-            reset=reset,
-            accept_sparse=("csr", "csc"),
-            dtype="numeric",
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-        )
+        with in_our_words():
+            X = validate_data(
+                self,
+                as_array(X),
+                reset=reset,
+                accept_sparse=("csr", "csc"),
+                dtype="numeric",
+                ensure_all_finite=False,
+                ensure_min_samples=2 if reset else 1,
+            )
         check_values(X, getattr(self, "feature_names_in_", None))
         return X
 

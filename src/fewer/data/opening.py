@@ -23,7 +23,7 @@ from fewer.data.tables import is_table, open_table, without_text
 from fewer.data.text import COMPRESSED, TEXT, open_text, text_columns
 from fewer.data.torch_rows import open_dataset
 from fewer.data.values import as_array, check_values, open_source
-from fewer.errors import InputError, TypeInputError
+from fewer.errors import InputError, TypeInputError, in_our_words
 
 __all__ = ["column_names", "match_columns", "needs_opening", "open", "open_beside", "validated"]
 
@@ -151,13 +151,14 @@ def validated(data: Any, *, least_rows: int = 1) -> Source:
         return source
     X = as_array(without_text(data) if is_table(data) else data)
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    X = check_array(
-        X,
-        accept_sparse=("csr", "csc"),
-        dtype="numeric",
-        ensure_all_finite=False,
-        ensure_min_samples=least_rows,
-    )
+    with in_our_words():
+        X = check_array(
+            X,
+            accept_sparse=("csr", "csc"),
+            dtype="numeric",
+            ensure_all_finite=False,
+            ensure_min_samples=least_rows,
+        )
     check_values(X, names)
     source = open_source(X)
     source.names = names

@@ -9,7 +9,7 @@ from sklearn.utils import check_array
 
 from fewer.data import ColumnChoice, Source, as_array, check_values, needs_opening, read_all
 from fewer.data import open as open_any
-from fewer.errors import InputError
+from fewer.errors import InputError, in_our_words
 
 __all__ = ["like_table", "open_measured", "read_measured"]
 
@@ -35,12 +35,13 @@ def read_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) 
         measured = _by_name(measured, [str(name) for name in names[columns]])
     elif hasattr(measured, "columns"):
         measured = _by_number(measured, columns.tolist())
-    values = check_array(
-        as_array(measured),
-        accept_sparse="csr",
-        dtype=[np.float64, np.float32],
-        ensure_all_finite=False,
-    )
+    with in_our_words():
+        values = check_array(
+            as_array(measured),
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+        )
     if values.shape[1] != k:
         wanted = columns if names is None else names[columns]
         raise InputError(

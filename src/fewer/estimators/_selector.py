@@ -26,7 +26,13 @@ from fewer.data import (
     read_all,
     validated,
 )
-from fewer.errors import FileFormatError, InputError, NotFittedError, TypeInputError
+from fewer.errors import (
+    FileFormatError,
+    InputError,
+    NotFittedError,
+    TypeInputError,
+    in_our_words,
+)
 from fewer.estimators._measured import like_table, read_measured
 from fewer.estimators._storage import (
     describe_parameters,
@@ -79,7 +85,8 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     def _checked(self, X: Any, reset: bool) -> Any:
         if needs_opening(X):
             return self._validated_source(X, reset)
-        X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
+        with in_our_words():
+            X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
         check_values(X, getattr(self, "feature_names_in_", None))
         return X
 
@@ -116,11 +123,13 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
             y = as_array(y)
         if needs_opening(X):
             X = self._validated_source(X, reset=True)
-            y = validate_data(self, y=y, **checks)
+            with in_our_words():
+                y = validate_data(self, y=y, **checks)
             if len(y) != X.shape[0]:
                 raise InputError(f"y has {len(y)} values for the {X.shape[0]} rows of X")
             return X, y
-        X, y = validate_data(self, as_array(X), y, **_checks(reset=True), **checks)
+        with in_our_words():
+            X, y = validate_data(self, as_array(X), y, **_checks(reset=True), **checks)
         check_values(X, getattr(self, "feature_names_in_", None))
         return X, y
 
