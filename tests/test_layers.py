@@ -23,6 +23,7 @@ LAYERS = [
     "panel",
     "candidates",
     "selection",
+    "anndata",
     "assess",
     "export",
     "datasets",

@@ -15,6 +15,7 @@ _HOMES = {
     "ConcreteClassifier": "fewer.estimators",
     "ConcreteRegressor": "fewer.estimators",
     "Panel": "fewer.panel",
+    "anndata": "fewer.anndata",
     "assess": "fewer.assess",
     "baselines": "fewer.baselines",
     "callbacks": "fewer.callbacks",
@@ -34,6 +35,7 @@ __all__ = [
     "ConcreteRegressor",
     "Panel",
     "__version__",
+    "anndata",
     "assess",
     "baselines",
     "callbacks",
@@ -46,7 +48,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fewer import assess, baselines, callbacks, data, datasets, errors, export, nn
+    from fewer import anndata, assess, baselines, callbacks, data, datasets, errors, export, nn
     from fewer.estimators import (
         PAPER,
         ColumnSubset,

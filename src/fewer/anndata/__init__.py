@@ -1,0 +1,11 @@
+"""Genes of an AnnData: choose them, and impute those that were not measured.
+
+A panel for cells is that of `fewer.select`, on logarithms: raw counts are found and normalised
+as they are read, anything else is taken as it is.
+"""
+
+from fewer.anndata.cells import open_cells
+from fewer.anndata.imputation import impute
+from fewer.anndata.selection import annotate, select_genes
+
+__all__ = ["annotate", "impute", "open_cells", "select_genes"]

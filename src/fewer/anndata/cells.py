@@ -1,0 +1,235 @@
+"""Cells as rows: which matrix of an AnnData is read, and in which units."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fewer.data import ColumnChoice, Source, match_columns, moments
+from fewer.data import open as open_any
+from fewer.data.annotated import is_annotated
+from fewer.data.columns import listed
+from fewer.data.counts import NormalizedCounts, looks_like_counts
+from fewer.data.extras import require_extra
+from fewer.data.stores import damaged, open_hdf5_file
+from fewer.errors import InputError, TypeInputError, warn
+from fewer.panel import Panel
+
+__all__ = ["COUNTS", "as_annotated", "checked_units", "obs_column", "open_cells"]
+
+COUNTS = ("auto", "log1p", "none")
+SETTINGS = "cells"  # what a panel's settings say of the values that it was made from
+
+
+def open_cells(
+    data: Any,
+    *,
+    like: Panel | None = None,
+    layer: str | None = None,
+    counts: str = "auto",
+    target_sum: float = 1e4,
+    totals: Any = None,
+    memory_limit: int | str | None = None,
+) -> Source:
+    """Cells as rows of numbers that a panel can be made from, or that fit a panel.
+
+    Nothing is made dense as a whole: sparse counts stay sparse, and files are read in blocks.
+
+    Parameters
+    ----------
+    data : AnnData or path of an .h5ad file
+        In memory or backed.
+    like : Panel, default=None
+        Give values in the units of this panel, from `select_genes`, and its genes alone. Where
+        ``data`` have only some of its genes, those on the panel.
+    layer : str, default=None
+        Which layer to read; X if None. With ``like`` None is the layer that the panel was made
+        from, where ``data`` have it.
+    counts : {"auto", "log1p", "none"}, default="auto"
+        "log1p": values are counts; divide them by the total of their cell, multiply by
+        ``target_sum``, take log(1 + x). "none": take values as they are. "auto": the first where
+        all values that are looked at are whole numbers, the second elsewhere.
+    target_sum : float, default=1e4
+        What the counts of each cell sum to before the logarithm; that of ``like`` if given.
+    totals : array of length n or name of an obs column, default=None
+        All counts of each cell, where ``data`` do not have all genes that the panel was made
+        from. Without them totals are estimated from the genes on the panel, with a warning.
+    memory_limit : int or str, default=None
+        As in `fewer.data.open`.
+
+    Returns
+    -------
+    Source
+        For `Panel.score`, `Panel.reconstruct`, `Panel.predict`, `fewer.select`, and any estimator.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> from fewer.anndata import open_cells
+    >>> cells = anndata.AnnData(X=np.array([[1, 3], [5, 5]]))
+    >>> open_cells(cells, target_sum=4).rows(slice(2)).expm1()
+    tensor([[1., 3.],
+            [2., 2.]])
+    """
+    if counts not in COUNTS:
+        raise InputError(f"counts={counts!r} is not known; use {', '.join(map(repr, COUNTS))}")
+    if not isinstance(target_sum, (int, float)) or not target_sum > 0:
+        raise InputError(f"target_sum={target_sum!r} must be a number above 0")
+    cells = as_annotated(data)
+    made: Mapping[str, Any] = {}
+    if like is not None:
+        made = like.settings.get(SETTINGS, {"counts": "none"})
+        target_sum = made.get("target_sum", target_sum)
+        if layer is None and made.get("layer") in cells.layers:
+            layer = made["layer"]
+    data = cells.filename if isinstance(cells, CellFile) else cells
+    source = open_any(data, layer=layer, memory_limit=memory_limit)
+    if _are_counts(source, counts, made):
+        return _normalized(source, cells, like, made, float(target_sum), totals)
+    return source if like is None else _genes_of(source, like)
+
+
+class CellFile:
+    """What an .h5ad file says of its cells and genes; its matrices stay on disk.
+
+    It has those members of an AnnData that are needed here. A backed AnnData would read all
+    layers into memory.
+    """
+
+    isbacked, is_view = True, False
+
+    def __init__(self, path: Path) -> None:
+        self.filename = path
+        with open_hdf5_file(path) as file:
+            try:
+                self.layers = list(file.get("layers", ()))
+                read = require_extra("anndata").io.read_elem
+                self.obs, self.var_names = read(file["obs"]), read(file["var"]).index
+            except (KeyError, OSError, RuntimeError) as error:
+                raise damaged(str(path), error) from error
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Cells and genes."""
+        return len(self.obs), len(self.var_names)
+
+
+def as_annotated(data: Any) -> Any:
+    """An AnnData, or what is as good as one for a path."""
+    if is_annotated(data) or isinstance(data, CellFile):
+        return data
+    if not isinstance(data, (str, os.PathLike)):
+        raise TypeInputError(
+            f"data are a {type(data).__name__}; give an AnnData or the path of an .h5ad file, or "
+            "use fewer.select, which takes anything else"
+        )
+    path = Path(data).expanduser()
+    if path.suffix.lower() != ".h5ad" or not path.is_file():
+        why = "is not an .h5ad file" if path.is_file() else "is not there"
+        raise InputError(f"{str(data)!r} {why}; give an AnnData or the path of an .h5ad file")
+    return CellFile(path)
+
+
+def obs_column(data: Any, name: str, what: str) -> np.ndarray:
+    """A column of obs as an array; None where there is no value."""
+    if name not in data.obs:
+        have = listed(list(data.obs), 12) or "no columns"
+        raise InputError(f"{what}={name!r} is not in obs, which has {have}")
+    column = data.obs[name]
+    if column.dtype.kind in "biuf":
+        return column.to_numpy()
+    known = column.astype(object)
+    return known.where(known.notna(), None).to_numpy()
+
+
+def checked_units(source: Source, layer: str | None) -> dict[str, Any]:
+    """What a panel's settings keep of the values that it is made from."""
+    if isinstance(source, NormalizedCounts):
+        units = f"log(1 + counts per {source.target_sum:,.10g})"
+        found = {"counts": "log1p", "target_sum": source.target_sum, "units": units}
+    else:
+        found = {"counts": "none", "units": "as in the data"}
+    return found if layer is None else found | {"layer": layer}
+
+
+def _are_counts(source: Source, counts: str, made: Mapping[str, Any]) -> bool:
+    if counts != "auto":
+        return counts == "log1p"
+    found = looks_like_counts(source)
+    if found and made and made["counts"] == "none":
+        raise InputError(
+            "these values are counts, but the panel was made from values that were not; "
+            "normalise them as those were, name the layer that is, or say counts='none'"
+        )
+    return found
+
+
+def _genes_of(source: Source, panel: Panel) -> Source:
+    """The genes that the panel was made from; those on it, where the source has not all."""
+    names, have = [str(name) for name in panel.names or ()], {*(source.names or ())}
+    if all(name in have for name in names):
+        return match_columns(source, names, panel.d, "the panel")
+    missing = [name for name in panel.features if name not in have]
+    if missing:
+        raise InputError(
+            f"the data lack {len(missing)} of the {panel.k} genes on the panel: "
+            f"{listed(missing, 8)}; add them, with NaN where they were not measured"
+        )
+    at = {name: j for j, name in enumerate(source.names or ())}
+    return ColumnChoice(source, np.array([at[name] for name in panel.features]))
+
+
+def _normalized(
+    source: Source,
+    data: Any,
+    like: Panel | None,
+    made: Mapping[str, Any],
+    target_sum: float,
+    totals: Any,
+) -> Source:
+    if totals is not None:
+        totals = _totals(data, totals, source.shape[0])
+    if like is None:
+        return NormalizedCounts(source, target_sum, totals)
+    genes = _genes_of(source, like)
+    whole = genes.shape[1] == like.d
+    if totals is None and not whole:
+        totals = _estimated(genes, made)
+    return NormalizedCounts(genes, target_sum, totals)
+
+
+def _totals(data: Any, totals: Any, n: int) -> np.ndarray:
+    name = totals if isinstance(totals, str) else None
+    found = obs_column(data, name, "totals") if name else np.asarray(totals)
+    if found.shape != (n,) or found.dtype.kind not in "iuf" or not (found > 0).all():
+        raise InputError(
+            f"totals must be {n} numbers above 0, one for each cell; they have shape "
+            f"{found.shape} and type {found.dtype}"
+        )
+    return found
+
+
+def _estimated(genes: Source, made: Mapping[str, Any]) -> np.ndarray:
+    """Totals of cells of which only the panel was measured, from its share in the training."""
+    share = made.get("panel_share")
+    if not share:
+        raise InputError("the cells lack genes that the panel was made from; give totals=")
+    warn(
+        f"only the {genes.shape[1]} genes on the panel are there, so the total of each cell is "
+        f"estimated: they had {share:.1%} of all counts in the cells that the panel was made "
+        "from. Give totals= where they are known"
+    )
+    sums = np.empty(genes.shape[0])
+    step = 4096
+    for start in range(0, len(sums), step):
+        rows = slice(start, min(start + step, len(sums)))
+        sums[rows] = genes.rows(rows).double().nansum(1).numpy()
+    return sums / share
+
+
+def counted_share(counts: Source, columns: np.ndarray) -> float:
+    """Share of all counts that some genes have."""
+    mean = moments(counts).mean
+    return float(mean[columns].sum() / mean.sum())

@@ -1,0 +1,243 @@
+"""Choose genes of an AnnData, and write down in it which."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewer import __version__
+from fewer.anndata.cells import (
+    SETTINGS,
+    as_annotated,
+    checked_units,
+    counted_share,
+    obs_column,
+    open_cells,
+)
+from fewer.data import Source
+from fewer.data.annotated import is_annotated
+from fewer.data.batch_means import WithoutBatches
+from fewer.data.columns import listed
+from fewer.data.counts import NormalizedCounts
+from fewer.errors import InputError
+from fewer.panel import Panel
+from fewer.selection import select
+
+__all__ = ["annotate", "select_genes"]
+
+
+def select_genes(
+    data: Any,
+    k: int | None = None,
+    *,
+    layer: str | None = None,
+    groupby: str | None = None,
+    batch_key: str | None = None,
+    include: Any = (),
+    exclude: Any = (),
+    counts: str = "auto",
+    target_sum: float = 1e4,
+    scale: str = "none",
+    random_state: Any = None,
+    inplace: bool = True,
+    key_added: str = "fewer",
+    memory_limit: int | str | None = None,
+    **options: Any,
+) -> Panel:
+    """Choose the genes from which the others are best reconstructed.
+
+    Raw counts are found and become log(1 + counts per 10,000) as they are read; sparse matrices
+    stay sparse and files stay on disk. `impute` does the same to new cells.
+
+    Parameters
+    ----------
+    data : AnnData or path of an .h5ad file
+        In memory or backed. A path is only read.
+    k : int, default=None
+        How many genes; None with ``costs`` and ``budget`` spends the budget.
+    layer : str, default=None
+        Which layer to read; X if None.
+    groupby : str, default=None
+        A column of obs, such as cell types. Choose the genes that tell its groups apart best
+        (``panel.predict`` names the group of a cell; ``panel.target.held_out`` is the accuracy);
+        among equals, those that reconstruct best. A column of fractions is predicted as a number.
+    batch_key : str, default=None
+        A column of obs. Differences between the means of batches are taken out before choosing,
+        so that no gene is chosen for them; and batches are held out as a whole, so that the
+        score is that of a batch never seen. Scores are of the variance within batches. New cells
+        need no batch: their differences go through the decoder like any others.
+    include, exclude : lists of genes, default=()
+        Genes that are on the panel in any case, and genes that must not be, such as
+        ``adata.var_names[adata.var_names.str.startswith("MT-")]``.
+    counts : {"auto", "log1p", "none"}, default="auto"
+        "log1p": values are counts; divide them by the total of their cell, multiply by
+        ``target_sum``, take log(1 + x). "none": take values as they are. "auto": the first where
+        all values that are looked at are whole numbers, the second elsewhere.
+    target_sum : float, default=1e4
+        What the counts of each cell sum to before the logarithm.
+    scale : {"none", "standard"}, default="none"
+        "none": genes count by their variance, so that faint ones, whose values are mostly noise,
+        count little. "standard": every gene counts the same.
+    random_state : int, RandomState or None, default=None
+        Fixes the result.
+    inplace : bool, default=True
+        Whether to `annotate` the AnnData.
+    key_added : str, default="fewer"
+        What the names of annotations begin with.
+    memory_limit : int or str, default=None
+        As in `fewer.data.open`.
+    **options
+        As in `fewer.select`: decoder, costs, budget, groups, strategies, time_limit, ...
+
+    Returns
+    -------
+    Panel
+        ``panel.settings["cells"]`` says which units it is in.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> from fewer.anndata import impute, select_genes
+    >>> rng = np.random.default_rng(0)
+    >>> programs = rng.gamma(1.0, size=(300, 2)) @ rng.gamma(1.0, size=(2, 12))
+    >>> cells = anndata.AnnData(X=rng.poisson(10 * programs).astype(np.float32))
+    >>> panel = select_genes(cells, 3, random_state=0)
+    >>> panel.settings["cells"]["units"]
+    'log(1 + counts per 10,000)'
+    >>> cells.var["fewer_selected"].sum(), sorted(cells.var["fewer_rank"].dropna())
+    (np.int64(3), [1.0, 2.0, 3.0])
+    >>> impute(cells, panel).layers["fewer"].shape
+    (300, 12)
+    """
+    for name in ("target", "row_groups"):
+        if name in options:
+            instead = "groupby" if name == "target" else "batch_key"
+            raise InputError(f"{name}= is called {instead}= here, and names a column of obs")
+    cells = as_annotated(data)
+    source = open_cells(
+        cells, layer=layer, counts=counts, target_sum=target_sum, memory_limit=memory_limit
+    )
+    made = checked_units(source, layer)
+    rows, batches = source, None
+    if batch_key is not None:
+        batches = _batches(cells, batch_key)
+        rows = WithoutBatches(source, batches)
+        made["batch_key"] = batch_key
+    groups = None
+    if groupby is not None:
+        groups = _groups(cells, groupby)
+        made["groupby"] = groupby
+    panel = select(
+        rows,
+        k,
+        target=groups,
+        row_groups=batches,
+        include=_listed(include),
+        exclude=_listed(exclude),
+        scale=scale,
+        random_state=random_state,
+        **options,
+    )
+    panel.settings[SETTINGS] = _with_share(made, source, panel)
+    if inplace and is_annotated(data):
+        annotate(data, panel, key_added=key_added)
+    return panel
+
+
+def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
+    """Write a panel into an AnnData: which genes, their rank and gain, how it was made.
+
+    Everything can be written to an .h5ad file. A panel that was made elsewhere, or loaded, can be
+    written too, where the genes have the same names.
+
+    Parameters
+    ----------
+    data : AnnData
+        Gets ``var["fewer_selected"]``; ``var["fewer_rank"]``, 1 for the most useful gene, and
+        ``var["fewer_gain"]``, the share of the variance that each adds to those before it, NaN
+        for other genes; and ``uns["fewer"]``.
+    panel : Panel
+        The panel.
+    key_added : str, default="fewer"
+        What these names begin with.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> from fewer.anndata import annotate, select_genes
+    >>> cells = anndata.AnnData(X=np.random.default_rng(0).normal(size=(50, 4)))
+    >>> panel = select_genes(cells, 2, inplace=False, random_state=0)
+    >>> annotate(cells, panel, key_added="small")
+    >>> list(cells.var), cells.uns["small"]["k"]
+    (['small_selected', 'small_rank', 'small_gain'], 2)
+    """
+    at = {str(name): j for j, name in enumerate(data.var_names)}
+    missing = [str(name) for name in panel.features if str(name) not in at]
+    if missing:
+        raise InputError(
+            f"the AnnData lacks {len(missing)} of the {panel.k} genes of the panel: "
+            f"{listed(missing, 8)}"
+        )
+    n = data.n_vars
+    selected, rank, gain = np.zeros(n, dtype=bool), np.full(n, np.nan), np.full(n, np.nan)
+    selected[[at[str(name)] for name in panel.features]] = True
+    known = panel.evidence
+    if known is not None:
+        names = panel.names or ()
+        places = [at[str(names[j])] for j in known.order]
+        rank[places], gain[places] = np.arange(1, len(places) + 1), known.gains
+    data.var[f"{key_added}_selected"] = selected
+    data.var[f"{key_added}_rank"] = rank
+    data.var[f"{key_added}_gain"] = gain
+    data.uns[key_added] = description(panel)
+
+
+def description(panel: Panel) -> dict[str, Any]:
+    """What ``uns`` keeps of a panel: plain text, numbers and arrays."""
+    found: dict[str, Any] = {
+        "features": np.array([str(name) for name in panel.features], dtype=object),
+        "k": panel.k,
+        "held_out": float(panel.held_out),
+        "winner": str(panel.settings.get("winner", "")),
+        "seed": int(panel.settings.get("seed", 0)),
+        "version": __version__,
+    }
+    if panel.target is not None:
+        found["held_out_groups"] = float(panel.target.held_out)
+    return found | dict(panel.settings.get(SETTINGS, {}))
+
+
+def _with_share(made: dict[str, Any], source: Source, panel: Panel) -> dict[str, Any]:
+    if not isinstance(source, NormalizedCounts):
+        return made
+    at = {name: j for j, name in enumerate(source.names or ())}
+    columns = np.array([at[str(name)] for name in panel.features])
+    return made | {"panel_share": counted_share(source.source, columns)}
+
+
+def _batches(data: Any, name: str) -> NDArray:
+    found = obs_column(data, name, "batch_key")
+    if any(value is None or value != value for value in found.tolist()):  # noqa: PLR0124 (NaN)
+        raise InputError(f"batch_key={name!r}: some cells have no batch; drop them or name one")
+    labels = np.array([str(value) for value in found])
+    if len(set(labels)) < 2:
+        raise InputError(f"batch_key={name!r} has one batch only, {str(labels[0])!r}; leave it out")
+    return labels
+
+
+def _groups(data: Any, name: str) -> Any:
+    found = obs_column(data, name, "groupby")
+    if found.dtype.kind != "O":
+        return found
+    missing = sum(value is None for value in found)
+    if missing:
+        raise InputError(
+            f"groupby={name!r}: {missing} cells have no group; give those that have, as in "
+            f"adata[adata.obs[{name!r}].notna()]"
+        )
+    return [str(value) for value in found]
+
+
+def _listed(genes: Any) -> Any:
+    """Names from an Index or a Series as a list."""
+    return genes.to_list() if hasattr(genes, "to_list") else genes

@@ -1,0 +1,369 @@
+"""Genes of an AnnData: chosen, written down, imputed; counts in known units, sparse throughout."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import fewer
+from fewer.data import moments, read_all
+from fewer.data.counts import NormalizedCounts
+from fewer.errors import FewerWarning, InputError, TypeInputError
+
+anndata = pytest.importorskip("anndata", reason="anndata is not installed")
+pd = pytest.importorskip("pandas", reason="pandas is not installed")
+from fewer.anndata import annotate, impute, open_cells, select_genes  # noqa: E402
+
+pytestmark = [
+    # what anndata does inside is not ours to mend
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The 'mode.chained_assignment' option"),
+]
+
+QUICK = {"strategies": ["search"], "validation": 0.2, "random_state": 0}
+N, D = 400, 30
+
+
+@pytest.fixture(autouse=True)
+def _plain_text():
+    """The pinned anndata cannot write the text of pandas 3; that of pandas 2 it can."""
+    with warnings.catch_warnings(action="ignore"):
+        kept = pd.get_option("future.infer_string")
+        pd.set_option("future.infer_string", False)
+    yield
+    with warnings.catch_warnings(action="ignore"):
+        pd.set_option("future.infer_string", kept)
+
+
+def make_cells(n=N, seed=0, batches=2):
+    """Counts of three kinds of cell that differ in their genes, and in how deep they were read."""
+    shape = np.random.default_rng(7).gamma(0.5, size=(3, D)) + 0.05
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, n)
+    mix = shape[kind] + 0.3 * rng.gamma(1.0, size=(n, 1)) * shape[(kind + 1) % 3]
+    depth = rng.lognormal(4.0, 0.5, size=(n, 1))
+    X = rng.poisson(depth * mix / mix.sum(1, keepdims=True)).astype(np.float32)
+    X[X.sum(1) == 0, 0] = 1
+    index = pd.Index([f"cell{i}" for i in range(n)], dtype=object)
+    found = anndata.AnnData(X=sparse.csr_matrix(X), obs=pd.DataFrame(index=index))
+    found.var_names = pd.Index([f"gene{j}" for j in range(D)], dtype=object)
+    found.obs["kind"] = pd.Categorical(np.array(["B", "NK", "T"], dtype=object)[kind])
+    found.obs["lane"] = np.array([f"lane{i % batches}" for i in range(n)], dtype=object)
+    return found
+
+
+@pytest.fixture
+def cells():
+    return make_cells()
+
+
+def logged(counts, target_sum=1e4):
+    counts = np.asarray(counts.toarray() if sparse.issparse(counts) else counts, dtype=float)
+    return np.log1p(counts * (target_sum / counts.sum(1, keepdims=True)))
+
+
+# -- units -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
+def test_counts_become_logarithms_however_they_are_stored(cells, form, tmp_path):
+    cells.X = form(cells.X.toarray())
+    np.testing.assert_allclose(read_all(open_cells(cells)), logged(cells.X))
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    # so small a limit that rows are read in pieces
+    for limit in (None, 20_000 if form is not sparse.csc_matrix else None):
+        found = open_cells(tmp_path / "cells.h5ad", memory_limit=limit)
+        np.testing.assert_allclose(read_all(found), logged(cells.X))
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    np.testing.assert_allclose(read_all(open_cells(backed)), logged(cells.X))
+    backed.file.close()
+
+
+def test_normalised_rows_stay_sparse(cells):
+    source = open_cells(cells)
+    assert isinstance(source, NormalizedCounts)
+    part = source.sparse_rows(np.array([5, 2]))
+    assert part.nnz == cells.X[[5, 2]].nnz
+    np.testing.assert_allclose(part.toarray(), logged(cells.X)[[5, 2]])
+    np.testing.assert_allclose(moments(source).variance, logged(cells.X).var(0))
+
+
+def test_logarithms_are_taken_as_they_are(cells):
+    cells.layers["log"] = sparse.csr_matrix(logged(cells.X).astype(np.float32))
+    found = read_all(open_cells(cells, layer="log"))
+    np.testing.assert_array_equal(found, cells.layers["log"].toarray())
+    yes = anndata.AnnData(X=(cells.X.toarray() > 0).astype(np.float32))
+    np.testing.assert_array_equal(read_all(open_cells(yes)), yes.X)  # yes or no is no count
+    forced = read_all(open_cells(yes, counts="log1p", target_sum=10))
+    np.testing.assert_allclose(forced, logged(yes.X, 10))
+    same = read_all(open_cells(cells, counts="none"))
+    np.testing.assert_array_equal(same, cells.X.toarray())
+
+
+def test_a_panel_from_counts_is_that_from_their_logarithms(cells):
+    panel = select_genes(cells, 4, **QUICK)
+    plain = fewer.select(
+        pd.DataFrame(logged(cells.X), columns=cells.var_names), 4, scale="none", **QUICK
+    )
+    assert panel.features == plain.features
+    assert panel.held_out == pytest.approx(plain.held_out, rel=1e-6)
+    said = panel.settings["cells"]
+    assert said["units"] == "log(1 + counts per 10,000)"
+    share = cells.X.toarray()[:, panel.indices].sum() / cells.X.sum()
+    assert said["panel_share"] == pytest.approx(share, rel=1e-5)
+
+
+def test_negative_counts_are_refused():
+    bad = anndata.AnnData(X=np.array([[1.0, -2.0], [3.0, 4.0], [3.0, 4.0]]))
+    with pytest.raises(InputError, match=r"counts cannot be negative, but there is -2; .*'none'"):
+        select_genes(bad, 1, counts="log1p", **QUICK)
+
+
+# -- annotations -----------------------------------------------------------------------------
+
+
+def test_annotations_survive_a_file(cells, tmp_path):
+    panel = select_genes(cells, 5, include=["gene3"], exclude=cells.var_names[:2], **QUICK)
+    assert cells.var_names[cells.var["fewer_selected"]].tolist() == panel.features
+    assert "gene3" in panel.features
+    assert not {"gene0", "gene1"} & {*panel.features}
+    ranked = cells.var["fewer_rank"].dropna()
+    assert sorted(ranked) == [1, 2, 3, 4, 5]
+    assert sorted(ranked.index) == sorted(panel.features)
+    gains = cells.var["fewer_gain"][ranked.sort_values().index]
+    assert (gains > 0).all()
+    assert gains.sum() <= 1
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    found = anndata.read_h5ad(tmp_path / "cells.h5ad")
+    pd.testing.assert_frame_equal(found.var, cells.var)
+    kept = found.uns["fewer"]
+    assert kept["features"].tolist() == panel.features
+    assert kept["held_out"] == panel.held_out
+    assert (kept["k"], kept["units"]) == (5, "log(1 + counts per 10,000)")
+
+
+def test_nothing_is_written_unless_wanted(cells, tmp_path):
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    before = (tmp_path / "cells.h5ad").read_bytes()
+    panel = select_genes(cells, 3, inplace=False, **QUICK)
+    assert "fewer" not in cells.uns
+    assert list(cells.var) == []
+    assert select_genes(tmp_path / "cells.h5ad", 3, **QUICK).features == panel.features
+    assert (tmp_path / "cells.h5ad").read_bytes() == before
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    assert select_genes(backed, 3, key_added="mine", **QUICK).features == panel.features
+    assert backed.var["mine_selected"].sum() == 3
+    backed.file.close()
+
+
+def test_a_loaded_panel_can_be_written_down(cells, tmp_path):
+    panel = select_genes(cells, 3, **QUICK)
+    panel.save(tmp_path / "panel")
+    other = make_cells(seed=1)
+    annotate(other, fewer.Panel.load(tmp_path / "panel"))
+    pd.testing.assert_frame_equal(other.var, cells.var)
+    with pytest.raises(InputError, match="the AnnData lacks 1 of the 3 genes of the panel"):
+        annotate(other[:, other.var_names != panel.features[0]].copy(), panel)
+
+
+# -- groups and batches ----------------------------------------------------------------------
+
+
+def test_groups_are_told_apart(cells):
+    cells = cells[:200].copy()
+    panel = select_genes(cells, 3, groupby="kind", **QUICK)
+    assert cells.uns["fewer"]["groupby"] == "kind"
+    assert cells.uns["fewer"]["held_out_groups"] == panel.target.held_out
+    fresh = make_cells(seed=1)
+    told = panel.predict(open_cells(fresh, like=panel))
+    assert (told == fresh.obs["kind"].to_numpy()).mean() > 0.9
+
+
+def with_batch_effect(cells, genes):
+    """Genes that hardly vary within a batch and differ a lot between them."""
+    rows = logged(cells.X)
+    second = (cells.obs["lane"] == "lane1").to_numpy()
+    rows[:, genes] = 0.05 * np.random.default_rng(0).normal(size=(N, len(genes)))
+    rows[np.ix_(second, genes)] += 9
+    cells.X = rows
+    return cells
+
+
+def test_no_gene_is_chosen_for_its_batches(cells):
+    cells = with_batch_effect(cells, [4, 5])
+    assert {"gene4", "gene5"} & {*select_genes(cells, 3, **QUICK).features}
+    without = select_genes(cells, 3, batch_key="lane", **QUICK)
+    assert not {"gene4", "gene5"} & {*without.features}
+    assert without.settings["cells"]["batch_key"] == "lane"
+
+
+def test_whole_batches_are_held_out(cells, monkeypatch):
+    import fewer.anndata.selection as module
+
+    seen = {}
+
+    def spy(rows, k, **options):
+        seen.update(rows=read_all(rows), **options)
+        return fewer.select(rows, k, **options)
+
+    monkeypatch.setattr(module, "select", spy)
+    select_genes(cells, 3, batch_key="lane", **QUICK)
+    lanes = cells.obs["lane"].to_numpy()
+    np.testing.assert_array_equal(seen["row_groups"], lanes)
+    for lane in ("lane0", "lane1"):
+        np.testing.assert_allclose(seen["rows"][lanes == lane].mean(0), seen["rows"].mean(0))
+    np.testing.assert_allclose(seen["rows"].mean(0), logged(cells.X).mean(0))
+
+
+# -- imputation ------------------------------------------------------------------------------
+
+
+def test_a_layer_with_all_genes(cells, tmp_path):
+    panel = select_genes(cells, 4, **QUICK)
+    fresh = make_cells(seed=1)[:, ::-1].copy()  # another order of genes
+    assert impute(fresh, panel) is fresh
+    truth = logged(fresh.X)
+    found = fresh.layers["fewer"]
+    assert found.dtype == np.float32
+    at = [list(fresh.var_names).index(name) for name in panel.names]
+    rebuilt = panel.reconstruct(truth[:, at][:, panel.indices])
+    np.testing.assert_allclose(found[:, at], rebuilt, atol=1e-5)
+    on_panel = fresh.var_names.isin(panel.features)
+    np.testing.assert_allclose(found[:, on_panel], truth[:, on_panel], rtol=1e-6)
+    score = 1 - ((found - truth) ** 2).sum() / ((truth - truth.mean(0)) ** 2).sum()
+    assert score == pytest.approx(panel.score(open_cells(fresh, like=panel)), abs=1e-4)
+    fresh.write_h5ad(tmp_path / "fresh.h5ad")
+
+
+def test_the_same_into_a_file(cells, tmp_path):
+    panel = select_genes(cells, 4, **QUICK)
+    fresh = make_cells(seed=1)
+    fresh.obsm["X_pca"] = np.ones((N, 2), dtype=np.float32)
+    fresh.write_h5ad(tmp_path / "fresh.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "fresh.h5ad", backed="r")
+    wanted = impute(fresh.copy(), panel).layers["fewer"]
+    out = tmp_path / "out.h5ad"
+    for data in (tmp_path / "fresh.h5ad", backed, fresh):
+        # blocks of a few rows
+        assert impute(data, panel, out=out, memory_limit=50_000) == out
+        found = anndata.read_h5ad(out)
+        np.testing.assert_array_equal(found.layers["fewer"], wanted)
+        np.testing.assert_array_equal(found.X.toarray(), fresh.X.toarray())
+        np.testing.assert_array_equal(found.obsm["X_pca"], fresh.obsm["X_pca"])
+        assert found.obs["kind"].tolist() == fresh.obs["kind"].tolist()
+    with pytest.raises(InputError, match="this is a part of cells on disk"):
+        impute(backed[5:20], panel, out=out)
+    backed.file.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh.h5ad", "out.h5ad"]
+
+
+def test_cells_of_which_only_the_panel_was_measured(cells, tmp_path):
+    panel = select_genes(cells, 4, **QUICK)
+    fresh = make_cells(seed=1)
+    fresh.obs["total"] = np.asarray(fresh.X.sum(1)).ravel()
+    measured = fresh[:, panel.features[::-1]].copy()
+    found = impute(measured, panel, totals="total")
+    assert found.var_names.tolist() == panel.names
+    assert found.obs["kind"].tolist() == fresh.obs["kind"].tolist()
+    np.testing.assert_allclose(found.X, impute(fresh, panel).layers["fewer"], rtol=1e-5, atol=1e-5)
+    measured.write_h5ad(tmp_path / "measured.h5ad")
+    impute(tmp_path / "measured.h5ad", panel, totals="total", out=tmp_path / "all.h5ad")
+    stored = anndata.read_h5ad(tmp_path / "all.h5ad")
+    np.testing.assert_allclose(stored.X, found.X, rtol=1e-5, atol=1e-5)
+    assert stored.obs_names.tolist() == fresh.obs_names.tolist()
+    assert stored.obs["kind"].tolist() == fresh.obs["kind"].tolist()
+    share = panel.settings["cells"]["panel_share"]
+    with pytest.warns(FewerWarning, match=f"they had {share:.1%} of all counts"):
+        guessed = impute(measured, panel)
+    sums = np.asarray(measured.X.sum(1)).ravel()
+    known = sums > 0
+    exact = np.log1p(measured.X.toarray()[known] * 1e4 * share / sums[known, None])
+    np.testing.assert_allclose(guessed[known, measured.var_names].X, exact, rtol=1e-4)
+
+
+def test_genes_that_were_not_measured_in_some_cells(cells):
+    cells.X = logged(cells.X)
+    panel = select_genes(cells, 4, **QUICK)
+    gap = cells.copy()
+    gap.X[3, panel.indices[0]] = np.nan
+    found = impute(gap, panel).layers["fewer"]
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found[4], impute(cells, panel).layers["fewer"][4])
+
+
+def test_the_layer_that_a_panel_was_made_from_is_read_again(cells):
+    cells.layers["counts"] = cells.X.copy()
+    cells.X = np.full((N, D), 0.5, dtype=np.float32)
+    panel = select_genes(cells, 4, layer="counts", **QUICK)
+    fresh = cells.copy()
+    impute(fresh, panel)
+    wanted = logged(cells.layers["counts"])[:, panel.indices]
+    np.testing.assert_allclose(fresh.layers["fewer"][:, panel.indices], wanted, rtol=1e-5)
+    with pytest.raises(InputError, match="layer='counts' holds the measured values"):
+        impute(fresh, panel, layer="counts")
+
+
+# -- mistakes --------------------------------------------------------------------------------
+
+
+def test_counts_do_not_meet_a_panel_of_logarithms(cells):
+    counts = cells.copy()
+    cells.X = logged(cells.X)
+    panel = select_genes(cells, 3, **QUICK)
+    with pytest.raises(InputError, match="these values are counts, but the panel was made from"):
+        impute(counts, panel)
+    counts.layers["log"] = cells.X
+    impute(counts, panel, measured_layer="log")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groupby": "type"}, "groupby='type' is not in obs, which has 'kind', 'lane', 'one'"),
+        ({"batch_key": "plate"}, "batch_key='plate' is not in obs"),
+        ({"batch_key": "one"}, "batch_key='one' has one batch only, 'x'; leave it out"),
+        ({"groupby": "some"}, "groupby='some': 1 cells have no group"),
+        ({"batch_key": "some"}, "batch_key='some': some cells have no batch"),
+        ({"counts": "raw"}, "counts='raw' is not known; use 'auto', 'log1p', 'none'"),
+        ({"target_sum": 0}, "target_sum=0 must be a number above 0"),
+        ({"target": "kind"}, "target= is called groupby= here"),
+        ({"row_groups": "lane"}, "row_groups= is called batch_key= here"),
+        ({"layer": "spliced"}, "no layer 'spliced'"),
+        ({"include": ["gene99"]}, "gene99"),
+    ],
+)
+def test_bad_options(cells, options, message):
+    cells.obs["one"] = "x"
+    some = cells.obs["kind"].copy()
+    some.iloc[7] = np.nan
+    cells.obs["some"] = some
+    with pytest.raises(InputError, match=message):
+        select_genes(cells, 3, **QUICK | options)
+
+
+def test_bad_data(cells, tmp_path):
+    with pytest.raises(TypeInputError, match="data are a ndarray; give an AnnData or the path"):
+        select_genes(np.eye(3), 1)
+    with pytest.raises(InputError, match=r"cells\.csv' is not there"):
+        select_genes(tmp_path / "cells.csv", 1)
+    (tmp_path / "cells.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"cells\.csv' is not an \.h5ad file"):
+        select_genes(tmp_path / "cells.csv", 1)
+    panel = select_genes(cells, 3, **QUICK)
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    with pytest.raises(InputError, match=r"these cells are on disk.* out='imputed\.h5ad'"):
+        impute(tmp_path / "cells.h5ad", panel)
+    with pytest.raises(InputError, match=r"must end in \.h5ad"):
+        impute(cells, panel, out=tmp_path / "all.csv")
+    with pytest.raises(InputError, match="there is no folder"):
+        impute(cells, panel, out=tmp_path / "nowhere" / "all.h5ad")
+    with pytest.raises(InputError, match="the data lack 1 of the 3 genes on the panel"):
+        impute(cells[:, cells.var_names != panel.features[1]].copy(), panel)
+    more = anndata.AnnData(X=sparse.hstack([cells.X, cells.X[:, :1]], format="csr"))
+    more.var_names = pd.Index([*cells.var_names, "stranger"], dtype=object)
+    with pytest.raises(InputError, match="the panel does not know 1 genes of the AnnData"):
+        impute(more, panel)
+    for totals in (np.ones(3), np.zeros(N), "kind"):
+        with pytest.raises(InputError, match=f"totals must be {N} numbers above 0"):
+            impute(cells, panel, totals=totals)
