@@ -81,6 +81,7 @@ def impute(
     for one in paths:
         check_out(one)
     source = _opened(panel, measured, dict(options or {}))
+    source.row_width = max(source.row_width, panel.d)  # of what comes out of each block
     n = source.shape[0]
     labels = panel.names or [str(j) for j in range(panel.d)]
     with ExitStack() as stack:

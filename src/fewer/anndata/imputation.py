@@ -99,6 +99,7 @@ def impute(
         raise InputError("this panel knows no names of genes; make one with select_genes")
     whole = source.shape[1] == panel.d
     measured = ColumnChoice(source, panel.indices) if whole else source
+    measured.row_width = max(measured.row_width, panel.d)  # of what comes out of each block
     if not whole:
         return (
             _new_object(cells, panel, measured)

@@ -43,7 +43,7 @@ class WithoutBatches(Source):
         self._move = torch.from_numpy(whole - np.stack(parts))
         self.on_disk, self.names, self.left_out = source.on_disk, source.names, source.left_out
         self.memory_limit, self.chunk_rows = source.memory_limit, source.chunk_rows
-        self.chunk_starts = source.chunk_starts
+        self.chunk_starts, self.row_width = source.chunk_starts, source.row_width
 
     @property
     def shape(self) -> tuple[int, int]:

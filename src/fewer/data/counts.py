@@ -48,6 +48,7 @@ class NormalizedCounts(Source):
         self.names, self.left_out, self.aside = source.names, source.left_out, source.aside
         self.memory_limit, self.dtype = source.memory_limit, np.dtype(np.float64)
         self.chunk_rows, self.chunk_starts = source.chunk_rows, source.chunk_starts
+        self.row_width = source.row_width
 
     @property
     def shape(self) -> tuple[int, int]:

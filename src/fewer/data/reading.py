@@ -43,7 +43,8 @@ def row_blocks(source: Source, itemsize: int = 8) -> Iterator[slice]:
     [slice(0, 3, None)]
     """
     n, d = source.shape
-    return _ranges(n, max(1, block_bytes(source) // (d * itemsize)), source.chunk_rows)
+    width = max(d, source.row_width)
+    return _ranges(n, max(1, block_bytes(source) // (width * itemsize)), source.chunk_rows)
 
 
 def block_bytes(source: Source) -> int:

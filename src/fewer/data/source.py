@@ -37,6 +37,7 @@ class Source(Protocol):
     memory_limit: int | None = None  # bytes that reading and shuffling may take
     chunk_rows: int = 1  # rows that are stored, so best read, together
     chunk_starts: np.ndarray | None = None  # where stored chunks begin, if not all of one length
+    row_width: int = 0  # values that a row takes on its way, where more than features come out
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,7 +58,7 @@ def _describe_as(wrapper: Source, source: Source) -> None:
     wrapper.is_sparse, wrapper.on_disk = source.is_sparse, source.on_disk
     wrapper.names, wrapper.left_out, wrapper.dtype = source.names, source.left_out, source.dtype
     wrapper.memory_limit, wrapper.chunk_rows = source.memory_limit, source.chunk_rows
-    wrapper.chunk_starts = source.chunk_starts
+    wrapper.chunk_starts, wrapper.row_width = source.chunk_starts, source.row_width
 
 
 def starts_among(source: Source, index: np.ndarray) -> np.ndarray | None:
@@ -224,6 +225,7 @@ class ColumnChoice(Source):
     def __init__(self, source: Source, columns: np.ndarray) -> None:
         self.source, self.columns = source, np.asarray(columns, dtype=np.int64)
         _describe_as(self, source)
+        self.row_width = max(source.row_width, source.shape[1])
         self.aside = source.aside
         if source.names is not None:
             self.names = [source.names[j] for j in self.columns]
