@@ -13,6 +13,7 @@ __all__ = ["Scaling", "in_units", "inputs_in_units", "scaled_folds"]
 
 Vector = NDArray[np.float64]
 KNOWN = ("standard", "none")
+HARDLY = 0.1  # of the variance over all rows: less in the training rows is chance
 
 
 class Scaling:
@@ -42,8 +43,8 @@ def scaled_folds(
 ) -> list[ScaledFold]:
     """Folds in scaled units; the scaling comes from the training rows of each.
 
-    A feature that does not vary there gets its scale from the held-out rows too: nothing can be
-    learned about it, and in a unit of its own it would drown all others.
+    Where a feature hardly varies there, but does in the held-out rows, these have a say: nothing
+    can be learned about it, and a few values of it would drown all other features.
     """
     folds = []
     for fold in make_folds(source, held, device):
@@ -54,8 +55,9 @@ def scaled_folds(
 
 def _spread(fold: Fold) -> Vector:
     variance = fold.train.diagonal().numpy()
-    share = len(fold.held_index) / max(len(fold.held_index) + len(fold.train_index), 1)
-    return np.where(variance > 0, variance, share * fold.held.diagonal().numpy())
+    held, train = len(fold.held_index), len(fold.train_index)
+    whole = (train * variance + held * fold.held.diagonal().numpy()) / max(train + held, 1)
+    return np.maximum(variance, HARDLY * whole)
 
 
 def inputs_in_units(
