@@ -218,7 +218,8 @@ class Panel:
         return read_measured(measured, self.indices, names)
 
     def _bounds(self, interval: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        if not 0 < interval <= 0.99:
+        real = isinstance(interval, (int, float, np.integer, np.floating))
+        if not real or not 0 < interval <= 0.99:
             raise InputError(f"interval={interval!r} must be above 0 and at most 0.99")
         tail = (1 - interval) / 2
         found = []
@@ -266,10 +267,11 @@ class Panel:
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, Evidence.sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64)
+        stats = moments(source)
         return Examined(
             Score(*explained_variance(self._decoder, source, self.indices)),
             n,
-            moments(source).variance,
+            np.where(stats.constant, 0.0, stats.variance),
             rows.numpy().astype(np.float32),
             decode(self._decoder, rows[:, self.indices].numpy()).astype(np.float32),
         )

@@ -22,6 +22,7 @@ __all__ = ["DRAWS", "HeldOutRivals"]
 
 DRAWS = 5  # random panels
 POINTS = 25  # sizes on the curve
+ROUNDING = 1e-12  # of the sum of squares
 WIDE = 2000  # features: with more, the leading eigenvectors come from products with the matrix
 
 Columns = NDArray[np.int64]
@@ -257,8 +258,10 @@ def _sums(
         for wrong, (*_, one) in zip(errors, maps, strict=True):
             wrong.add_(torch.where(seen, one(x) - x, 0.0).square().sum(0))
     count.clamp_min_(1)
+    total = second - first.square() / count
+    total = torch.where(total > ROUNDING * second, total, 0.0)  # a constant has no variance
     named = [(role, only, wrong) for (role, only, _), wrong in zip(maps, errors, strict=True)]
-    return _Sums(named, second - first.square() / count, count, first / count)
+    return _Sums(named, total, count, first / count)
 
 
 def _residuals(fold: ScaledFold, columns: Columns, ridge: float) -> Tensor:

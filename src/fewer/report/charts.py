@@ -10,8 +10,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 __all__ = ["Series", "histogram", "line_chart"]
 
-WIDTH, HEIGHT = 380, 230
-LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 40
+LARGE, SMALL = (380, 240), (280, 190)  # width and height; text has the same size in both
+LEFT, RIGHT, TOP, BOTTOM = 60, 12, 12, 42
 LETTER, LINE = 6.2, 14  # rough width of a letter and height of a line, for labels
 
 
@@ -34,7 +34,8 @@ def line_chart(
     title: str,
     percent: bool = False,
     log: bool = False,
-    labels: bool = True,
+    whole: bool = False,
+    small: bool = False,
 ) -> str:
     """Lines with their names at their right ends.
 
@@ -50,8 +51,10 @@ def line_chart(
         Whether y is a share.
     log : bool, default=False
         Whether y is shown on a logarithmic axis.
-    labels : bool, default=True
-        Whether lines are named.
+    whole : bool, default=False
+        Whether y counts something.
+    small : bool, default=False
+        Whether it is one of many charts, of a single line without a name.
 
     Examples
     --------
@@ -63,22 +66,24 @@ def line_chart(
     kept = [line for line in kept if len(line.x)]
     if not kept:
         return ""
-    right = RIGHT + (max(len(line.name) for line in kept) * LETTER + 4 if labels else 0)
-    x = _Axis([v for line in kept for v in line.x], LEFT, WIDTH - right)
-    y = _Axis([v for line in kept for v in line.y], HEIGHT - BOTTOM, TOP, log=log, percent=percent)
+    width, height = SMALL if small else LARGE
+    right = RIGHT if small else RIGHT + max(len(line.name) for line in kept) * LETTER + 4
+    x = _Axis([v for line in kept for v in line.x], LEFT, width - right)
+    levels = [v for line in kept for v in line.y]
+    y = _Axis(levels, height - BOTTOM, TOP, log=log, percent=percent, whole=whole)
     parts = [_frame(x, y, x_label, y_label)]
     for line in kept:
         points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(line.x, line.y, strict=True))
         dash = ' stroke-dasharray="5 4"' if line.dashed else ""
         parts.append(f'<polyline class="line {line.role}" points="{points}"{dash}/>')
-    if labels:
-        ends = _apart([y(line.y[-1]) for line in kept], TOP, HEIGHT - BOTTOM)
+    if not small:
+        ends = _apart([y(line.y[-1]) for line in kept], TOP, height - BOTTOM)
         parts += [
             f'<text class="name {line.role}" x="{x(line.x[-1]) + 6:.1f}" y="{at + 4:.1f}">'
             f"{escape(line.name)}</text>"
             for line, at in zip(kept, ends, strict=True)
         ]
-    return _svg(parts, title)
+    return _svg(parts, title, width, height)
 
 
 def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int = 20) -> str:
@@ -91,18 +96,19 @@ def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int 
     """
     shown = np.clip(np.asarray(values, dtype=float), 0.0, 1.0)
     heights, edges = np.histogram(shown, bins=bins, range=(0.0, 1.0))
-    x = _Axis([0.0, 1.0], LEFT, WIDTH - RIGHT)
-    y = _Axis([0, int(heights.max(initial=1))], HEIGHT - BOTTOM, TOP, whole=True)
+    width, height = LARGE
+    x = _Axis([0.0, 1.0], LEFT, width - RIGHT)
+    y = _Axis([0, int(heights.max(initial=1))], height - BOTTOM, TOP, whole=True)
     parts = [_frame(x, y, x_label, y_label)]
     for number, low, high in zip(heights, edges[:-1], edges[1:], strict=True):
         if number:
-            left, top, width = x(low) + 0.5, y(number), x(high) - x(low) - 1
+            left, top, wide = x(low) + 0.5, y(number), x(high) - x(low) - 1
             parts.append(
-                f'<rect class="bar" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" '
+                f'<rect class="bar" x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" '
                 f'height="{y(0) - top:.1f}"><title>{low:.2f} to {high:.2f}: {number}</title>'
                 "</rect>"
             )
-    return _svg(parts, title)
+    return _svg(parts, title, width, height)
 
 
 class _Axis:
@@ -122,9 +128,9 @@ class _Axis:
         if low == high:
             low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
         self.log, self.percent = log, percent
-        locator = LogLocator(numticks=5) if log else MaxNLocator(5, integer=whole)
+        steps = [1, 2, 2.5, 5, 10]
+        locator = LogLocator(numticks=5) if log else MaxNLocator(5, integer=whole, steps=steps)
         ticks = locator.tick_values(low, high)
-        # the axis ends where the values end, rounded up to a mark on the upper side
         self.low, self.high = self._inside(low), self._inside(high)
         self.begin, self.end = begin, end
         slack = 1e-9 * (self.high - self.low)
@@ -144,7 +150,7 @@ class _Axis:
 
 
 def _frame(x: _Axis, y: _Axis, x_label: str, y_label: str) -> str:
-    base = HEIGHT - BOTTOM
+    base = y.begin
     parts = [f'<path class="axis" d="M{x.begin:.1f} {base}H{x.end:.1f}"/>']
     for tick in y.ticks:
         at = y(tick)
@@ -157,8 +163,9 @@ def _frame(x: _Axis, y: _Axis, x_label: str, y_label: str) -> str:
             f'<text class="tick mid" x="{x(tick):.1f}" y="{base + 16}">{x.text(tick)}</text>'
         )
     middle = (x.begin + x.end) / 2
+    below = base + BOTTOM - 6
     parts.append(
-        f'<text class="label mid" x="{middle:.1f}" y="{HEIGHT - 6}">{escape(x_label)}</text>'
+        f'<text class="label mid" x="{middle:.1f}" y="{below:.0f}">{escape(x_label)}</text>'
     )
     centre = (TOP + base) / 2
     parts.append(
@@ -168,9 +175,9 @@ def _frame(x: _Axis, y: _Axis, x_label: str, y_label: str) -> str:
     return "".join(parts)
 
 
-def _svg(parts: Sequence[str], title: str) -> str:
+def _svg(parts: Sequence[str], title: str, width: float, height: float) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{escape(title)}</title>'
+        f'<svg viewBox="0 0 {width} {height}" role="img"><title>{escape(title)}</title>'
         f"{''.join(parts)}</svg>"
     )
 

@@ -15,11 +15,11 @@ from fewer.report.images import mosaic
 __all__ = ["embedded", "figures"]
 
 LINES = {"panel": "this panel", "greedy": "greedy", "pca": "bound"}
-CURVES = {
-    "loss": ("loss", False),
-    "temperature": ("temperature", True),
-    "mean_max_probability": ("mean max probability", False),
-    "distinct": ("distinct features", False),
+CURVES: dict[str, tuple[str, dict[str, bool]]] = {
+    "loss": ("loss", {}),
+    "temperature": ("temperature", {"log": True}),
+    "mean_max_probability": ("mean max probability", {}),
+    "distinct": ("distinct features", {"whole": True}),
 }
 MOST_CELLS = 60  # chosen features on the correlation map
 EXAMPLES = 16
@@ -48,6 +48,8 @@ def embedded(about: dict[str, Any]) -> dict[str, Any]:
         "error": _rounded(features["error"]),
         "spread": _rounded(features["spread"]),
         "chosen": np.flatnonzero(features["chosen"]).tolist(),
+        "map": _cells(about["correlation"]),
+        "order": [row["column"] for row in about["chosen"]],
         "rows": _packed(about["sample"]["true"], about["sample"]["predicted"]),
     }
 
@@ -89,7 +91,7 @@ def _training(history: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for strategy, rows in history.items():
         unit = "step" if rows and "step" in rows[0] else "epoch"
         charts = []
-        for key, (label, log) in CURVES.items():
+        for key, (label, options) in CURVES.items():
             kept = [row for row in rows if row.get(key) is not None]
             if len(kept) < 2:
                 continue
@@ -102,8 +104,8 @@ def _training(history: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
                     x_label=unit,
                     y_label=label,
                     title=f"{strategy}: {label} by {unit}, from {y[0]:.3g} to {y[-1]:.3g}",
-                    log=log,
-                    labels=False,
+                    small=True,
+                    **options,
                 )
             )
         if charts:
@@ -120,18 +122,22 @@ def _correlation(about: dict[str, Any] | None) -> dict[str, Any] | None:
     pixels = np.zeros((*R.shape, 4), dtype=np.uint8)
     pixels[..., :3] = np.where(R[..., None] >= 0, COLD, WARM)
     pixels[..., 3] = (255 * np.abs(np.nan_to_num(R))).round()
-    strengths = np.abs(R - np.eye(len(R)))
-    one, other = np.unravel_index(int(strengths.argmax()), R.shape)
     return {
         "source": _png(pixels),
         "names": names,
-        "strongest": {
-            "one": names[one],
-            "other": names[other],
-            "value": float(R[one, other]),
-        },
+        "pairs": _strongest(R, names),
         "left_out": len(about["names"]) - len(names),
     }
+
+
+def _strongest(R: NDArray[Any], names: list[str], count: int = 3) -> list[dict[str, Any]]:
+    """The pairs of the strongest correlations."""
+    one, other = np.triu_indices(len(R), 1)
+    best = np.argsort(-np.abs(R[one, other]), kind="stable")[:count]
+    return [
+        {"one": names[one[at]], "other": names[other[at]], "value": float(R[one[at], other[at]])}
+        for at in best
+    ]
 
 
 def _image(about: dict[str, Any]) -> dict[str, Any] | None:
@@ -158,7 +164,7 @@ def _image(about: dict[str, Any]) -> dict[str, Any] | None:
 def _grey(images: NDArray[Any], scale: NDArray[Any]) -> str:
     low, high = float(np.nanmin(scale)), float(np.nanmax(scale))
     level = np.clip((images - low) / max(high - low, 1e-300), 0, 1)
-    tiles = mosaic(level.astype(float), columns=8)
+    tiles = mosaic(level.astype(float), columns=4)
     shade = (255 * np.nan_to_num(tiles, nan=0.0)).round().astype(np.uint8)
     pixels = np.repeat(shade[..., None], 4, axis=2)
     pixels[..., 3] = np.where(np.isnan(tiles), 0, 255)
@@ -169,6 +175,14 @@ def _png(pixels: NDArray[np.uint8]) -> str:
     file = io.BytesIO()
     imsave(file, pixels, format="png")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+
+
+def _cells(about: dict[str, Any] | None) -> list[list[int]] | None:
+    """Correlations in hundredths, for who points at the map."""
+    if about is None:
+        return None
+    hundredths = np.round(100 * np.nan_to_num(about["matrix"][:MOST_CELLS, :MOST_CELLS]))
+    return hundredths.astype(int).tolist()
 
 
 def _rounded(values: NDArray[Any]) -> list[float | None]:

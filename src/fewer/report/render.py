@@ -141,8 +141,11 @@ def _template() -> Any:
     environment.globals["light"], environment.globals["dark"] = variables(LIGHT), variables(DARK)
     environment.globals["style"] = (folder / "report.css").read_text(encoding="utf-8")
     environment.globals["script"] = (folder / "report.js").read_text(encoding="utf-8")
-    environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
+    environment.filters["percent"] = lambda share: f"{100 * share:.1f}\u00a0%"
     environment.filters["number"] = _number
+    environment.filters["signed"] = lambda value: f"{value:+.2f}".replace("-", "−")
+    environment.filters["back"] = lambda x: "below −10" if x < -10 else f"{x:.3f}".replace("-", "−")
+    environment.filters["minus"] = lambda text: text.replace("-", "−")
     return environment.get_template("report.html.j2")
 
 

@@ -15,7 +15,8 @@ from fewer.report.reproduce import call
 
 __all__ = ["Reported", "summarise"]
 
-METRICS = {"units": "in the units of the data", "equal": "every feature counting the same"}
+# what the choice was made for comes first; features that were not scaled have no "equal"
+METRICS = {"equal": "every feature counting the same", "units": "in the units of the data"}
 RIVALS = {
     "panel": ("This panel", ""),
     "pca": ("Bound", "{k} principal components, each of which needs all {d} features"),
@@ -83,7 +84,10 @@ def summarise(
     True
     """
     known = panel.evidence
-    names = [str(j) for j in range(panel.d)] if panel.names is None else list(panel.names)
+    names = [
+        name if name.strip() else f"(column {j})"
+        for j, name in enumerate(panel.names or map(str, range(panel.d)))
+    ]
     seen = _seen(panel, data)
     return {
         "title": title or f"{panel.k} of {panel.d:,} features",
@@ -92,6 +96,8 @@ def summarise(
         "named": panel.names is not None,
         "names": names,
         "share": float(panel.held_out),
+        "equal": None if known is None else known.shares.get("equal", {}).get("panel"),
+        "where": "rows given for this report" if data is not None else "held-out rows",
         "given": None if data is None else {"share": float(seen["score"]), "rows": seen["n"]},
         "target": _target(panel.target),
         "held_rows": None if known is None else known.source.get("held"),
@@ -134,10 +140,8 @@ def _target(target: Any) -> dict[str, Any] | None:
 
 
 def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
-    """Each metric with the panel and its rivals; one metric where features were not scaled."""
-    metrics = [name for name in METRICS if name in known.shares]
-    if panel.settings.get("scale") == "none":
-        metrics = metrics[:1]
+    """Each metric with the panel and its rivals."""
+    metrics = [name for name in METRICS if known.shares.get(name)]
     places = {"k": panel.k, "d": f"{panel.d:,}", "draws": known.source.get("draws", 1)}
     return [
         {
@@ -214,10 +218,10 @@ def _features(panel: Reported, seen: dict[str, Any]) -> dict[str, Any]:
 
 def _curve(known: Evidence) -> dict[str, Any] | None:
     sizes = known.curve.get("k", [])
-    metric = "units" if "units" in known.curve else None
+    metric = next((name for name in METRICS if known.curve.get(name)), None)
     if metric is None or len(sizes) < 2:
         return None
-    return {"k": sizes, "lines": known.curve[metric]}
+    return {"k": sizes, "lines": known.curve[metric], "metric": METRICS[metric]}
 
 
 def _correlation(known: Evidence, names: Sequence[str]) -> dict[str, Any] | None:
@@ -294,7 +298,11 @@ def _provenance(known: Evidence | None, panel: Reported) -> list[tuple[str, str]
         folds = source.get("folds", 1)
         turns = f"all, in {folds} parts, one after the other"
         found.append(("Rows held out", turns if folds > 1 else f"{source['held']:,}"))
-    return [*found, ("Made", known.made), ("By", f"fewer {known.version}")]
+    return [
+        *found,
+        ("Made", known.made.replace("T", " ").replace("+00:00", " UTC")),
+        ("By", f"fewer {known.version}"),
+    ]
 
 
 def _words(value: Any) -> str:

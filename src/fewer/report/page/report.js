@@ -64,11 +64,16 @@
   const body = byId("features-table").tBodies[0];
   const lower = Array.from({ length: data.d }, (_, j) => nameOf(j).toLowerCase());
 
+  const minus = (text) => text.replaceAll("-", "−");
+
   function short(x) {
     if (x === null) return "–";
-    if (x !== 0 && (Math.abs(x) < 1e-3 || Math.abs(x) >= 1e6)) return x.toExponential(2);
-    return Math.abs(x) < 1 ? x.toFixed(3) : Number(x.toPrecision(3)).toLocaleString("en");
+    if (x === 0) return "0";
+    if (Math.abs(x) < 1e-3 || Math.abs(x) >= 1e6) return minus(x.toExponential(2));
+    return minus(Math.abs(x) < 1 ? x.toFixed(3) : Number(x.toPrecision(3)).toLocaleString("en"));
   }
+
+  const inShort = (r2) => (r2 < -10 ? "below −10" : minus(r2.toFixed(3)));
 
   function cell(text) {
     const made = document.createElement("td");
@@ -98,7 +103,7 @@
       head.append(badge);
     }
     const back = data.back[j];
-    row.append(head, cell(back === null ? "–" : back.toFixed(3)), cell(short(data.error[j])), cell(short(data.spread[j])));
+    row.append(head, cell(back === null ? "–" : inShort(back)), cell(short(data.error[j])), cell(short(data.spread[j])));
     return row;
   }
 
@@ -170,9 +175,12 @@
     const rough = (high - low) / 4;
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].find((x) => x * power >= rough) * power;
+    const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+    const plain = digits <= 4 && high < 1e6 && low > -1e6;
     const found = [];
-    for (let x = Math.ceil(low / step) * step; x <= high + step * 1e-9; x += step) {
-      found.push(Number(x.toPrecision(6)));
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) {
+      const x = i * step;
+      found.push([x, plain ? minus(x.toFixed(digits)) : short(Number(x.toPrecision(6)))]);
     }
     return found;
   }
@@ -188,7 +196,7 @@
     const figure = byId("scatter");
     const pairs = valuesOf(j);
     const r2 = data.back[j];
-    const said = r2 === null ? "it does not vary" : `R² ${r2.toFixed(3)}, error ${short(data.error[j])} against a spread of ${short(data.spread[j])}`;
+    const said = r2 === null ? "it does not vary" : `R² ${inShort(r2)}, error ${short(data.error[j])} against a spread of ${short(data.spread[j])}`;
     const caption = figure.querySelector("figcaption");
     const strong = document.createElement("strong");
     strong.textContent = nameOf(j);
@@ -200,10 +208,10 @@
     const x = (v) => left + ((v - low) / (high - low)) * (right - left);
     const y = (v) => bottom - ((v - low) / (high - low)) * (bottom - top);
     const parts = [svg("title", {}, `True against predicted values of ${nameOf(j)}: ${said}`)];
-    for (const t of ticks(low, high)) {
+    for (const [t, label] of ticks(low, high)) {
       parts.push(svg("path", { class: "grid", d: `M${left} ${y(t)}H${right}` }));
-      parts.push(svg("text", { class: "tick end", x: left - 6, y: y(t) + 4 }, short(t)));
-      parts.push(svg("text", { class: "tick mid", x: x(t), y: bottom + 16 }, short(t)));
+      parts.push(svg("text", { class: "tick end", x: left - 6, y: y(t) + 4 }, label));
+      parts.push(svg("text", { class: "tick mid", x: x(t), y: bottom + 16 }, label));
     }
     parts.push(svg("path", { class: "axis", d: `M${left} ${bottom}H${right}` }));
     parts.push(svg("path", { class: "same", d: `M${left} ${bottom}L${right} ${top}` }));
@@ -212,6 +220,18 @@
     parts.push(svg("text", { class: "label mid", transform: `translate(11 ${(top + bottom) / 2}) rotate(-90)` }, "predicted"));
     figure.querySelector("svg").replaceChildren(...parts);
   }
+
+  // -- correlations: what the pointer is on --------------------------------------------------
+
+  byId("map")?.addEventListener("pointermove", (event) => {
+    const size = data.map.length;
+    const box = event.target.getBoundingClientRect();
+    const at = (place, begin, length) => Math.min(size - 1, Math.max(0, Math.floor(((place - begin) / length) * size)));
+    const row = at(event.clientY, box.top, box.height);
+    const column = at(event.clientX, box.left, box.width);
+    const value = (data.map[row][column] / 100).toFixed(2).replace("-", "−");
+    byId("map-cell").textContent = `${nameOf(data.order[row])} and ${nameOf(data.order[column])}: ${value}`;
+  });
 
   // -- begin -----------------------------------------------------------------------------------
 
