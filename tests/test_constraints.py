@@ -93,9 +93,9 @@ def test_arrays_are_the_rules_own():
         ({"exclude": [5]}, "column 5"),
         ({"exclude": np.array([True])}, "mask of shape"),
         ({"exclude": NAMES}, "leaves no feature"),
-        ({"k": 0}, "k=0 is below 1"),
+        ({"k": 0}, "k=0 must be a whole number of at least 1"),
         ({"k": -3}, "k=-3"),
-        ({"k": 6}, "k=6 is more than the 5 features"),
+        ({"k": 6}, "k=6 is more than the n_features=5"),
         ({"k": 4, "exclude": [0, 1]}, "k=4 is more than the 3 features"),
         ({"k": 4, "groups": [0, 0, 1, 1, 2]}, "k=4 is more than the 3 groups"),
         ({"k": None}, "k and budget are both None"),
@@ -126,7 +126,7 @@ def test_refusals_name_the_value_and_the_remedy(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"k": 2.0}, "k=2.0 is not an integer"),
+        ({"k": 2.0}, "k=2.0 must be a whole number"),
         ({"k": "ten"}, "k='ten'"),
         ({"k": True}, "k=True"),
         ({"include": "age"}, "write include=['age']"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fewer.errors import InputError, TypeInputError
 
-__all__ = ["Constraints", "resolve"]
+__all__ = ["Constraints", "check_k", "resolve"]
 
 Indices = NDArray[np.int64]
 
@@ -241,7 +241,7 @@ def resolve(
     (2, 3.0)
     """
     look = _Lookup(names, d)
-    number = _whole_number(k)
+    number = None if k is None else check_k(k, d)
     if number is None and budget is None:
         raise InputError("k and budget are both None: give k=, or costs= with budget=")
     required = asked = look.several(include, "include")
@@ -268,17 +268,27 @@ def resolve(
     return rule
 
 
-def _whole_number(k: Any) -> int | None:
-    if k is None:
-        return None
+def check_k(k: Any, d: int) -> int:
+    """The number of features to choose from d, or why it cannot be that.
+
+    Examples
+    --------
+    >>> check_k(7, d=6)
+    Traceback (most recent call last):
+    fewer.errors.InputError: k=7 is more than the n_features=6 of X; choose k from 1 to 6
+    """
     try:
         if isinstance(k, (bool, np.bool_)):
             raise TypeError
         number = operator.index(k)
     except TypeError:
-        raise TypeInputError(f"k={k!r} is not an integer; write for example k=50") from None
+        raise TypeInputError(
+            f"k={k!r} must be a whole number of at least 1, such as k=50"
+        ) from None
     if number < 1:
-        raise InputError(f"k={number} is below 1; choose at least one feature")
+        raise InputError(f"k={number} must be a whole number of at least 1")
+    if number > d:
+        raise InputError(f"k={number} is more than the n_features={d} of X; choose k from 1 to {d}")
     return number
 
 

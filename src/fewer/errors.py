@@ -39,6 +39,7 @@ __all__ = [
 REMEDIES = {
     r"Found array with \d+ sample\(s\).*? is required": "give more rows",
     r"Found array with 0 feature\(s\).*? is required\.": "give at least one column",
+    r"Expected 2D array, got scalar array instead": "Reshape your data, or give a table or a path",
     r"Expected 2D (array|input), got .*?instead": "Reshape your data to rows by features, one row "
     "as X.reshape(1, -1), one feature as X.reshape(-1, 1)",
     r"Found array with dim \d+.*? is required": "give rows by features",

@@ -10,9 +10,10 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from fewer.baselines._rows import varying_rows
+from fewer.constraints import check_k
 from fewer.data import Moments, Source
 from fewer.errors import in_our_words
-from fewer.estimators._selector import FeatureSelector, check_k
+from fewer.estimators._selector import FeatureSelector
 from fewer.nn import MeasuredDecoder
 from fewer.train import fit_linear
 

@@ -11,9 +11,10 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
+from fewer.constraints import check_k
 from fewer.data import Moments, Source, as_array, check_values, moments, open_source
 from fewer.errors import NotFittedError, in_our_words
-from fewer.estimators._selector import check_k, decode, refuse_empty
+from fewer.estimators._selector import decode, refuse_empty
 from fewer.nn import MeasuredDecoder
 from fewer.train.explained import explained_variance
 

@@ -14,15 +14,21 @@ __all__ = ["check_data", "check_options", "warn_about_k"]
 
 def check_options(strategies: Any, time_limit: Any) -> None:
     """Complain about options that do not depend on the data."""
-    if strategies != "auto":
-        unknown = [name for name in strategies if name not in STRATEGIES]
-        if unknown or not strategies:
+    if not _is_auto(strategies):
+        several = isinstance(strategies, (list, tuple, set, frozenset))
+        if not several or not strategies or any(name not in STRATEGIES for name in strategies):
             raise InputError(
-                f"strategies={strategies!r}: use 'auto' or some of {', '.join(STRATEGIES)}"
+                f"strategies={strategies!r}: use 'auto' or some of {', '.join(STRATEGIES)}, "
+                "as a list"
             )
     real = isinstance(time_limit, (int, float, np.integer, np.floating))
+    real = real and not isinstance(time_limit, bool)
     if time_limit is not None and not (real and time_limit > 0):
         raise InputError(f"time_limit={time_limit!r} must be a number of seconds above 0, or None")
+
+
+def _is_auto(strategies: Any) -> bool:
+    return isinstance(strategies, str) and strategies == "auto"
 
 
 def check_data(

@@ -1,5 +1,6 @@
 """Which rows are held out, and how well a candidate does on them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,15 +33,23 @@ def held_rows(
     labels = row_groups
     if labels is not None:
         labels = np.asarray(labels)
-        if len(labels) != n:
-            raise InputError(f"row_groups has {len(labels)} labels for {n} rows")
         if labels.ndim != 1:
             raise InputError(f"row_groups has shape {labels.shape}; give {n} labels")
+        if len(labels) != n:
+            raise InputError(f"row_groups has {len(labels)} labels for {n} rows; give one a row")
+        blank = [at for at, label in enumerate(labels.tolist()) if label is None or _is_nan(label)]
+        if blank:
+            raise InputError(
+                f"row_groups of row {blank[0]} is {labels[blank[0]]!r}; give every row a label, "
+                "one of its own where it stands alone"
+            )
+        labels = labels.astype(str) if labels.dtype.kind == "O" else labels
         if len(np.unique(labels)) < 2:
             raise InputError("row_groups has one label only; give at least 2, or leave it out")
     wanted = validation
-    if wanted == "auto":
+    if isinstance(wanted, str) and wanted == "auto":
         wanted = min(FOLDS if linear else NETWORK_FOLDS, n) if n < FEW_ROWS * k else 0.1
+    wanted = wanted.item() if isinstance(wanted, (np.integer, np.floating)) else wanted
     fine = isinstance(wanted, (int, float)) and not isinstance(wanted, bool)
     if not fine or not (2 <= wanted <= n if isinstance(wanted, int) else 0 < wanted < 1):
         raise InputError(
@@ -48,6 +57,10 @@ def held_rows(
             "folds, no more than there are rows"
         )
     return split_rows(n, wanted, seed, labels)
+
+
+def _is_nan(label: Any) -> bool:
+    return isinstance(label, float) and math.isnan(label)
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,6 +121,8 @@ def _known(target: Any) -> NDArray:
     """The target as an array without gaps."""
     lacks = target.isna() if hasattr(target, "isna") else None
     lacks = target.is_null() if hasattr(target, "is_null") else lacks
+    if isinstance(target, np.ma.MaskedArray):
+        lacks, target = np.ma.getmaskarray(target), target.data
     given = target.to_numpy() if hasattr(target, "to_numpy") else target
     if isinstance(given, (list, tuple)):
         given = np.array(given, dtype=object)  # NumPy would make text of mixed values

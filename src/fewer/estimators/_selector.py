@@ -30,7 +30,6 @@ from fewer.errors import (
     FileFormatError,
     InputError,
     NotFittedError,
-    TypeInputError,
     in_our_words,
 )
 from fewer.estimators._measured import like_table, read_measured
@@ -46,7 +45,7 @@ from fewer.train.device import pick_device
 from fewer.train.explained import explained_variance
 from fewer.train.launch import opened_together
 
-__all__ = ["FeatureSelector", "check_k", "decode", "filled_decoder", "refuse_empty"]
+__all__ = ["FeatureSelector", "decode", "filled_decoder", "refuse_empty"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
 DESCRIPTION = {
@@ -148,8 +147,6 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
 
     def _rule(self, d: int) -> Constraints:
         """What the options ask of a panel, with names resolved to columns."""
-        if self.k is not None:
-            check_k(self.k, d)
         names = getattr(self, "feature_names_in_", None)
         return resolve(
             None if names is None else [str(name) for name in names],
@@ -356,15 +353,6 @@ def _checks(reset: bool) -> dict[str, Any]:
         "ensure_all_finite": False,
         "ensure_min_samples": 2 if reset else 1,
     }
-
-
-def check_k(k: Any, d: int) -> None:
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
-        raise TypeInputError(f"k={k!r} must be a whole number of at least 1")
-    if k < 1:
-        raise InputError(f"k={k} must be a whole number of at least 1")
-    if k > d:
-        raise InputError(f"k={k} is more than the n_features={d} of X; choose k from 1 to {d}")
 
 
 def _take_columns(X: Any, columns: np.ndarray) -> np.ndarray:

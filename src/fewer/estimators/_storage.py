@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fewer import __version__
-from fewer.errors import FileFormatError, InputError
+from fewer.errors import FileFormatError, InputError, TypeInputError
 from fewer.train.launch import leads
 
 __all__ = [
@@ -44,7 +44,7 @@ def write_folder(
     """
     if not leads():
         return
-    target, name = Path(path).resolve(), f"{kind}.json"
+    target, name = _folder(path).resolve(), f"{kind}.json"
     _refuse_foreign(target, kind, {name, TENSORS})
     target.parent.mkdir(parents=True, exist_ok=True)
     meta = {"format": f"fewer-{kind}", "version": VERSION, "fewer": __version__, **meta}
@@ -69,11 +69,17 @@ def write_folder(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def _folder(path: Any) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeInputError(f"path={path!r} must be the name of a folder, such as 'panel/'")
+    return Path(path)
+
+
 def read_folder(
     path: str | os.PathLike[str], *, kind: str = "estimator"
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Read a folder that `write_folder` wrote, refusing anything else."""
-    folder, name = Path(path), f"{kind}.json"
+    folder, name = _folder(path), f"{kind}.json"
     if not (folder / name).is_file():
         raise FileFormatError(f"{folder} is not a saved {kind}: it has no {name}")
     try:

@@ -51,7 +51,7 @@ def joined(device: str | torch.device = "auto") -> Iterator[Team]:
     """Work together with the other processes of this job inside the block, if there are any.
 
     There are if ``torchrun`` started this process, or if `torch.distributed` is set up already.
-    All processes must then come here. Warnings are given by the first process alone.
+    All processes must then come here; `fewer.data.processes.alone` lets one work by itself. Warnings are given by the first process alone.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ def joined(device: str | torch.device = "auto") -> Iterator[Team]:
     ...     team.many
     False
     """
-    within = current_team()
-    if within.many or _is_alone():
-        yield within
+    within = chosen_team()
+    if within is not None or _is_alone():  # in a team already, or alone on purpose
+        yield within or ALONE
         return
     team = _team(device)
     with working_with(team), warnings.catch_warnings():

@@ -1,0 +1,153 @@
+"""Bad input, wherever it is given: one line of ours that names the value and the remedy."""
+
+import numpy as np
+import pytest
+
+import fewer
+from fewer import baselines
+from fewer.data import open
+from fewer.errors import InputError, in_our_words
+
+X = np.random.default_rng(0).normal(size=(60, 6))
+y = np.arange(60) % 3
+TEXT = [["a", "b"], ["c", "d"], ["e", "f"]]
+
+
+@pytest.fixture(scope="module")
+def panel():
+    return fewer.select(X, 2, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (X[:2], "2 sample.*minimum of 3 is required; give more rows"),
+        (X[:0], "0 sample.*give more rows"),
+        (X[:, :0], "0 feature.*give at least one column"),
+        (X[0], r"got 1D array instead; Reshape your data to rows by features"),
+        (X[None], "dim 3.*give rows by features"),
+        (None, "got scalar array instead; .*give a table or a path"),
+        (X + 1j, "Complex data not supported; give real numbers"),
+        (TEXT, "drop text, or encode it as numbers"),
+        ([[1, 2], [3], [4, 5]], "give rows of the same length"),
+    ],
+)
+def test_data_that_select_cannot_use(data, message):
+    with pytest.raises(InputError, match=message) as caught:
+        fewer.select(data, 1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategies": 3}, "strategies=3: use 'auto' or some of search"),
+        ({"strategies": "search"}, "strategies='search': .* as a list"),
+        ({"strategies": []}, r"strategies=\[\]"),
+        ({"random_state": "a"}, "'a' cannot be used to seed .*; give a whole number"),
+        ({"random_state": -1}, "give a whole number from 0 to"),
+        ({"row_groups": 3}, r"row_groups has shape \(\); give 60 labels"),
+        ({"row_groups": [None] * 30 + ["a"] * 30}, "row_groups of row 0 is None; give every row"),
+        ({"row_groups": np.where(np.arange(60) < 59, 1.0, np.nan)}, "row_groups of row 59 is"),
+        ({"validation": [1, 2]}, r"validation=\[1, 2\] must be a share"),
+        ({"validation": None}, "validation=None must be a share"),
+        ({"time_limit": True}, "time_limit=True must be a number of seconds"),
+        ({"time_limit": float("nan")}, "time_limit=nan must be a number of seconds"),
+        ({"scale": ["standard"]}, "is not known; use 'standard' or 'none'"),
+        ({"decoder": None}, "decoder=None: hidden widths"),
+        ({"device": 3}, "device='3' cannot be used here"),
+    ],
+)
+def test_options_that_select_cannot_use(options, message):
+    with pytest.raises(InputError, match=message):
+        fewer.select(X, 2, **options)
+
+
+def test_numpy_numbers_are_numbers():
+    assert fewer.select(X, np.int64(2), validation=np.int64(3), random_state=0).k == 2
+
+
+@pytest.mark.parametrize("k", [0, -1, True, 2.0, "3", [2], float("nan"), 7])
+def test_k_is_refused_in_the_same_words_everywhere(k):
+    said = set()
+    for use in (
+        lambda: fewer.select(X, k),
+        lambda: fewer.ColumnSubset(k).fit(X),
+        lambda: fewer.ConcreteAutoencoder(k).fit(X),
+        lambda: baselines.MaxVariance(k).fit(X),
+        lambda: baselines.PCABound(k).fit(X),
+    ):
+        with pytest.raises(InputError, match=r"^k=") as caught:
+            use()
+        said.add(str(caught.value))
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p.reconstruct(X[:0, :2]), "0 sample.*give more rows"),
+        (lambda p: p.reconstruct(X[0, :2]), "Reshape your data"),
+        (lambda p: p.reconstruct([["a", "b"]]), "could not convert string to float: 'a'; drop"),
+        (lambda p: p.reconstruct(X[:2, :2], interval="a"), "interval='a' must be above 0"),
+        (lambda p: p.score(X[:0]), "0 sample.*give more rows"),
+        (lambda p: p.transform(X[0]), "Reshape your data"),
+        (lambda p: p.save(None), "path=None must be the name of a folder"),
+        (lambda p: fewer.Panel.load(None), "path=None must be the name of a folder"),
+    ],
+)
+def test_what_a_panel_cannot_use(panel, call, message):
+    with pytest.raises(InputError, match=message):
+        call(panel)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: fewer.ColumnSubset(2).fit(X[:1]), "1 sample.*give more rows"),
+        (lambda: fewer.ColumnSubset(2, random_state="a").fit(X), "give a whole number from 0"),
+        (lambda: fewer.ConcreteAutoencoder(2, norm="x").fit(X), "norm='x' is not known"),
+        (lambda: fewer.ConcreteAutoencoder(2, activation="x").fit(X), "activation='x' is not"),
+        (
+            lambda: fewer.ConcreteClassifier(2).fit(X, y[:4]),
+            r"\[60, 4\]; give one value",
+        ),
+        (
+            lambda: fewer.ConcreteClassifier(2).fit(X, X[:, 0]),
+            "type: continuous; give classes",
+        ),
+        (lambda: fewer.ConcreteRegressor(2).fit(X, ["a"] * 60), "could not convert string"),
+        (lambda: fewer.ConcreteRegressor(2).fit(X, np.full(60, np.nan)), "drop rows without a"),
+        (lambda: baselines.PFA(2).fit(X[:1]), "1 sample.*give more rows"),
+        (lambda: baselines.RandomSubset(2, random_state="a").fit(X), "give a whole number from 0"),
+        (lambda: open(None), "rows cannot be read from NoneType"),
+        (lambda: open([]), r"shape \(0,\)"),
+    ],
+)
+def test_what_estimators_and_sources_cannot_use(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_masked_values_are_missing():
+    mask = np.zeros(X.shape, dtype=bool)
+    mask[::7, 3] = mask[5::9, 0] = True
+    masked = np.ma.masked_array(X + 100 * mask, mask)
+    gaps = np.where(mask, np.nan, X)
+    ours, theirs = (fewer.select(data, 2, random_state=0) for data in (masked, gaps))
+    assert ours.features == theirs.features
+    np.testing.assert_array_equal(
+        ours.reconstruct(masked[:, ours.indices]), theirs.reconstruct(gaps[:, ours.indices])
+    )
+    assert ours.score(masked) == theirs.score(gaps)
+    one, two = (fewer.ColumnSubset(2).fit(data) for data in (masked, gaps))
+    np.testing.assert_array_equal(one.inverse_transform(X[:, :2]), two.inverse_transform(X[:, :2]))
+    with pytest.raises(InputError, match="target of row 7 "):
+        fewer.select(X, 2, target=np.ma.masked_array(y, np.arange(60) == 7))
+
+
+def test_what_is_not_known_is_passed_on_in_one_line():
+    with pytest.raises(InputError, match=r"^one two$"), in_our_words():
+        raise ValueError("one\n two")
+    with pytest.raises(InputError, match=r"^mine$"), in_our_words():
+        raise InputError("mine")
