@@ -13,6 +13,7 @@ copyright = "2026, the authors of fewer"
 version = release = fewer.__version__
 
 extensions = [
+    "commands",
     "mathml",
     "myst_parser",
     "numpydoc",
@@ -24,10 +25,11 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_ext", "gallery/**/*.ipynb", "gallery/**/*.py", "gallery/**/*.md5"]
 nitpicky = True
+nitpick_ignore_regex = [("py:obj", r"[a-z_]+|[A-Z]\w+Error")]  # plain words are parameters
 default_role = "autolink"  # `name` in a docstring links where it can, and is plain text elsewhere
 
 # -- pages -------------------------------------------------------------------------------------
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 copybutton_exclude = ".linenos, .gp, .go"
 

@@ -27,7 +27,7 @@ def error(panel, measured):
     return np.square((test - panel.reconstruct(measured)) / train.std()).to_numpy().mean()
 
 
-shares = [0.0, 0.1, 0.2, 0.3, 0.5]
+shares = [0.0, 0.1, 0.3, 0.5]
 panels = []
 for share in shares:
     holed = train.mask(gaps.random(train.shape) < share)

@@ -58,7 +58,7 @@ for axis, text in zip(axes[:, 1], ("image", "measured", "rebuilt"), strict=True)
 
 # %%
 # Every reconstruction comes with bounds, from the errors on held-out rows. About nine values in
-# ten should lie inside these:
+# ten should lie inside these; not exactly, for 140 held-out rows are few.
 
 _, low, high = panel.reconstruct(measured, interval=0.9)
 inside = ((test >= low) & (test <= high)).to_numpy()
