@@ -355,6 +355,7 @@ class _Selection:
             source=self.raw,
             rule=self.rule,
             comparison=self.line,
+            greedy=self.strategies.once("greedy", self.strategies.greedy),
             metrics=("units",) if self.scaling.how == "none" else ("units", "equal"),
             device=self.strategies.device,
             seed=self.seed,

@@ -7,14 +7,13 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 from fewer.baselines._eigen import largest_eigenvectors
 from fewer.candidates.comparison import Candidate, LinearComparison
+from fewer.candidates.strategies import Choose
 from fewer.constraints import Constraints
 from fewer.data import RowSubset, Source, read_blocks
-from fewer.search import greedy
 from fewer.search.nested import nested
 from fewer.train.folds import ScaledFold
 
@@ -24,6 +23,7 @@ DRAWS = 5  # random panels
 POINTS = 25  # sizes on the curve
 ROUNDING = 1e-12  # of the sum of squares
 WIDE = 2000  # features: with more, the leading eigenvectors come from products with the matrix
+MORE, ROUNDS = 20, 5  # directions beside those wanted, and products, that make them accurate
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -47,6 +47,8 @@ class HeldOutRivals:
         What panels obey.
     comparison : LinearComparison
         Finds the penalties of the rivals.
+    greedy : callable
+        Greedy selection on the training rows of a fold.
     metrics : sequence of {"units", "equal"}
         Entries in the units of the data, or every feature counting the same.
     device : torch.device
@@ -61,6 +63,7 @@ class HeldOutRivals:
     source: Source
     rule: Constraints
     comparison: LinearComparison
+    greedy: Choose
     metrics: Sequence[str]
     device: torch.device
     seed: int
@@ -130,8 +133,7 @@ class HeldOutRivals:
 
     @cached_property
     def _greedy(self) -> Candidate:
-        orders = [greedy(fold.train.to(self.device), self.rule).order for fold in self.folds]
-        return self._candidate("greedy", orders)
+        return self._candidate("greedy", [self.greedy(fold, self.seed) for fold in self.folds])
 
     @cached_property
     def _random(self) -> list[Candidate]:
@@ -159,9 +161,8 @@ class HeldOutRivals:
         found = {}
         for at, fold in enumerate(self.folds):
             for metric in self.metrics:
-                spread = self._spread(fold, metric)
-                matrix = (fold.train * (spread[:, None] * spread)).numpy()
-                found[at, metric] = torch.from_numpy(_leading(matrix, len(self.panels[at])))
+                spread, count = self._spread(fold, metric), len(self.panels[at])
+                found[at, metric] = _leading(fold.train, spread, count, self.device)
         return found
 
     def _maps(self, at: int) -> Iterator[tuple[str, str | None, "_LinearMap"]]:
@@ -183,24 +184,24 @@ class HeldOutRivals:
         self, at: int, fold: ScaledFold, metric: str, sizes: NDArray[np.int64]
     ) -> Iterator[tuple[str, Vector]]:
         spread = self._spread(fold, metric)
-        held = fold.held * (spread[:, None] * spread)
         weight = spread.square()
         # the variance of held-out rows is about their own mean, as in R squared
         gap = self._sums[at].gap / torch.from_numpy(fold.scale)
-        whole = float(held.trace() - weight @ gap.square())
-        if whole <= 1e-12 * float(held.trace()):
+        trace = float(weight @ fold.held.diagonal())
+        whole = trace - float(weight @ gap.square())
+        if whole <= ROUNDING * trace:
             return
         orders = {
             "panel": (nested(fold.train, self.panels[at], self.ridge)[0], self.ridge),
-            "greedy": (self._greedy.panels[at], self._greedy.ridge),
+            "greedy": (nested(fold.train, self._greedy.panels[at])[0], self._greedy.ridge),
         }
         for role, (order, ridge) in orders.items():
             errors = [float(weight @ _residuals(fold, order[:size], ridge)) for size in sizes]
             yield role, 1 - np.array(errors) / whole
-        axes = self._components[at, metric]
-        explained = torch.cumsum((axes * (held @ axes)).sum(0), 0).numpy()
+        axes = spread[:, None] * self._components[at, metric]
+        explained = torch.cumsum((axes * (fold.held @ axes)).sum(0), 0).numpy()
         most = np.minimum(sizes, len(explained)) - 1
-        yield "pca", 1 - (float(held.trace()) - explained[most]) / whole
+        yield "pca", 1 - (trace - explained[most]) / whole
 
     @cached_property
     def _sums(self) -> list["_Sums"]:
@@ -271,10 +272,22 @@ def _residuals(fold: ScaledFold, columns: Columns, ridge: float) -> Tensor:
     return fold.held.diagonal() - 2 * (B * rows).sum(0) + (B * (rows[:, columns] @ B)).sum(0)
 
 
-def _leading(matrix: Vector, count: int) -> Vector:
-    """Leading eigenvectors (d x count)."""
-    d = len(matrix)
-    if d <= WIDE or 5 * count > d:
-        return largest_eigenvectors(matrix, min(count, d))[1]
-    start = np.random.default_rng(0).normal(size=d)
-    return eigsh(matrix, count, which="LA", v0=start, tol=1e-6)[1][:, ::-1].copy()
+def _leading(C: Tensor, spread: Tensor, count: int, device: torch.device) -> Tensor:
+    """Leading eigenvectors (d x count) of the covariance C of features that are then spread.
+
+    Of a wide matrix, by products with a few random directions: the sum of the eigenvalues, which
+    is what is shown, is then right to three digits or more.
+    """
+    d = len(C)
+    if d <= WIDE or 5 * (count + MORE) > d:
+        matrix = (C * (spread[:, None] * spread)).numpy()
+        return torch.from_numpy(largest_eigenvectors(matrix, min(count, d))[1])
+    rough = C.to(device=device, dtype=torch.float32)
+    scale = spread.to(device=device, dtype=torch.float32)[:, None]
+    start = torch.Generator().manual_seed(0)
+    axes = torch.randn(d, count + MORE, generator=start).to(device)
+    for _ in range(ROUNDS):
+        axes = torch.linalg.qr(scale * (rough @ (scale * axes)))[0]
+    inside = axes.T @ (scale * (rough @ (scale * axes)))
+    turn = torch.linalg.eigh((inside + inside.T) / 2)[1].flip(1)[:, :count]
+    return torch.linalg.qr((axes @ turn).cpu().double())[0]
