@@ -8,6 +8,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 
 from fewer import ConcreteClassifier, ConcreteRegressor
+from fewer.errors import NotFittedError
 
 QUICK = {"refit_epochs": 60, "random_state": 0, "device": "cpu"}
 
@@ -103,3 +104,16 @@ def test_k_distinct_features_where_nodes_repeat_one_another(data_folder):
     assert len(set(model.nodes_)) == 50
     assert model.transform(X[:2]).shape == (2, 50)
     assert model.score(X[is_test], y[is_test]) > 0.89
+
+
+def test_an_interrupted_fit_does_not_count(labelled, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    model = ConcreteClassifier(k=3, decoder="linear", epochs=2, tries=1, random_state=0)
+    monkeypatch.setattr("fewer.estimators._supervised.fit_linear", interrupted)
+    monkeypatch.setattr("fewer.train.gradient.warn", lambda message, category: None)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(labelled[0][:100], labelled[1][:100])
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        model.predict(labelled[0][:3])

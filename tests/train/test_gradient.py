@@ -9,6 +9,7 @@ from fewer.data import moments, open_source
 from fewer.errors import InputError, NotConvergedWarning
 from fewer.nn import make_loss
 from fewer.train import GradientSettings, distinct_features, fit_gradient
+from fewer.train.stopping import KeepBest
 
 
 def fit(X, *, seed=0, loss="mse", **options):
@@ -170,3 +171,16 @@ def test_constant_columns_are_never_chosen_over_informative_ones(sums):
 def test_a_loss_that_blows_up_is_reported(sums):
     with pytest.raises(InputError, match=r"the loss became (nan|inf).*lower learning_rate"):
         fit(sums, k=3, learning_rate=1e30, normalize=False)
+
+
+def test_converged_is_said_of_the_state_that_is_kept(digits, monkeypatch):
+    plain = KeepBest.seen
+    assert fit(digits[0], k=4).converged
+
+    def first_only(self, loss, network, **options):
+        return plain(self, loss if self.loss == float("inf") else 1e9, network, **options)
+
+    monkeypatch.setattr(KeepBest, "seen", first_only)
+    found = fit(digits[0], k=4)
+    assert found.history[-1]["mean_max_probability"] >= 0.99
+    assert not found.converged

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewer.data import Moments, Source
 from fewer.errors import InputError
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import Loss, build_decoder, make_loss
@@ -154,8 +155,12 @@ class ConcreteEstimator(FeatureSelector):
         self.refit_history_ = fit.refit_history
         self.converged_ = fit.converged
         self.n_conflicts_ = fit.conflicts
+        self._fit_more(source, stats, fit.columns)
         self.columns_ = fit.columns  # last: whoever has it is fitted
         return self
+
+    def _fit_more(self, source: Source, stats: Moments, columns: np.ndarray) -> None:
+        """What a subclass fits besides."""
 
     def _loss(self) -> Loss:
         auto = isinstance(self.loss, str) and self.loss == "auto"

@@ -122,7 +122,8 @@ ATTRIBUTES = """columns_ : ndarray of int
     refit_history_ : list of dict
         The same for the refit of the decoder; empty where that was exact.
     converged_ : bool
-        Whether the selector settled: ``stop_probability`` was reached, or 0.8 in closed form.
+        Whether the selector settled: ``stop_probability`` was reached, or 0.8 in closed form, and
+        the state that is kept, which is the best on held-out rows, wants the same features.
     n_conflicts_ : int
         Nodes that had to take another feature than their favourite.
     n_features_in_, feature_names_in_

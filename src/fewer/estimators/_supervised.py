@@ -1,10 +1,12 @@
 """What the two supervised estimators add: a linear reconstruction beside the predictor."""
 
-from typing import Any, Self
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewer.data import Moments, Source
 from fewer.estimators._concrete import ConcreteEstimator
 from fewer.estimators._selector import filled_decoder
 from fewer.nn import MeasuredDecoder
@@ -18,14 +20,10 @@ class SupervisedEstimator(ConcreteEstimator):
 
     _auto_decoder = (100,)
 
-    def _fit(self, X: Any, targets: Tensor | None = None, out: int | None = None) -> Self:
-        super()._fit(X, targets, out)
-        source, stats = self._opened(X)
-        columns = self.columns_
+    def _fit_more(self, source: Source, stats: Moments, columns: np.ndarray) -> None:
         fill = torch.from_numpy(stats.mean[columns])
         linear = fit_linear(source, columns, stats, ridge=self.ridge)
         self.reconstruction_ = MeasuredDecoder(linear, fill=fill).eval()
-        return self
 
     @property
     def _reconstructor(self) -> MeasuredDecoder:

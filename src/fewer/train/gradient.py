@@ -87,7 +87,8 @@ def fit_gradient(
         best = starts[0]
         if len(starts) > 1:
             best = min(starts, key=lambda start: _held_out(start, seed))
-        if not best.converged and not starts[-1].stopped:
+        settled = best.history[-1]["mean_max_probability"] >= settings.stop_probability
+        if not settled and not starts[-1].stopped:
             _warn(best.history[-1], settings)
         features = best.features
         decoder, refit_history = best.refit(seed, kept=kept)
@@ -218,7 +219,7 @@ def _train_start(problem: Problem, seed: int, start: int, kept: Checkpoint | Non
                 )
 
         with products(problem.precision), seeded(seed + start, problem.device) as generator:
-            network, rows, best, stopped = _train_once(
+            network, rows, best, stopped, same = _train_once(
                 problem, epochs, attempt, generator, begun, keep
             )
         begun = None
@@ -230,7 +231,8 @@ def _train_start(problem: Problem, seed: int, start: int, kept: Checkpoint | Non
                 f"(now {settings.decoder_rate:g}), or scale X, whose values are too spread out"
             )
         settled = last["mean_max_probability"] >= settings.stop_probability
-        found = _Start(problem, network, history, settled, best, stopped)
+        # the state that is kept may be an earlier one, which has not settled for what it wants
+        found = _Start(problem, network, history, settled and same, best, stopped)
         if settled or stopped:
             break
         epochs *= 2
@@ -277,7 +279,10 @@ def _train_once(
     generator: torch.Generator,
     begun: State | None,
     keep: Callable[[Training], None],
-) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool]:
+) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool, bool]:
+    """One try: the network at its best, how it went, the lowest loss, whether ``on_epoch`` wanted
+    no more, and whether the nodes want what they wanted at the end.
+    """
     settings, train, team = problem.settings, problem.train, problem.team
     network = _new_network(problem)
     selector, decoder = network.selector, network.decoder
@@ -361,9 +366,17 @@ def _train_once(
             if decided or exhausted or stopped or not np.isfinite(loss):
                 break
             keep(training)
-    best.restore(network)
+    same = _restored(network, selector, best)
     unpadded(decoder)
-    return network, history, best.loss * unit, stopped
+    return network, history, best.loss * unit, stopped, same
+
+
+@torch.no_grad()
+def _restored(network: ConcreteNetwork, selector: ConcreteSelector, best: KeepBest) -> bool:
+    """Put the best state back; whether its nodes want what they want now."""
+    wanted = selector.logits.argmax(dim=1)
+    best.restore(network)
+    return bool((selector.logits.argmax(dim=1) == wanted).all())
 
 
 def _noise(problem: Problem, generator: torch.Generator) -> CountedGumbel | SharedGumbel | None:
