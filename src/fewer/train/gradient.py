@@ -280,9 +280,8 @@ def _train_once(
     begun: State | None,
     keep: Callable[[Training], None],
 ) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool, bool]:
-    """One try: the network at its best, how it went, the lowest loss, whether ``on_epoch`` wanted
-    no more, and whether the nodes want what they wanted at the end.
-    """
+    # the network at its best, how it went, the lowest loss, whether on_epoch wanted no more, and
+    # whether the nodes want what they wanted at the end
     settings, train, team = problem.settings, problem.train, problem.team
     network = _new_network(problem)
     selector, decoder = network.selector, network.decoder
