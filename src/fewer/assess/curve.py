@@ -39,6 +39,12 @@ class Curve:
         "standard" where every feature counts the same, "none" where by its own variance.
     exact : bool
         Whether each size was searched by itself; otherwise larger panels contain smaller ones.
+
+    Examples
+    --------
+    >>> found = Curve([1, 2, 4], [0.5, 0.8, 0.93], [0.6, 0.9, 0.97], [], 1, "none", False)
+    >>> found.reaches(0.8), found.reaches(0.99)
+    (2, None)
     """
 
     k: list[int]

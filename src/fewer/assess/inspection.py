@@ -61,9 +61,11 @@ class Inspection:
         Bytes of all rows as float32, and of the covariance.
     streamed, sparse : bool
         How rows are held.
+    scale : {"standard", "none"}
+        How to scale: "none" where all features seem to be in the same units, such as pixels.
     sizes : dict from share to {"greedy": k, "pca": k}
-        How many features, and principal components, keep this share of the variance, every
-        feature counting the same; None where more are needed than were looked at.
+        How many features, and principal components, keep this share of the variance, scaled so;
+        None where more are needed than were looked at.
     looked_at : int
         Rows that the sizes are about.
     """
@@ -82,6 +84,7 @@ class Inspection:
     covariance_memory: int
     streamed: bool
     sparse: bool
+    scale: str
     sizes: dict[float, dict[str, int | None]]
     looked_at: int
 
@@ -131,7 +134,8 @@ def inspect_rows(source: Source, tell: Tell | None = None) -> Inspection:
     say("looking for copies", 0.3)
     whole, same = _look(part)
     say("which k", 0.6)
-    sizes, looked_at = _sizes(part, stats)
+    scale = "none" if _same_units(stats) else "standard"
+    sizes, looked_at = _sizes(part, stats, scale)
     n, d = part.shape
     seen = stats.observed > 0
     gaps = (n - stats.observed) / max(n, 1)
@@ -151,6 +155,7 @@ def inspect_rows(source: Source, tell: Tell | None = None) -> Inspection:
         covariance_memory=d * d * 8,
         streamed=source.on_disk,
         sparse=source.is_sparse,
+        scale=scale,
         sizes=sizes,
         looked_at=looked_at,
     )
@@ -244,7 +249,19 @@ def _verified(source: Source, pairs: list[tuple[int, int]]) -> list[tuple[int, i
     return [pair for pair, fine in zip(pairs, same.tolist(), strict=True) if fine]
 
 
-def _sizes(source: Source, stats: Moments) -> tuple[dict[float, dict[str, int | None]], int]:
+def _same_units(stats: Moments) -> bool:
+    """Whether all features that vary begin at one value and most reach about as far: pixels do."""
+    varying = ~stats.constant
+    if varying.sum() < 2:
+        return False
+    low, high = stats.minimum[varying], stats.maximum[varying]
+    reach = high - low
+    return bool((low == low[0]).all() and 2 * np.median(reach) >= reach.max())
+
+
+def _sizes(
+    source: Source, stats: Moments, scale: str
+) -> tuple[dict[float, dict[str, int | None]], int]:
     """How many features keep which share of the variance, from some of the rows."""
     n = source.shape[0]
     varying = np.flatnonzero(~stats.constant)
@@ -256,6 +273,8 @@ def _sizes(source: Source, stats: Moments) -> tuple[dict[float, dict[str, int | 
     if most < n:
         rows = RowSubset(source, np.unique(np.linspace(0, n - 1, most).astype(np.int64)))
     spread = torch.from_numpy(np.sqrt(stats.variance[varying]).clip(1e-300))
+    if scale == "none":
+        spread = torch.ones_like(spread)
     if wide:
         # too wide for a covariance: the spectrum of the rows among themselves is the same
         x = rows.rows(slice(0, most), torch.float64)[:, torch.from_numpy(varying)]

@@ -33,6 +33,13 @@ class FeatureScore:
         How many rows the decoder was fitted on, and judged on, in each split.
     splits : int
         How many splits the numbers are means of.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> found = score_features(load_wine(as_frame=True).data, ["alcohol", "hue"], random_state=0)
+    >>> found.features, 0 < found.equal < 1
+    (['alcohol', 'hue'], True)
     """
 
     share: float

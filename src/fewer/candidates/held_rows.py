@@ -103,7 +103,8 @@ def held_score(
     true, rebuilt = (torch.cat(parts)[:most].float().numpy() for parts in zip(*shown, strict=True))
     return HeldScore(
         Score(float(weights @ values), weights @ np.stack(errors)),
-        np.nanquantile(residuals, LEVELS, axis=0),
+        # i of n + 1: so many of new values lie below the i-th of n
+        np.nanquantile(residuals, LEVELS, axis=0, method="weibull"),
         errors,
         true,
         rebuilt,

@@ -30,7 +30,8 @@ def run(talk: Talk, reading: Reading, data: DataArgument) -> None:
     talk.result({"data": data, **found.describe()}, lambda screen: _show(found, data, screen))
     size = found.suggested
     if size is not None:
-        talk.next(f"fewer select {shown(data)} -k {size} --out panel/")
+        scale = " --scale none" if found.scale == "none" else ""
+        talk.next(f"fewer select {shown(data)} -k {size}{scale} --out panel/")
 
 
 def _show(found: "Inspection", data: str, screen: "Console") -> None:
@@ -93,10 +94,12 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
     for level, size in found.sizes.items():
         rows.add_row(f"{level:.0%}", _size(size["greedy"]), _size(size["pca"]))
     screen.print(rows)
-    screen.print(
-        f"[dim]every feature counting the same, on {found.looked_at:,} rows; "
-        "`fewer curve` measures it on rows that were held out[/]"
-    )
+    equal = "every feature counting the same (--scale standard)"
+    if found.scale == "none":
+        equal = (
+            "all features seem to be in one unit, so they count by their variance (--scale none)"
+        )
+    screen.print(f"[dim]{equal}; from {found.looked_at:,} rows, none held out: see fewer curve[/]")
 
 
 def _size(value: Any) -> str:

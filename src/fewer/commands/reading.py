@@ -87,16 +87,16 @@ class Reading:
     def open_features(
         self, data: Any, *, beside: tuple[str | None, ...] = (), keep: tuple[str, ...] = ()
     ) -> "Source":
-        """As `open`, and without features that only number the rows, unless they are kept."""
+        """As `open`, without features that are empty or, unless kept, only number the rows."""
         import numpy as np
 
-        from fewer.data import ColumnChoice, moments
+        from fewer.data import ColumnChoice, moments, without_empty
         from fewer.data.columns import listed
         from fewer.data.scanning import counts_rows
         from fewer.errors import warn
 
         source = self.open(data, beside=beside)
-        stats = moments(source)
+        source, stats = without_empty(source, moments(source))
         counting = counts_rows(source, stats.minimum, stats.maximum)
         labels = source.names or []
         gone = [labels[j] for j in np.flatnonzero(counting) if labels and labels[j] not in keep]

@@ -85,11 +85,12 @@ def _model(panel: Panel, dtype: np.dtype) -> Any:
     onnx = require_extra("onnx")
     kind = onnx.helper.np_dtype_to_tensor_dtype(dtype)
     graph = _Graph(dtype)
-    graph.decoder(panel._decoder, INPUT, OUTPUT)
+    graph.decoder(panel._decoder, INPUT, OUTPUT, panel.d)
     outputs = [(OUTPUT, panel.d)]
     if panel.target is not None:
-        graph.decoder(panel.target.decoder, INPUT, TARGET)
-        outputs.append((TARGET, panel.target.describe()["outputs"]))
+        width = panel.target.describe()["outputs"]
+        graph.decoder(panel.target.decoder, INPUT, TARGET, width)
+        outputs.append((TARGET, width))
     value = onnx.helper.make_tensor_value_info
     made = onnx.helper.make_graph(
         graph.nodes,
@@ -139,7 +140,7 @@ class _Graph:
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **options))
         return name
 
-    def decoder(self, decoder: MeasuredDecoder, measured: str, out: str) -> None:
+    def decoder(self, decoder: MeasuredDecoder, measured: str, out: str, d: int) -> None:
         """The steps of `MeasuredDecoder.forward`."""
         gaps = self.add("IsNaN", measured)
         x = self.add("Where", gaps, self.constant(decoder.fill), measured)
@@ -164,7 +165,6 @@ class _Graph:
         guessed = self.add("Gather", x, self.constant(decoder.known, np.int64), axis=1)
         kept = self.add("Where", gaps, guessed, measured)
         both = self.add("Concat", x, kept, axis=1)
-        d = len(decoder.out_center) if decoder.out_center.ndim else int(decoder.known.max()) + 1
         places = np.arange(d)
         places[decoder.known.numpy()] = d + np.arange(len(decoder.known))
         self.add("Gather", both, self.constant(places, np.int64), axis=1, to=out)

@@ -1,0 +1,62 @@
+"""fewer export and fewer report."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fewer
+
+
+def test_a_list_can_be_piped_and_scored(folder, made_panel, typed, asked):
+    panel = fewer.Panel.load(made_panel)
+    text = typed("export", made_panel, "--to", "list").stdout
+    assert text.splitlines() == panel.features
+    typed("export", made_panel, "--to", "list", "--out", "list.txt")
+    assert (folder / "list.txt").read_text() == text
+    assert asked("score", "list.txt", "train.csv")["k"] == 3
+
+
+def test_a_description(folder, made_panel, typed, asked):
+    panel = fewer.Panel.load(made_panel)
+    about = json.loads(typed("export", made_panel, "--to", "json").stdout)
+    assert about["features"] == panel.features
+    assert about["all_features"] == panel.names
+    assert about["held_out"] == float(panel.held_out)
+    assert sorted(about["order"]) == sorted(panel.features)
+    typed("export", made_panel, "--to", "json", "--out", "about.json")
+    assert json.loads((folder / "about.json").read_text()) == about
+    assert asked("export", made_panel)["k"] == 3
+
+
+def test_onnx_runs_elsewhere(folder, made_panel, asked, refused):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    found = asked("export", made_panel, "--to", "onnx", "--out", "p.onnx")
+    assert found["largest_difference"] < 1e-3
+    panel = fewer.Panel.load(made_panel)
+    measured = pd.read_csv("test.csv")[panel.features].to_numpy()
+    session = onnxruntime.InferenceSession("p.onnx", providers=["CPUExecutionProvider"])
+    (rebuilt,) = session.run(None, {"measured": measured.astype(np.float32)})
+    np.testing.assert_allclose(rebuilt, panel.reconstruct(measured), rtol=1e-3, atol=1e-3)
+    props = session.get_modelmeta().custom_metadata_map
+    assert json.loads(props["measured"]) == panel.features
+    assert json.loads(props["reconstructed"]) == panel.names
+    line = refused("export", made_panel, "--to", "onnx", "--out", "p.onnx")
+    assert line == "p.onnx exists; choose another name, or replace it with --force"
+    assert "name it something.onnx" in refused("export", made_panel, "--to", "onnx", "--out", "a.b")
+
+
+def test_a_report_with_rows_of_my_own(folder, made_panel, asked, refused):
+    found = asked("report", made_panel, "--data", "test.csv", "--title", "Tumours & more")
+    assert found["out"] == "panel.html"
+    text = (folder / "panel.html").read_text()
+    assert found["bytes"] == len(text.encode())
+    assert "Tumours &amp; more" in text
+    for name in fewer.Panel.load(made_panel).features:
+        assert name in text
+    assert refused("report", made_panel).startswith("panel.html exists; choose another name")
+    assert "--image-shape 28: give height x width" in refused(
+        "report", made_panel, "--out", "b.html", "--image-shape", "28"
+    )
+    assert "there is no panel gone" in refused("report", "gone")

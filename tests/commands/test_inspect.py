@@ -1,0 +1,71 @@
+"""fewer inspect: what is in a file."""
+
+import numpy as np
+import pytest
+
+from tests.data.test_open import D, N, write_h5ad
+
+
+def test_everything_that_is_in_a_file(folder, asked, typed):
+    found = asked("inspect", "train.csv")
+    assert (found["rows"], found["features"]) == (379, 13)
+    assert set(found["ignored"]) == {"number", "who", "clinic", "diagnosis", "blank"}
+    assert "identifier" in found["ignored"]["who"]
+    assert "2 different texts: could be a --target" in found["ignored"]["diagnosis"]
+    assert found["ignored"]["number"] == "only numbers the rows"
+    assert found["duplicates"] == [["same_radius", "mean_radius"]]
+    assert list(found["missing"]) == ["mean_texture"]
+    assert found["missing"]["mean_texture"] == pytest.approx(0.1, abs=0.02)
+    assert found["memory"] == 379 * 13 * 4
+    few, more, most = (found["sizes"][level]["greedy"] for level in ("0.8", "0.9", "0.95"))
+    assert 1 < few <= more <= most < 13
+    assert found["suggested_k"] == more
+    shown = typed("inspect", "train.csv").stdout
+    assert f"fewer select train.csv -k {more} --out panel/" in shown
+    assert "who" in shown
+    assert "same_radius = mean_radius" in shown
+
+
+def test_parquet_says_the_same(folder, asked):
+    one, other = asked("inspect", "train.csv"), asked("inspect", "train.parquet")
+    for part in ("rows", "features", "missing", "duplicates", "kinds"):
+        assert one[part] == other[part], part
+    assert one["sizes"] == other["sizes"]
+
+
+def test_pixels_are_in_one_unit(folder, asked):
+    rows = np.random.default_rng(0).integers(0, 255, size=(300, 12))
+    rows[0], rows[1], rows[:, 3] = 0, 255, 7  # a constant column too
+    np.save("pixels.npy", rows)
+    found = asked("inspect", "pixels.npy")
+    assert found["scale"] == "none"
+    assert found["kinds"] == {"of whole numbers": 11, "constant": 1}
+    assert found["constant"] == [3]
+    assert found["values"] == [0, 255]
+    assert asked("inspect", "train.csv")["scale"] == "standard"
+
+
+def test_cells(folder, asked):
+    write_h5ad(folder / "cells.h5ad")
+    found = asked("inspect", "cells.h5ad")
+    assert (found["rows"], found["features"]) == (N, D)
+    assert {"obs_names", "kind"} <= set(found["ignored"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing.csv"], "there is no file 'nothing.csv'"),
+        (["train.docx"], "ends in '.docx', which is not known; use .npy"),
+        (["train.csv", "--leave-out", "age"], "has no columns 'age' to leave out; it has 'number'"),
+        (["train.csv", "--memory-limit", "much"], "--memory-limit 'much' is not a size"),
+        (["train.csv", "--layer", "counts"], "--layer 'counts' does not apply to text files"),
+        (["empty.csv"], "empty.csv is empty"),
+        (["latin.csv"], "is not UTF-8 text (byte 0xe9 in line 1); save it as UTF-8"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(folder, refused, words, message):
+    (folder / "train.docx").write_text("x")
+    (folder / "empty.csv").write_text("")
+    (folder / "latin.csv").write_bytes("a,é\n1,2\n".encode("latin1"))
+    assert message in refused("inspect", *words)

@@ -1,0 +1,161 @@
+"""fewer select: what is chosen, printed and kept."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fewer
+from tests.commands.conftest import QUICK
+
+
+def test_the_panel_is_that_of_the_library(folder, asked, tumours):
+    found = asked("select", "train.csv", "-k", "3", *QUICK)
+    panel = fewer.Panel.load("panel")
+    assert found["features"] == panel.features
+    table = pd.read_csv("train.csv").drop(columns=["number", "who", "clinic", "diagnosis", "blank"])
+    same = fewer.select(table, 3, strategies=["search"], device="cpu", random_state=0)
+    assert panel.features == same.features
+    assert found["held_out"] == pytest.approx(same.held_out)
+    assert sorted(found["order"]) == sorted(found["features"])
+    assert found["gains"] == sorted(found["gains"], reverse=True)
+    assert 0.5 < sum(found["gains"]) < 1
+    assert {row["strategy"] for row in found["leaderboard"]} >= {"greedy", "search"}
+
+
+def test_a_person_is_told_what_was_chosen_and_what_comes_next(folder, typed):
+    done = typed("select", "train.csv", "-k", "2", "--out", "mine", *QUICK)
+    panel = fewer.Panel.load("mine")
+    for word in (*panel.features, "adds", "strategy", "held-out", "principal components"):
+        assert word in done.stdout, word
+    assert "next: fewer report mine" in done.stdout
+    said = done.stderr
+    assert "warning: 1 columns that only number the rows were left out: 'number'" in said
+    assert "'who', 'clinic', 'diagnosis'; name them in --leave-out to say" in said
+    quiet = typed("select", "train.csv", "-k", "2", "--out", "mine", "--force", "-q", *QUICK)
+    assert "next:" not in quiet.stdout
+    assert panel.features[0] in quiet.stdout
+
+
+def test_include_exclude_costs_and_groups(folder, asked):
+    (folder / "must.txt").write_text("# keep\nmean_symmetry\n\n")
+    found = asked(
+        "select", "train.csv", "-k", "4", "--include", "must.txt", "--exclude", "mean_conc*",
+        "--exclude", "same_radius,mean_area", *QUICK,
+    )  # fmt: skip
+    assert "mean_symmetry" in found["features"]
+    shut = {"mean_concavity", "mean_concave_points", "same_radius", "mean_area"}
+    assert not shut & set(found["features"])
+    table = pd.read_csv("train.csv")
+    names = [name for name in table if name not in ("number", "who", "clinic", "diagnosis")]
+    costs = {name: 5 for name in names} | {"mean_area": 1, "mean_texture": 2}
+    text = "feature,cost\n" + "".join(f"{name},{cost}\n" for name, cost in costs.items())
+    (folder / "costs.csv").write_text(text)
+    found = asked("select", "train.csv", "--costs", "costs.csv", "--budget", "3.5",
+                  "--out", "cheap", *QUICK)  # fmt: skip
+    assert sorted(found["features"]) == ["mean_area", "mean_texture"]
+    (folder / "groups.csv").write_text("mean_radius,a\nmean_texture,a\n")
+    found = asked("select", "train.csv", "-k", "1", "--groups", "groups.csv", "--include",
+                  "mean_radius", "--out", "assay", *QUICK)  # fmt: skip
+    assert found["features"] == ["mean_radius", "mean_texture"]
+
+
+def test_for_a_target_with_groups_of_rows(folder, asked):
+    found = asked(
+        "select", "train.csv", "-k", "3", "--target", "diagnosis", "--row-groups", "clinic", *QUICK
+    )
+    assert found["target"]["name"] == "diagnosis"
+    assert found["target"]["held_out"] > 0.85
+    scored = asked("score", "panel", "test.csv")
+    assert scored["target"]["accuracy"] > 0.85
+    panel = fewer.Panel.load("panel")
+    test = pd.read_csv("test.csv")
+    right = np.mean(panel.predict(test[panel.features]) == test["diagnosis"])
+    assert scored["target"]["accuracy"] == pytest.approx(right)
+
+
+def test_a_network_and_a_report(folder, asked):
+    found = asked("select", "train.csv", "-k", "2", "--decoder", "8", "--time-limit", "1",
+                  "--report", "page.html", *QUICK)  # fmt: skip
+    assert found["settings"]["decoder"] == [8]
+    assert (folder / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
+    typed("select", "train.csv", "-k", "1", "--out", "kept", *QUICK)
+    before = (folder / "kept" / "panel.json").read_bytes()
+    line = refused("select", "train.csv", "-k", "2", "--out", "kept")
+    assert line == (
+        "kept holds a panel; choose another folder by --out, or replace it with --force"
+    )
+    assert (folder / "kept" / "panel.json").read_bytes() == before
+    typed("select", "train.csv", "-k", "2", "--out", "kept", "--force", *QUICK)
+    assert len(json.loads((folder / "kept" / "panel.json").read_text())["features"]) == 2
+    (folder / "other").mkdir()
+    (folder / "other" / "thesis.txt").write_text("mine")
+    line = refused("select", "train.csv", "-k", "2", "--out", "other", "--force")
+    assert line == "other holds something that is no panel; choose another folder"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-k", "99"], "-k 99 is more than the"),
+        (["-k", "0"], "-k 0"),
+        (["-k", "2", "--include", "mean_radios"], "did you mean 'mean_radius'"),
+        (["-k", "2", "--include", "zz*"], "--include: no feature matches 'zz*'"),
+        (["-k", "2", "--exclude", "gone.txt"], "--exclude gone.txt: there is no such file"),
+        (["-k", "2", "--target", "age"], "no column"),
+        (["-k", "2", "--row-groups", "age"], "has no columns 'age' to leave out"),
+        (["-k", "2", "--decoder", "wide"], "--decoder wide: give linear, or widths"),
+        (["-k", "2", "--scale", "big"], "--scale 'big' is not known; use 'standard' or 'none'"),
+        (["-k", "2", "--strategies", "luck"], "use 'auto' or some of search, closed_form"),
+        (["-k", "2", "--time-limit", "-1"], "--time-limit -1.0 must be a number of seconds"),
+        (["--budget", "3"], "costs"),
+        (["--budget", "3", "--costs", "gone.csv"], "--costs gone.csv: there is no such file"),
+        (["--budget", "3", "--costs", "bad.csv"], "line 2: the cost of 'mean_area' is 'x'"),
+        (["--budget", "3", "--costs", "wide.csv"], "line 1 has 3 values; give two"),
+        (["--budget", "3", "--costs", "alien.csv"], "names no feature of the data"),
+        (["-k", "2", "--device", "gpu9"], "gpu9"),
+        (["-k", "2", "--report", "."], "is a folder; name a file in it"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(folder, refused, words, message):
+    (folder / "bad.csv").write_text("mean_radius,1\nmean_area,x\n")
+    (folder / "wide.csv").write_text("mean_radius,1,2\n")
+    (folder / "alien.csv").write_text("age,1\nheight,2\n")
+    line = refused("select", "train.csv", *words)
+    assert message in line
+    assert not (folder / "panel").exists()
+
+
+def test_neither_k_nor_budget_is_a_matter_of_usage(folder, typed):
+    done = typed("select", "train.csv", code=2)
+    assert "say how many features: -k 50" in done.stderr
+
+
+def test_ctrl_c_leaves_nothing_half_written(folder):
+    """A real process, stopped while it works."""
+    rows = np.random.default_rng(0).normal(size=(3000, 600)).astype(np.float32)
+    np.save("rows.npy", rows)
+    code = "import sys; sys.argv[0] = 'fewer'; from fewer.cli import main; main()"
+    work = subprocess.Popen(
+        [sys.executable, "-c", code, "select", "rows.npy", "-k", "200", "--decoder", "400,400"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(8)  # it takes minutes; imports take seconds
+    assert work.poll() is None
+    work.send_signal(signal.SIGINT)
+    out, said = work.communicate(timeout=60)
+    assert work.returncode == 130, said
+    assert out == ""
+    assert "stopped; no panel was written; the same command starts again" in said
+    assert "Traceback" not in said
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) in ([], ["cache"])

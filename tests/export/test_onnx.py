@@ -1,0 +1,102 @@
+"""Every kind of decoder as an ONNX graph."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer, load_iris
+
+import fewer
+from fewer.errors import InputError
+from fewer.export import export_onnx
+from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.nn.decoder import ACTIVATIONS
+
+onnx = pytest.importorskip("onnx")
+reference = pytest.importorskip("onnx.reference")
+
+
+@pytest.fixture(scope="module")
+def panel():
+    return fewer.select(load_iris().data, 2, strategies=["search"], random_state=0, device="cpu")
+
+
+def run(path, rows):
+    return reference.ReferenceEvaluator(onnx.load(path)).run(None, {"measured": rows})
+
+
+def with_decoder(panel, net, **more):
+    panel = fewer.Panel(
+        indices=panel.indices,
+        decoder=MeasuredDecoder(
+            net.double(),
+            fill=torch.tensor([3.0, 2.0]).double(),
+            center=torch.tensor([3.0, 4.0]).double(),
+            scale=torch.tensor([0.5, 2.0]).double(),
+            order=torch.tensor([1, 0]),
+            **more,
+        ),
+        names=["a", "b", "c", "d"],
+        d=4,
+        held_out=panel.held_out,
+        quantiles=panel._quantiles,
+        leaderboard=panel.leaderboard,
+        settings=panel.settings,
+    )
+    return panel
+
+
+@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_hidden_layers(tmp_path, panel, activation, norm):
+    torch.manual_seed(0)
+    net = build_decoder((7, 5), 2, 4, activation=activation, norm=norm, dropout=0.1)
+    net(torch.randn(50, 2) * 3 + 1)  # batch statistics that are not those of the start
+    made = with_decoder(panel, net)
+    assert export_onnx(made, tmp_path / "net.onnx") < 1e-4
+    rows = np.array([[5.0, 1.0], [np.nan, 2.5], [4.0, np.nan]])
+    (found,) = run(tmp_path / "net.onnx", rows.astype(np.float32))
+    np.testing.assert_allclose(found, made.reconstruct(rows), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("link", ["sigmoid", "exp", "softmax"])
+def test_links(tmp_path, panel, link):
+    made = with_decoder(
+        panel, torch.nn.Linear(2, 4), link=link, offset=torch.ones(4).double(), log_inputs=True
+    )
+    assert export_onnx(made, tmp_path / "net.onnx") < 1e-4
+
+
+def test_values_far_from_zero_are_kept_in_double(tmp_path):
+    rows = load_iris().data + 1e7
+    far = fewer.select(rows, 2, strategies=["search"], random_state=0, device="cpu")
+    assert export_onnx(far, tmp_path / "far.onnx") < 1e-3
+    (found,) = run(tmp_path / "far.onnx", rows[:, far.indices])
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, far.reconstruct(rows[:, far.indices]), rtol=0, atol=1e-6)
+
+
+def test_a_target_comes_out_too(tmp_path):
+    data = load_breast_cancer()
+    labels = np.array(["bad", "good"])[data.target]
+    panel = fewer.select(
+        data.data, 3, target=labels, strategies=["search"], validation=0.2, random_state=0
+    )
+    export_onnx(panel, tmp_path / "t.onnx")
+    measured = data.data[:20, panel.indices].astype(np.float32)
+    rebuilt, chance = run(tmp_path / "t.onnx", measured)
+    np.testing.assert_allclose(chance, panel.predict_proba(measured), atol=1e-4)
+    assert rebuilt.shape == (20, 30)
+    held = {
+        entry.key: json.loads(entry.value)
+        for entry in onnx.load(tmp_path / "t.onnx").metadata_props
+    }
+    assert held["classes"] == ["bad", "good"]
+
+
+def test_a_module_of_your_own_is_refused(tmp_path, panel):
+    made = with_decoder(panel, torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Softplus()))
+    with pytest.raises(InputError, match="a decoder with Softplus cannot be written as ONNX here"):
+        export_onnx(made, tmp_path / "own.onnx")
+    assert list(tmp_path.iterdir()) == []
