@@ -58,39 +58,107 @@ REMEDIES = {
 
 
 class FewerError(Exception):
-    """Base of every error that fewer raises on purpose."""
+    """Base of every error that fewer raises on purpose.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> try:
+    ...     fewer.select([[1.0, 2.0]], k=1)
+    ... except fewer.errors.FewerError as error:
+    ...     print(type(error).__name__)
+    InputError
+    """
 
 
 class InputError(FewerError, ValueError):
-    """A value given to fewer cannot be used; the message names it and the remedy."""
+    """A value given to fewer cannot be used; the message names it and the remedy.
+
+    Examples
+    --------
+    >>> from fewer.constraints import resolve
+    >>> resolve(None, 4, 2, include=[7])
+    Traceback (most recent call last):
+    fewer.errors.InputError: include has column 7; columns go from 0 to 3
+    """
 
 
 class TypeInputError(InputError, TypeError):
-    """A value of the wrong kind, such as ``k="ten"``."""
+    """A value of the wrong kind, such as ``k="ten"``.
+
+    Examples
+    --------
+    >>> from fewer.constraints import resolve
+    >>> resolve(None, 4, "ten")
+    Traceback (most recent call last):
+    fewer.errors.TypeInputError: k='ten' ...
+    """
 
 
 class NotFittedError(FewerError, _SklearnNotFittedError):
-    """A method that needs a fitted estimator was called before ``fit``."""
+    """A method that needs a fitted estimator was called before ``fit``.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> fewer.ColumnSubset(k=2).transform([[1.0, 2.0]])
+    Traceback (most recent call last):
+    fewer.errors.NotFittedError: ...
+    """
 
 
 class FileFormatError(FewerError, ValueError):
-    """A file or folder is damaged, not what it should be, or written by a newer version."""
+    """A file or folder is damaged, not what it should be, or written by a newer version.
+
+    Examples
+    --------
+    >>> import fewer, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "panel.json").write_text("{}")
+    >>> fewer.Panel.load(folder)
+    Traceback (most recent call last):
+    fewer.errors.FileFormatError: ...
+    """
 
 
 class MissingExtraError(FewerError, ImportError):
-    """A library that only some users need is not installed; the message says which extra has it."""
+    """A library that only some users need is not installed; the message says which extra has it.
+
+    Examples
+    --------
+    >>> issubclass(MissingExtraError, ImportError)
+    True
+    """
 
 
 class ProcessError(FewerError, RuntimeError):
-    """One of the processes of a job ended, or cannot be reached; the others end too."""
+    """One of the processes of a job ended, or cannot be reached; the others end too.
+
+    Examples
+    --------
+    >>> issubclass(ProcessError, RuntimeError)
+    True
+    """
 
 
 class FewerWarning(UserWarning):
-    """Base of every warning that fewer gives."""
+    """Base of every warning that fewer gives.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", FewerWarning)  # silence them all
+    """
 
 
 class NotConvergedWarning(FewerWarning, ConvergenceWarning):
-    """The selector has not settled on single features; the message says what to change."""
+    """The selector has not settled on single features; the message says what to change.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> warnings.simplefilter("error", NotConvergedWarning)  # rather stop
+    """
 
 
 @contextmanager

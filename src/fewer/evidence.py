@@ -142,6 +142,15 @@ class Examined(NamedTuple):
         Of each feature there.
     rows, rebuilt : arrays (m, d)
         Some of the rows, and what was reconstructed from their chosen features.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris().data
+    >>> seen = fewer.select(X[::2], 2, random_state=0).examine(X[1::2])
+    >>> seen.n, seen.rebuilt.shape == seen.rows.shape
+    (75, True)
     """
 
     score: Any

@@ -60,7 +60,14 @@ class Score(float):
 
 
 class Leaderboard(list[dict[str, Any]]):
-    """Every candidate that was compared, best first; a list of dicts that prints as a table."""
+    """Every candidate that was compared, best first; a list of dicts that prints as a table.
+
+    Examples
+    --------
+    >>> Leaderboard([{"strategy": "greedy", "error": 0.25, "seconds": 0.1}])
+    strategy                     held-out error   ratio  seconds
+    greedy                                 0.25   1.000     0.10
+    """
 
     def __repr__(self) -> str:
         lines = [f"{'strategy':<28}{'held-out error':>15}{'ratio':>8}{'seconds':>9}"]
@@ -98,6 +105,20 @@ class Panel:
     target : fewer.target.Target or None
         What it predicts besides, where it was made with ``target=``; ``target.held_out`` is the
         accuracy, or R squared, on rows that took no part.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import fewer
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> panel = fewer.select(X[::2], k=2, random_state=0)
+    >>> panel.reconstruct(X[1::2][panel.features]).shape
+    (75, 4)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     panel.save(folder + "/iris")
+    ...     fewer.Panel.load(folder + "/iris").features == panel.features
+    True
     """
 
     def __init__(

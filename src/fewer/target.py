@@ -30,6 +30,15 @@ class Target:
         The column that the target was.
     one : bool
         Whether the target is a single number a row.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> panel = fewer.select(X, 2, target=y, strategies=["search"], validation=0.2, random_state=0)
+    >>> panel.target.classes, panel.target.held_out > 0.8
+    (array([0, 1, 2]), True)
     """
 
     decoder: MeasuredDecoder

@@ -21,7 +21,14 @@ WINDOW_SHARE = 5  # of the memory limit: one window is in use, one waits, one is
 
 
 class Batch(NamedTuple):
-    """Inputs, what to predict, and which of that was observed (None: all of it)."""
+    """Inputs, what to predict, and which of that was observed (None: all of it).
+
+    Examples
+    --------
+    >>> x = torch.ones(2, 3)
+    >>> Batch(x, target=x, observed=None).target.shape
+    torch.Size([2, 3])
+    """
 
     x: Tensor
     target: Tensor

@@ -46,7 +46,16 @@ def cache_folder() -> Path:
 
 
 def clear_cache() -> int:
-    """Delete all binary copies; the number of bytes set free."""
+    """Delete all binary copies; the number of bytes set free.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, {"FEWER_CACHE": tempfile.mkdtemp()}):
+    ...     clear_cache()  # nothing there yet
+    0
+    """
     folder = cache_folder() / "rows"
     size = sum(path.stat().st_size for path in folder.glob("*")) if folder.is_dir() else 0
     shutil.rmtree(folder, ignore_errors=True)

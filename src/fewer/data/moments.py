@@ -27,7 +27,15 @@ Sums = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 
 @dataclass(frozen=True)
 class Moments:
-    """What each feature looks like over its observed values; float64 arrays of length d."""
+    """What each feature looks like over its observed values; float64 arrays of length d.
+
+    Examples
+    --------
+    >>> from fewer.data import moments, open_source
+    >>> found = moments(open_source(np.array([[0.0, 1.0], [2.0, np.nan]])))
+    >>> found.mean, found.has_missing, found.constant
+    (array([1., 1.]), True, array([False,  True]))
+    """
 
     n: int
     observed: np.ndarray
@@ -55,7 +63,15 @@ class Moments:
 
 @dataclass(frozen=True)
 class Covariance:
-    """Mean (d) and covariance matrix (d x d, divided by n) of a source, float64."""
+    """Mean (d) and covariance matrix (d x d, divided by n) of a source, float64.
+
+    Examples
+    --------
+    >>> from fewer.data import covariance, open_source
+    >>> found = covariance(open_source(np.array([[0.0, 1.0], [2.0, 5.0]])))
+    >>> found.n, found.mean.tolist(), found.matrix.tolist()
+    (2, [1.0, 3.0], [[1.0, 2.0], [2.0, 4.0]])
+    """
 
     n: int
     mean: Tensor

@@ -100,7 +100,15 @@ def read_all(source: Source, columns: np.ndarray | None = None) -> np.ndarray:
 
 
 def read_aside(source: Source) -> Iterator[Any]:
-    """What is left out of the rows of each block of `read_blocks`, as Arrow tables, or None."""
+    """What is left out of the rows of each block of `read_blocks`, as Arrow tables, or None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import open_source
+    >>> list(read_aside(open_source(np.ones((3, 2)))))  # arrays have no other columns
+    [None]
+    """
     held: list[Any] = []
     tables = None if source.aside is None else iter(source.aside())
     for rows in row_blocks(source):

@@ -27,6 +27,13 @@ class Split:
         choose.
     rule : str
         How rows were split, for a person.
+
+    Examples
+    --------
+    >>> from fewer.datasets import load
+    >>> split = load("digits").split(seed=0)
+    >>> len(set(split.fit) & set(split.test))
+    0
     """
 
     train: Rows

@@ -86,7 +86,16 @@ def page(about: dict[str, Any]) -> str:
 
 
 def brief(panel: Reported) -> str:
-    """What a notebook shows of a panel."""
+    """What a notebook shows of a panel.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_iris
+    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, random_state=0)
+    >>> "petal length" in brief(panel)
+    True
+    """
     shown = [escape(str(name)) for name in panel.features[:SHOWN]]
     more = f" and {panel.k - SHOWN} more" if panel.k > SHOWN else ""
     best = panel.leaderboard[0]["strategy"] if panel.leaderboard else ""

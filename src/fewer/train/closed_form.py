@@ -41,6 +41,12 @@ class SelectorFit:
     history : list of dict
         A row every ten steps: step, temperature, loss, mean_max_probability, distinct, of the
         first start.
+
+    Examples
+    --------
+    >>> fit = fit_closed_form(torch.diag(torch.tensor([1.0, 9.0, 4.0])), k=2, starts=3, steps=100)
+    >>> fit.logits.shape, fit.features.shape
+    (torch.Size([3, 2, 3]), (3, 2))
     """
 
     logits: Tensor

@@ -41,6 +41,16 @@ def fit_covariance(
     Of ``settings.n_init`` starts, trained side by side, the one whose choice leaves the smallest
     residual is kept. Where the selectors do not settle they are trained again, from scratch, with
     twice the steps. Of several processes each sums up its rows, and the first one chooses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import moments, open_source
+    >>> source = open_source(np.random.default_rng(0).normal(size=(200, 4)) * [1, 5, 1, 3])
+    >>> settings, rule = GradientSettings(k=2), resolve(None, 4, 2)
+    >>> fit_covariance(source, moments(source), settings, seed=0, rule=rule).columns
+    array([1, 3])
     """
     summary = covariance(source, device=float64_device(pick_device(settings.device)))
     features, logits, history, stopped = current_team().lead(

@@ -13,7 +13,20 @@ __all__ = ["Fit"]
 
 @dataclass(frozen=True)
 class Fit:
-    """What training leaves: the choice, the decoder for it, and how it got there."""
+    """What training leaves: the choice, the decoder for it, and how it got there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import moments, open_source
+    >>> from fewer.train import GradientSettings, fit_covariance
+    >>> source = open_source(np.random.default_rng(0).normal(size=(200, 3)) * [1, 5, 3])
+    >>> settings = GradientSettings(k=2)
+    >>> fit = fit_covariance(source, moments(source), settings, seed=0, rule=resolve(None, 3, 2))
+    >>> fit.columns, fit.converged
+    (array([1, 2]), True)
+    """
 
     features: np.ndarray  # of each node, all distinct
     columns: np.ndarray  # what is measured, ascending: these features and their groups

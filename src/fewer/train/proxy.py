@@ -36,7 +36,20 @@ def fit_proxy(
     rule: Constraints,
     groups: np.ndarray | None = None,
 ) -> Fit:
-    """Choose features against decoders on random features, then train the asked-for decoder."""
+    """Choose features against decoders on random features, then train the asked-for decoder.
+
+    Examples
+    --------
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import moments, open_source
+    >>> from fewer.nn import make_loss
+    >>> x = np.random.default_rng(0).normal(size=(300, 1))
+    >>> source = open_source(np.hstack([np.abs(x), 2 * x, x**2 / 2]))  # x tells all
+    >>> settings = GradientSettings(k=1, decoder=(16,), epochs=200)
+    >>> rule, mse = resolve(None, 3, 1), make_loss("mse")
+    >>> fit_proxy(source, moments(source), settings, loss=mse, seed=0, rule=rule).columns
+    array([1])
+    """
     logits, history = current_team().lead(lambda: _chosen(source, stats, settings, seed, rule))
     C = (
         None
