@@ -78,8 +78,11 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     def _validated(self, X: Any, *, reset: bool) -> Any:
         if reset:
             self._forget()
-            return opened_together(lambda: self._checked(X, reset))
+            return opened_together(lambda: self._checked(X, reset), self._names)
         return self._checked(X, reset)
+
+    def _names(self) -> Any:
+        return getattr(self, "feature_names_in_", None)
 
     def _checked(self, X: Any, reset: bool) -> Any:
         if needs_opening(X):
@@ -114,7 +117,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
             pair = self._checked_pair(X, y, **checks)
             return pair[0]
 
-        opened_together(rows)
+        opened_together(rows, self._names)
         return pair
 
     def _checked_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:

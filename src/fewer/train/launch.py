@@ -51,7 +51,8 @@ def joined(device: str | torch.device = "auto") -> Iterator[Team]:
     """Work together with the other processes of this job inside the block, if there are any.
 
     There are if ``torchrun`` started this process, or if `torch.distributed` is set up already.
-    All processes must then come here; `fewer.data.processes.alone` lets one work by itself. Warnings are given by the first process alone.
+    All processes must then come here; in `fewer.data.processes.alone` one works by itself. Warnings
+    are given by the first process alone.
 
     Parameters
     ----------
@@ -98,10 +99,11 @@ def shared(method: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def opened_together(work: Callable[[], S]) -> S:
+def opened_together(work: Callable[[], S], names: Callable[[], Any] | None = None) -> S:
     """Open rows in every process, in one of each machine first, and compare what all see.
 
-    The first makes what the others then find: the binary copy of a text file.
+    The first makes what the others then find: the binary copy of a text file. ``names`` says what
+    the features are called, once they are open, where the rows themselves do not.
     """
     team = current_team()
     if not team.many:
@@ -109,13 +111,14 @@ def opened_together(work: Callable[[], S]) -> S:
     first = int(os.environ.get("LOCAL_RANK", team.rank)) == 0
     begun = team.together(lambda: work() if first else None)
     found = team.together(lambda: work() if begun is None else begun)
-    names = getattr(found, "names", None)
+    called = getattr(found, "names", None) if names is None else names()
+    called = None if called is None else [str(name) for name in called]
     team.agree(
         {
             "the number of rows": found.shape[0],
             "the number of features": found.shape[1],
-            "the name of the first feature": names and names[0],
-            "the list of names": names and zlib.crc32("\n".join(map(str, names)).encode()),
+            "the name of the first feature": called and called[0],
+            "the list of names": called and zlib.crc32("\n".join(called).encode()),
         }
     )
     return found
