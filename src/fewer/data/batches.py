@@ -54,6 +54,8 @@ class Batches:
         Inputs are log(1 + x) of counts, centred and scaled after that.
     raw_targets : bool, default=False
         Predict the inputs in their own units (for losses that need counts or 0/1 values).
+    has_missing : bool, default=True
+        Whether any value may be NaN; False saves looking.
     device : torch.device, default="cpu"
         Where batches go. Rows stay there between epochs when they fit (into half of the source's
         memory limit, where it has one). Rows on disk that do not are shuffled by blocks, a

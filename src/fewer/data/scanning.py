@@ -46,6 +46,13 @@ class Scan:
         number the rows and should be left out.
     left_out : tuple of str
         Columns that are no features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = scan(np.array([[0.5, 1.0], [2.5, 1.0]]))
+    >>> found.rows, found.constant, found.missing
+    (2, [1], 0.0)
     """
 
     rows: int

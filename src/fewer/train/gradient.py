@@ -75,6 +75,15 @@ def fit_gradient(
     several processes each takes its rows of a batch, and gradients are averaged: all make the step
     that one process would make. With ``settings.checkpoint`` the state is kept, and the same call
     goes on from there.
+
+    Examples
+    --------
+    >>> from fewer.data import moments, open_source
+    >>> from fewer.nn import make_loss
+    >>> source = open_source(np.random.default_rng(0).normal(size=(200, 4)) * [1, 5, 1, 3])
+    >>> settings = GradientSettings(k=2)
+    >>> fit_gradient(source, moments(source), settings, loss=make_loss("mse"), seed=0).columns
+    array([1, 3])
     """
     if rule is None:
         rule = resolve(None, source.shape[1], settings.k)
