@@ -1,9 +1,12 @@
 """GEO: D-GEX's files where they are, a labelled stand-in otherwise."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from fewer.datasets import load
+from fewer.datasets.geo import _standardise
 from fewer.errors import FileFormatError, InputError
 
 
@@ -51,3 +54,14 @@ def test_files_of_d_gex_are_read(tmp_path, monkeypatch):
     (tmp_path / "bgedv2_Y_va_float64.npy").unlink()
     with pytest.raises(FileFormatError, match=r"bgedv2_Y_va_float64.npy cannot be read.*preproc"):
         load("geo")
+
+
+def test_standardising_needs_no_copy_of_everything():
+    X = np.random.default_rng(0).normal(3, 2, size=(40_000, 50)).astype(np.float32)
+    tracemalloc.start()
+    _standardise(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.75 * X.nbytes
+    np.testing.assert_allclose(X.mean(0, dtype=np.float64), 0, atol=1e-6)
+    np.testing.assert_allclose(X.std(0, dtype=np.float64), 1, atol=1e-6)

@@ -166,3 +166,24 @@ def data_folder_copy(data_folder):
 def test_every_name_is_documented():
     for name in NAMES:
         assert f'"{name}"' in load.__doc__
+
+
+@pytest.mark.parametrize("what", ["mouse_id", "feature_names", "target_names"])
+def test_other_groups_and_names_are_refused(empty, data_folder_copy, what):
+    stored = dict(data_folder_copy)
+    stored[what] = np.roll(stored[what], 1)
+    write_npz(empty / "data" / "mice_protein.npz", stored)
+    meant = {"mouse_id": "groups", "feature_names": "names"}.get(what, what)
+    with pytest.raises(FileFormatError, match=f"does not hold the published {meant} of mice"):
+        load("mice")
+    assert load("mice", verify=False).X.shape == (1080, 77)
+
+
+def test_order_of_rows_and_labels_of_groups_do_not_matter(empty, data_folder_copy):
+    order = np.random.default_rng(0).permutation(1080)
+    stored = {
+        key: part[order] if len(part) == 1080 else part for key, part in data_folder_copy.items()
+    }
+    stored["mouse_id"] = np.unique(stored["mouse_id"], return_inverse=True)[1].astype(str)
+    write_npz(empty / "data" / "mice_protein.npz", stored)
+    assert len(np.unique(load("mice").groups)) == 72

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["CATALOGUE", "NAMES", "Entry"]
 
@@ -12,7 +12,8 @@ class Entry:
     """One data set: where it may be, and how to know that it is the right one.
 
     ``digest`` is that of `fewer.datasets.files.digest`. ``openml`` is the number of the set at
-    OpenML, ``openml_digest`` whether its values there must have the same digest.
+    OpenML, ``openml_digest`` whether its values there must have the same digest. ``details`` are
+    those of `fewer.datasets.details.details`; OpenML may call columns and classes differently.
     """
 
     file: str
@@ -23,6 +24,7 @@ class Entry:
     openml: int | None = None
     openml_digest: bool = True
     where: str = ""
+    details: dict[str, str] = field(default_factory=dict)
 
 
 CATALOGUE = {
@@ -33,6 +35,11 @@ CATALOGUE = {
         "Y. LeCun, C. Cortes, C. Burges, the MNIST database",
         "CC BY-SA 3.0",
         openml=554,
+        details={
+            "names": "4c3815f2cf5e6b18",
+            "target_names": "29dd21f55e4611d4",
+            "official": "ad42e783a03dd577",
+        },
     ),
     "fashion": Entry(
         "fashion_mnist.npz",
@@ -41,6 +48,11 @@ CATALOGUE = {
         "H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017)",
         "MIT",
         openml=40996,
+        details={
+            "names": "4c3815f2cf5e6b18",
+            "target_names": "39a730d3fc82d698",
+            "official": "50fa079dbe37dd1c",
+        },
     ),
     "isolet": Entry(
         "isolet.npz",
@@ -49,6 +61,12 @@ CATALOGUE = {
         "R. Cole, M. Fanty, UCI Machine Learning Repository, ISOLET",
         "CC BY 4.0",
         openml=300,
+        details={
+            "names": "914c81b95a8aaa13",
+            "target_names": "cfa4f846a6dbeb24",
+            "groups": "fe84029af70bbe2f",
+            "official": "a570c96c1489d192",
+        },
     ),
     "coil20": Entry(
         "coil20_20x20.npz",
@@ -57,6 +75,10 @@ CATALOGUE = {
         "S. A. Nene, S. K. Nayar, H. Murase, Technical Report CUCS-005-96 (1996)",
         "free for research use",
         where="the processed images are at Columbia University's CAVE laboratory, COIL-20",
+        details={
+            "names": "d5c0c1e2e62e395a",
+            "target_names": "88f50f4e4ccd0fb0",
+        },
     ),
     "mice": Entry(
         "mice_protein.npz",
@@ -65,6 +87,11 @@ CATALOGUE = {
         "C. Higuera, K. J. Gardiner, K. J. Cios (PLoS ONE, 2015), UCI Machine Learning Repository",
         "CC BY 4.0",
         openml=40966,
+        details={
+            "names": "be307f1742031e89",
+            "target_names": "9b11012853abf4db",
+            "groups": "942e7327a3806084",
+        },
     ),
     "har": Entry(
         "har.npz",
@@ -74,6 +101,12 @@ CATALOGUE = {
         "CC BY 4.0",
         openml=1478,
         openml_digest=False,  # our copy was recomputed from the signals; 12 columns differ
+        details={
+            "names": "a099558a18597075",
+            "target_names": "ab9c6b59afa831ca",
+            "groups": "ab61c7cb4bdc9c38",
+            "official": "aaef47a38407a5cd",
+        },
     ),
     "tcga": Entry(
         "tcga_11cohorts_rnaseq.npz",
@@ -82,6 +115,12 @@ CATALOGUE = {
         "TCGA Research Network; selection of Y. Guo, H. Yu and others (MetaGSCA, 2020)",
         "open access",
         where="the counts are in the supplement of MetaGSCA and at the Genomic Data Commons",
+        details={
+            "names": "fef9ce57d42027b9",
+            "target_names": "d2af9d210ea78fc8",
+            "groups": "66b54251ef4350ca",
+            "landmarks": "8d347151dc3bd9f8",
+        },
     ),
     "luad": Entry(
         "tcga_luad_rnaseq.npz",
@@ -90,6 +129,12 @@ CATALOGUE = {
         "TCGA Research Network, level-3 RSEM gene counts",
         "open access",
         where="the counts are at the Genomic Data Commons, project TCGA-LUAD",
+        details={
+            "names": "79d7cd5330a13538",
+            "target_names": "8ec0a8926b024230",
+            "groups": "5737cd4b72d9f0fb",
+            "landmarks": "50bb8901be150284",
+        },
     ),
 }
 

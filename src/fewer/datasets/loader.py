@@ -5,9 +5,12 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from fewer.data.cache import cache_folder
 from fewer.datasets.catalogue import CATALOGUE, NAMES, Entry
 from fewer.datasets.dataset import Dataset
+from fewer.datasets.details import details
 from fewer.datasets.fetch import fetch
 from fewer.datasets.files import (
     Arrays,
@@ -22,6 +25,8 @@ from fewer.datasets.readers import from_arrays, read_digits
 from fewer.errors import FileFormatError, InputError
 
 __all__ = ["load"]
+
+ORIGIN = "origin"  # array of a file that we made of what OpenML sent
 
 
 def load(name: str, *, download: bool = False, verify: bool = True, **options: Any) -> Dataset:
@@ -40,7 +45,8 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
         Fetch a set that is not there from OpenML, check it, and keep it in the cache: "mnist",
         "fashion", "isolet", "mice", "har".
     verify : bool, default=True
-        Refuse a file whose values are not the published ones.
+        Refuse a file whose values, groups of rows, test part, names or marks are not the
+        published ones.
     **options
         For "geo-synthetic": n, d and seed.
 
@@ -73,12 +79,15 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
     path = find_file(entry.file)
     if path is not None:
         stored = read_npz(path)
-        return from_arrays(name, stored, _checked(name, entry, stored, str(path), verify))
+        data = from_arrays(name, stored, _checked(name, entry, stored, str(path), verify))
+        if verify:
+            _check_details(data, entry, str(path), renamed=ORIGIN in stored)
+        return data
     if not download or entry.openml is None:
         raise InputError(_missing(name, entry))
     stored = fetch(name)
     found = _checked(name, entry, stored, "what OpenML sent", verify and entry.openml_digest)
-    write_npz(cache_folder() / entry.file, stored)
+    write_npz(cache_folder() / entry.file, stored | {ORIGIN: np.array("OpenML")})
     return from_arrays(name, stored, found)
 
 
@@ -96,6 +105,19 @@ def _checked(name: str, entry: Entry, stored: Arrays, where: str, verify: bool) 
             f"expected {entry.digest[:12]}...; get it again, or pass verify=False to use it anyway"
         )
     return found
+
+
+def _check_details(data: Dataset, entry: Entry, where: str, renamed: bool) -> None:
+    """Refuse other groups of rows, test parts, names or marks than those published."""
+    for what, found in details(data).items():
+        if renamed and what in ("names", "target_names"):
+            continue
+        if what in entry.details and found != entry.details[what]:
+            raise FileFormatError(
+                f"{where} does not hold the published {what} of {data.name}: checksum {found}, "
+                f"expected {entry.details[what]}; get it again, or pass verify=False to use it "
+                "anyway"
+            )
 
 
 def _missing(name: str, entry: Entry) -> str:
