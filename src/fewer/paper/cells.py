@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fewer.errors import FileFormatError
+from fewer.paper.provenance import commit
 
 __all__ = ["Cells", "write_text"]
 
@@ -57,6 +58,7 @@ class Cells:
             return known
         began, worked = time.perf_counter(), time.process_time()
         found = {"key": list(key), "settings": settings, **compute()}
+        found["commit"] = commit()  # cells of one table may come from several versions
         found["seconds_in_all"] = round(time.perf_counter() - began, 3)
         found["cpu_seconds"] = round(time.process_time() - worked, 3)
         write_text(path, json.dumps(found, indent=1))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from fewer import __version__
 from fewer.datasets import Dataset
 
-__all__ = ["provenance"]
+__all__ = ["commit", "provenance"]
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
 
@@ -33,7 +34,7 @@ def provenance(command: str, data: Iterable[Dataset]) -> dict[str, Any]:
     """
     return {
         "command": command,
-        "commit": _commit(),
+        "commit": commit(),
         "data": {
             one.name: {"rows": one.X.shape[0], "features": one.X.shape[1], "sha256": one.digest}
             for one in data
@@ -50,10 +51,20 @@ def provenance(command: str, data: Iterable[Dataset]) -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
-    """The commit of the source tree that this package lies in, if it lies in one."""
-    here = Path(__file__).parent
-    call = ["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"]
+@cache  # the code that runs is the code that was loaded
+def commit(folder: Path = Path(__file__).parents[1]) -> str | None:
+    """The commit of the source tree that this package lies in, if it lies in one.
+
+    It ends in "-dirty" where files of the package differ from what was committed.
+    """
+    found = _git(folder, "rev-parse", "--short=12", "HEAD")
+    if found is None:
+        return None
+    return f"{found}-dirty" if _git(folder, "status", "--porcelain", "--", ".") else found
+
+
+def _git(folder: Path, *what: str) -> str | None:
+    call = ["git", "-C", str(folder), *what]
     try:
         done = subprocess.run(call, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
