@@ -135,5 +135,14 @@ def test_outputs_that_cannot_be(panel, frame, tmp_path):
         panel.reconstruct(values, out=tmp_path / "all.xlsx")
     with pytest.raises(InputError, match="there is no folder"):
         panel.reconstruct(values, out=tmp_path / "nowhere" / "all.csv")
-    with pytest.raises(InputError, match="interval= does not go with out="):
-        panel.reconstruct(values, out=tmp_path / "all.csv", interval=0.9)
+    with pytest.raises(InputError, match="interval=2 must be above 0"):
+        panel.reconstruct(values, out=tmp_path / "all.csv", interval=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bounds_in_files_are_those_in_memory(panel, frame, tmp_path):
+    values = frame[panel.features]
+    files = panel.reconstruct(values, out=tmp_path / "all.npy", interval=0.9)
+    assert [path.name for path in files] == ["all.npy", "all.lower.npy", "all.upper.npy"]
+    for path, part in zip(files, panel.reconstruct(values, interval=0.9), strict=True):
+        np.testing.assert_allclose(np.load(path), part)

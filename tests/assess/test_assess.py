@@ -1,0 +1,153 @@
+"""Choices judged on held-out rows, against plain scikit-learn."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression
+from sklearn.preprocessing import StandardScaler
+
+import fewer
+from fewer.assess import compare, curve
+from fewer.assess.held_out import Rows
+from fewer.assess.inspection import inspect_rows
+from fewer.baselines import MaxVariance, PivotedQR
+from fewer.errors import FewerWarning, InputError
+
+X = load_digits().data[:, 16:48] + 0.01 * np.random.default_rng(0).normal(size=(1797, 32))
+GROUPS = np.arange(len(X)) // 10
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return Rows(X, "standard", None, 0, "cpu")
+
+
+@pytest.fixture(scope="module")
+def split(rows):
+    return rows.splits(5, 0.25, 1)[0]
+
+
+def first_split():
+    """The split that `compare` makes with random_state=0."""
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    return Rows(X, "standard", None, seed, "cpu").splits(5, 0.25, 1)[0]
+
+
+def parts(split):
+    scaler = StandardScaler().fit(X[split.fold.train_index])
+    return scaler.transform(X[split.fold.train_index]), scaler.transform(X[split.fold.held_index])
+
+
+def test_shares_are_those_of_plain_regression(split):
+    train, held = parts(split)
+    columns = np.array([1, 5, 12, 20, 30])
+    model = LinearRegression().fit(train[:, columns], train)
+    left = ((model.predict(held[:, columns]) - held) ** 2).sum()
+    assert split.share(columns) == pytest.approx(1 - left / (held**2).sum(), abs=1e-9)
+    errors = ((model.predict(held[:, columns]) - held) ** 2).mean(axis=0)
+    scale = X[split.fold.train_index].var(axis=0)
+    np.testing.assert_allclose(split.errors(columns), errors * scale, rtol=1e-6, atol=1e-9)
+
+
+def test_the_bound_is_that_of_plain_pca(split):
+    train, held = parts(split)
+    found = split.pca_shares(6)
+    for k in (1, 6):
+        pca = PCA(k).fit(train)
+        left = ((pca.inverse_transform(pca.transform(held)) - held) ** 2).sum()
+        assert found[k - 1] == pytest.approx(1 - left / (held**2).sum(), abs=1e-9)
+
+
+def test_rows_of_a_group_stay_on_one_side():
+    grouped = Rows(X, "none", GROUPS, 0, "cpu")
+    for split in grouped.splits(3, 0.3, 4):
+        held, train = split.fold.held_index, split.fold.train_index
+        assert len(np.intersect1d(GROUPS[held], GROUPS[train])) == 0
+        assert len(held) + len(train) == len(X)
+
+
+def test_pivots_of_the_covariance_are_those_of_the_rows():
+    found = compare(
+        X, 5, methods=["pivoted QR", "variance"], scale="none", random_state=0, device="cpu"
+    )
+    chosen = {row["method"]: row["features"] for row in found.rows}
+    train = X[first_split().fold.train_index]
+    assert chosen["pivoted QR"] == PivotedQR(5).fit(train).columns_.tolist()
+    assert chosen["variance"] == MaxVariance(5).fit(train).columns_.tolist()
+
+
+def test_more_splits_tell_how_stable_a_choice_is():
+    twins = np.hstack([X, X + 1e-9 * np.random.default_rng(1).normal(size=X.shape)])
+    found = compare(twins, 4, methods=["search", "random"], repeats=3, scale="none",
+                    random_state=0, device="cpu")  # fmt: skip
+    by = {row["method"]: row for row in found.rows}
+    assert by["search"]["overlap"] < 1  # either twin will do
+    assert by["random"]["overlap"] < 0.5
+    assert by["search"]["std"] > 0
+    assert by["search"]["share"] > by["random"]["share"]
+
+
+def test_a_choice_is_made_without_the_held_out_rows():
+    """Rows that are held out can be anything: what is chosen stays the same."""
+    held = first_split().fold.held_index
+    other = X.copy()
+    other[held] = np.random.default_rng(3).permuted(X[held], axis=1)
+    pair = [
+        compare(data, 5, methods=["search", "select"], random_state=0, device="cpu")
+        for data in (X, other)
+    ]
+    one, two = ({row["method"]: row["features"] for row in found.rows} for found in pair)
+    assert one == two
+
+
+def test_a_curve_is_nested_and_honest():
+    found = curve(X, [2, 4, 8, 16], random_state=0, device="cpu")
+    assert np.diff(found.share).min() > 0
+    assert found.reaches(0.99) is None
+    assert found.splits == 1
+    noise = np.random.default_rng(0).normal(size=(60, 40))
+    flat = curve(noise, [10, 20], random_state=0, device="cpu")
+    assert flat.splits == 5
+    assert flat.share[1] < 0.6  # twenty of forty unrelated features bring back themselves only
+
+
+def test_missing_and_empty_columns(tmp_path):
+    table = pd.DataFrame(X, columns=[f"p{j}" for j in range(32)])
+    table.iloc[::5, 3] = np.nan
+    table["blank"] = np.nan
+    with pytest.warns(FewerWarning, match="hold no value were left out: 'blank'"):
+        found = curve(table, [4], random_state=0, device="cpu")
+    assert 0.2 < found.share[0] < 1
+    assert found.write(tmp_path / "c.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: curve(X, []), "give at least one size"),
+        (lambda: curve(X, [99]), "k=99 is more than the 32 features"),
+        (lambda: curve(X, [3], held=2), "held=2 must be a share between 0 and 1"),
+        (lambda: curve(X, [3], scale="big"), "scale='big' is not known"),
+        (lambda: curve(X, [3], row_groups=[1, 2]), "row_groups has 2 labels for 1797 rows"),
+        (lambda: curve(X, [3], row_groups=np.ones(len(X))), "row_groups has one label only"),
+        (lambda: compare(X, 3, methods=["luck"]), "are not known; use some of select"),
+        (lambda: compare(X, 3, panels={"mine": []}), "the list of features is empty"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_wide_data_are_looked_at_without_a_covariance(monkeypatch):
+    source = fewer.data.open(X)
+    whole = inspect_rows(source)
+    monkeypatch.setattr("fewer.assess.inspection.WIDEST", 10)
+    monkeypatch.setattr("fewer.assess.inspection.SAMPLE", 5000)
+    wide = inspect_rows(source)
+    for level, size in wide.sizes.items():
+        assert size["greedy"] is None
+        assert size["pca"] == whole.sizes[level]["pca"]
+    assert wide.suggested == wide.sizes[0.9]["pca"]
