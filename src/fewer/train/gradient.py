@@ -80,10 +80,12 @@ def fit_gradient(
     --------
     >>> from fewer.data import moments, open_source
     >>> from fewer.nn import make_loss
-    >>> source = open_source(np.random.default_rng(0).normal(size=(200, 4)) * [1, 5, 1, 3])
-    >>> settings = GradientSettings(k=2)
-    >>> fit_gradient(source, moments(source), settings, loss=make_loss("mse"), seed=0).columns
-    array([1, 3])
+    >>> from sklearn.datasets import load_digits
+    >>> source = open_source(load_digits().data / 16)
+    >>> settings = GradientSettings(k=10)
+    >>> fit = fit_gradient(source, moments(source), settings, loss=make_loss("mse"), seed=0)
+    >>> fit.columns.shape, fit.converged
+    ((10,), True)
     """
     if rule is None:
         rule = resolve(None, source.shape[1], settings.k)
