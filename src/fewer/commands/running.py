@@ -4,16 +4,19 @@ import dataclasses
 import inspect
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any, NewType, get_type_hints
 
 import typer
 
 from fewer.commands.talk import Talk
 
-__all__ = ["BROKEN", "EXIT_CODES", "INPUT", "STOPPED", "USAGE", "as_command"]
+__all__ = ["BROKEN", "EXIT_CODES", "INPUT", "STOPPED", "USAGE", "TypedLine", "as_command"]
+
+TypedLine = NewType("TypedLine", str)  # the command as it can be typed again
 
 INPUT, USAGE, BROKEN, STOPPED = 1, 2, 3, 130
 EXIT_CODES = (
@@ -26,13 +29,18 @@ EXIT_CODES = (
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """A function for typer: dataclasses among its parameters become the options that they hold.
 
-    The function may have an attribute ``stopped``: what to say after Ctrl-C.
+    A parameter that is a `TypedLine` gets the command itself. The function may have an attribute
+    ``stopped``: what to say after Ctrl-C.
     """
     hints = get_type_hints(function, include_extras=True)
     packs: dict[str, type] = {}
+    line: list[str] = []
     parameters = [_parameter("ctx", typer.Context)]
     for name, given in inspect.signature(function).parameters.items():
         kind = hints[name]
+        if kind is TypedLine:
+            line.append(name)
+            continue
         if not dataclasses.is_dataclass(kind):
             parameters.append(_parameter(name, kind, given.default))
             continue
@@ -48,6 +56,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         for name, kind in packs.items():
             held = {part.name: given.pop(part.name) for part in dataclasses.fields(kind)}
             given[name] = kind(**held)
+        given |= dict.fromkeys(line, _typed_again(ctx))
         talk = next((value for value in given.values() if isinstance(value, Talk)), Talk())
         debug = talk.debug or bool(ctx.find_root().params.get("debug"))
         stopped = getattr(function, "stopped", "nothing was written")
@@ -57,6 +66,22 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {part.name: part.annotation for part in parameters}
     return command
+
+
+def _typed_again(ctx: typer.Context) -> str:
+    """The command with the options that differ from what they are if not given."""
+    words = ["fewer", str(ctx.info_name)]
+    told: list[str] = []
+    for part in ctx.command.params:
+        value = ctx.params.get(str(part.name))
+        if part.param_type_name == "argument":
+            words.append(str(value))
+        elif value not in (None, False, [], ()) and value != part.default:
+            several = value if isinstance(value, (list, tuple)) else [value]
+            flag = getattr(part, "is_flag", False)
+            for one in several:
+                told += [max(part.opts, key=len)] if flag else [max(part.opts, key=len), str(one)]
+    return shlex.join([*words, *told])
 
 
 def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
