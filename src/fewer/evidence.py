@@ -31,7 +31,7 @@ class Evidence:
     source : dict
         What the data were: kind, path, rows, columns, share of values missing, columns left out.
     options : dict
-        What `select` was called with.
+        What `select` was called with, where that is not the default.
     command : str or None
         The command line, where one was typed.
     shares : dict of dict
@@ -53,8 +53,10 @@ class Evidence:
         How many features correlate more with this chosen feature than with any other.
     correlation : array (k, k)
         Among the chosen features.
-    variance : array (d)
-        Of each feature on held-out rows.
+    errors, variance : arrays (d)
+        Of each feature on held-out rows: mean squared error from this panel's features, with a
+        decoder fitted on the other rows; and variance. (A network is not trained again for this:
+        where folds had panels of their own, it is the error of those.)
     rows, rebuilt : arrays (m, d)
         Some held-out rows, and what was reconstructed from their chosen features.
     history : dict of lists
@@ -88,6 +90,7 @@ class Evidence:
     likeness: NDArray[np.float32]
     stands_for: NDArray[np.int64]
     correlation: NDArray[np.float32]
+    errors: NDArray[np.float64]
     variance: NDArray[np.float64]
     rows: NDArray[np.float32]
     rebuilt: NDArray[np.float32]

@@ -1,6 +1,7 @@
 """Candidates from every strategy, compared on held-out rows; the best becomes the panel."""
 
 import time
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -352,6 +353,7 @@ class _Selection:
             folds=folds,
             panels=winner.panels,
             ridge=winner.ridge,
+            final=columns if self.rebuilding is self.line else None,
             source=self.raw,
             rule=self.rule,
             comparison=self.line,
@@ -361,7 +363,12 @@ class _Selection:
             seed=self.seed,
         )
         asked = {"k": self.k, **self.options, **self.options["wishes"]}
-        options = {name: asked[name] for name in asked if name not in ("wishes", "progress")}
+        defaults = {name: part.default for name, part in signature(select).parameters.items()}
+        options = {
+            name: value
+            for name, value in asked.items()
+            if name in defaults and name != "progress" and value is not defaults[name]
+        }
         return gather(
             rivals,
             held,

@@ -32,6 +32,7 @@ def rivals_of(X, scale="standard", held=None, metrics=("units", "equal"), **wish
         folds=folds,
         panels=[choose(fold, 0) for fold in folds],
         ridge=0.0,
+        final=np.arange(K),
         source=source,
         rule=rule,
         comparison=LinearComparison(rows, rule),
@@ -98,6 +99,15 @@ def test_the_curve_ends_at_the_shares_and_is_that_of_smaller_panels(units):
             assert np.all(np.diff(curve[metric][role]) > -0.05)
     first = greedy(rivals.folds[0].train, 2).order
     assert curve["units"]["panel"][1] == pytest.approx(share(held, errors_of(units, first)))
+
+
+def test_each_feature_is_judged_by_the_final_panel(units):
+    rivals = rivals_of(units)
+    held = apart(units)[1]
+    predicted = errors_of(units, rivals.final)
+    errors, rebuilt = rivals.judged([held[:7]])
+    np.testing.assert_allclose(errors, ((held - predicted) ** 2).mean(axis=0), atol=1e-9)
+    np.testing.assert_allclose(rebuilt[0], predicted[:7], atol=1e-9)
 
 
 def test_missing_values_do_not_count(units):

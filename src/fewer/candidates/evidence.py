@@ -65,6 +65,13 @@ def gather(
     shares, variance = rivals.shares(held.fold_errors)
     related, likeness, stands_for, correlation = _correlations(C, order)
     substitutes, losses = _substitutes(C, order, rivals)
+    errors, rebuilt = held.score.errors.copy(), held.rebuilt
+    if rivals.final is not None:
+        errors, rebuilt = rivals.judged(held.rows)
+    true, guessed = (_some(parts) for parts in (held.rows, rebuilt))
+    # what is measured is known
+    errors[columns] = 0.0
+    guessed[:, columns] = np.where(np.isnan(true), guessed, true)[:, columns]
     rows = sum(len(fold.held_index) for fold in rivals.folds)
     return Evidence(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -81,9 +88,10 @@ def gather(
         likeness=likeness,
         stands_for=stands_for,
         correlation=correlation,
+        errors=errors,
         variance=variance,
-        rows=held.rows,
-        rebuilt=held.rebuilt,
+        rows=true,
+        rebuilt=guessed,
         history={name: _thinned(rows) for name, rows in history.items()},
     )
 
@@ -120,6 +128,11 @@ def describe_options(options: dict[str, Any]) -> dict[str, Any]:
         size = _length(written)
         found[name] = {"object": f"{size} values"} if size > LONG else written
     return found
+
+
+def _some(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float32]:
+    rows = np.concatenate(parts).astype(np.float32)
+    return rows[: Evidence.sample_size(rows.shape[1])]
 
 
 def _length(value: Any) -> int:

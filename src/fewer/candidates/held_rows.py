@@ -70,8 +70,8 @@ class HeldScore:
     score: Score
     quantiles: NDArray[np.float64]  # of residuals, by level and feature
     fold_errors: list[NDArray[np.float64]]  # mean squared error of each feature, fold by fold
-    rows: NDArray[np.float32]  # some of the held-out rows
-    rebuilt: NDArray[np.float32]
+    rows: list[NDArray[np.float64]]  # some of the held-out rows of each fold
+    rebuilt: list[NDArray[np.float64]]
 
 
 def held_score(
@@ -79,7 +79,8 @@ def held_score(
 ) -> HeldScore:
     """Score, residual quantiles and some reconstructions on rows that took no part in the fit."""
     kept: list[Tensor] = []
-    shown: list[tuple[Tensor, Tensor]] = []
+    shown: list[NDArray[np.float64]] = []
+    rebuilt: list[NDArray[np.float64]] = []
     values, errors, rows = [], [], []
     quota = max(1, MOST_RESIDUALS // len(folds))
     examples = max(1, Evidence.sample_size(source.shape[1]) // len(folds))
@@ -96,16 +97,15 @@ def held_score(
         some = held.rows(spread, torch.float64)
         with torch.no_grad():
             kept.append(x - decoder(x[:, panel]))
-            shown.append((some, decoder(some[:, panel])))
+            rebuilt.append(decoder(some[:, panel]).numpy())
+        shown.append(some.numpy())
     residuals = torch.cat(kept).numpy()
     weights = np.array(rows) / np.sum(rows)
-    most = Evidence.sample_size(source.shape[1])
-    true, rebuilt = (torch.cat(parts)[:most].float().numpy() for parts in zip(*shown, strict=True))
     return HeldScore(
         Score(float(weights @ values), weights @ np.stack(errors)),
         # i of n + 1: so many of new values lie below the i-th of n
         np.nanquantile(residuals, LEVELS, axis=0, method="weibull"),
         errors,
-        true,
+        shown,
         rebuilt,
     )

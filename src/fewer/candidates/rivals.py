@@ -41,6 +41,8 @@ class HeldOutRivals:
         The winner's panel of each fold.
     ridge : float
         The winner's penalty.
+    final : array of int or None
+        The panel that the user gets, where a line reconstructs: each feature is judged by it.
     source : Source
         All rows, in the units of the data.
     rule : Constraints
@@ -60,6 +62,7 @@ class HeldOutRivals:
     folds: Sequence[ScaledFold]
     panels: Sequence[Columns]
     ridge: float
+    final: Columns | None
     source: Source
     rule: Constraints
     comparison: LinearComparison
@@ -86,7 +89,7 @@ class HeldOutRivals:
                 weight = self._weight(fold, metric)
                 whole = float(weight @ sums.total)
                 for role, only, sse in (panel, *sums.errors):
-                    if only in (None, metric):
+                    if only in (None, metric) and role != "final":
                         found[metric].setdefault(role, []).append(1 - float(weight @ sse) / whole)
         mean = np.array(sizes) / max(sum(sizes), 1)
         shares = {
@@ -98,6 +101,25 @@ class HeldOutRivals:
             for metric, by_role in found.items()
         }
         return shares, self._variance()
+
+    def judged(
+        self, shown: Sequence[NDArray[np.float64]]
+    ) -> tuple[Vector, list[NDArray[np.float64]]]:
+        """Mean squared error of each feature with the final panel; reconstructions of some rows.
+
+        The final panel was chosen from all rows, its decoder is fitted on the training rows of a
+        fold alone. ``shown`` are some held-out rows of each fold.
+        """
+        assert self.final is not None
+        wrong, count = torch.zeros(self.rule.d), torch.zeros(self.rule.d)
+        rebuilt = []
+        for at, (fold, rows) in enumerate(zip(self.folds, shown, strict=True)):
+            wrong = wrong + next(e for role, _, e in self._sums[at].errors if role == "final")
+            count = count + self._sums[at].count
+            one = next(one for role, _, one in self._maps(at) if role == "final")
+            x = (torch.from_numpy(rows) - fold.mean).nan_to_num_(nan=0.0)
+            rebuilt.append((one(x) + fold.mean).numpy())
+        return (wrong / count).numpy(), rebuilt
 
     def _variance(self) -> Vector:
         """Of each feature over the held-out rows of all folds together."""
@@ -169,10 +191,12 @@ class HeldOutRivals:
         """Role, metric (None for all) and map of each rival in a fold."""
         fold = self.folds[at]
         scale = torch.from_numpy(fold.scale)
-        for candidate in (self._greedy, *self._random):
-            columns = candidate.panels[at]
-            weight = fold.decoder(columns, candidate.ridge) * scale / scale[columns][:, None]
-            yield candidate.strategy, None, _LinearMap(torch.from_numpy(columns), None, weight)
+        lines = [(one.strategy, one.panels[at], one.ridge) for one in (self._greedy, *self._random)]
+        if self.final is not None:
+            lines.append(("final", self.final, self.ridge))
+        for role, columns, ridge in lines:
+            weight = fold.decoder(columns, ridge) * scale / scale[columns][:, None]
+            yield role, None, _LinearMap(torch.from_numpy(columns), None, weight)
         for metric in self.metrics:
             axes = self._components[at, metric]
             unit = scale / self._spread(fold, metric)  # of what the axes are directions

@@ -7,20 +7,10 @@ from fewer.evidence import Evidence
 __all__ = ["call"]
 
 LONG = 60  # items: a longer list is only named
-DEFAULTS = {
-    "decoder": "linear",
-    "include": [],
-    "exclude": [],
-    "cost_weight": 0.0,
-    "scale": "standard",
-    "strategies": "auto",
-    "validation": "auto",
-    "device": "auto",
-}
 
 
-def call(known: Evidence, settings: dict[str, Any]) -> str:
-    """The call of `fewer.select` with the options that differ from the defaults.
+def call(known: Evidence) -> str:
+    """The call of `fewer.select` with the options that it was given.
 
     Arrays and functions are named, not spelled out.
     """
@@ -33,15 +23,14 @@ def call(known: Evidence, settings: dict[str, Any]) -> str:
     options = [] if k is None else [f"k={k}"]
     lost = []
     for name, value in known.options.items():
-        if name == "k" or value is None or value == DEFAULTS.get(name):
+        if name == "k":
             continue
         text = _spelled(value)
         if text is None:
             text = name
             lost.append(name)
         options.append(f"{name}={text}")
-    if lost:
-        lines.insert(-1, f"{', '.join(lost)} = ...  # as they were given")
+    lines[-1:-1] = [f"{name} = ...  # as it was given" for name in lost]
     lines.append(f"panel = fewer.select({', '.join([data, *options])})")
     if known.options.get("random_state") is None:
         lines.append("# no random_state was given: another run may choose slightly differently")

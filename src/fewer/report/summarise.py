@@ -112,7 +112,7 @@ def summarise(
         "image": _image(panel, names, seen, image_shape),
         "provenance": _provenance(known, panel),
         "settings": {name: _words(value) for name, value in panel.settings.items()},
-        "call": None if known is None else call(known, panel.settings),
+        "call": None if known is None else call(known),
         "command": None if known is None else known.command,
     }
 
@@ -125,7 +125,7 @@ def _seen(panel: Reported, data: Any) -> dict[str, Any]:
     known = panel.evidence
     nothing = np.zeros((0, panel.d), dtype=np.float32)
     return {
-        "errors": panel.held_out.errors,
+        "errors": panel.held_out.errors if known is None else known.errors,
         "variance": None if known is None else known.variance,
         "rows": nothing if known is None else known.rows,
         "rebuilt": nothing if known is None else known.rebuilt,
