@@ -94,8 +94,9 @@ class Reading:
         from fewer.data.columns import listed
         from fewer.data.scanning import counts_rows
         from fewer.errors import warn
+        from fewer.train.launch import opened_together
 
-        source = self.open(data, beside=beside)
+        source = opened_together(lambda: self.open(data, beside=beside))
         source, stats = without_empty(source, moments(source))
         counting = counts_rows(source, stats.minimum, stats.maximum)
         labels = source.names or []

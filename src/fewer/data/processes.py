@@ -218,16 +218,14 @@ class Team:
         return state["value"]
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do some work in every process; where it fails in one, it fails in all.
-
-        Only for work that does not itself wait for the others.
-        """
+        """Do some work in every process by itself; where it fails in one, it fails in all."""
         if not self.many:
             return work()
         failed: Exception | None = None
         value: T
         try:
-            value = work()
+            with alone():
+                value = work()
         except Exception as error:
             failed = error
         told = self.gather(None if failed is None else _described(failed))

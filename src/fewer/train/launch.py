@@ -11,7 +11,7 @@ import sys
 import tempfile
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
@@ -284,15 +284,31 @@ def spawn(
         try:
             elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
-            how = f"exit code {failure.exitcode}"
-            if failure.exitcode < 0:
-                how = f"ended by {signal.Signals(-failure.exitcode).name}"
-            text = f"process {rank} of {devices * nodes} failed ({how}); the others were ended"
+            text = _reason(error.failures, devices * nodes)
             raise ProcessError(f"{text}. {hint}" if hint else text) from None
         except SignalException as error:
+            if error.sigval == signal.SIGINT:
+                raise KeyboardInterrupt from None
             text = f"ended by {signal.Signals(error.sigval).name}, and with it all processes"
             raise ProcessError(f"{text}. {hint}" if hint else text) from None
+
+
+def _reason(failures: Mapping[int, Any], processes: int) -> str:
+    """What ended a job: the first failure that is not that of another process."""
+
+    def late(rank: int) -> tuple[bool, bool, int]:
+        failed = failures[rank]
+        ended = failed.exitcode == -signal.SIGTERM  # by us, after another had failed
+        return ended, "lost the others" in failed.message, failed.timestamp
+
+    rank = min(failures, key=late)
+    failed = failures[rank]
+    how = f"exit code {failed.exitcode}"
+    if failed.exitcode < 0:
+        how = f"ended by {signal.Signals(-failed.exitcode).name}"
+    elif failed.error_file_data.get("message") == failed.message:  # it has said why
+        return failed.message
+    return f"process {rank} of {processes} failed ({how}); the others were ended"
 
 
 def _threads(devices: int) -> int:
