@@ -1,26 +1,22 @@
 """Cells as rows: which matrix of an AnnData is read, and in which units."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fewer.data import ColumnChoice, Source, match_columns, moments
+from fewer.anndata.units import SETTINGS, in_units
+from fewer.data import Source
 from fewer.data import open as open_any
 from fewer.data.annotated import is_annotated
 from fewer.data.columns import listed
-from fewer.data.counts import NormalizedCounts, looks_like_counts
 from fewer.data.extras import require_extra
 from fewer.data.stores import damaged, open_hdf5_file
-from fewer.errors import InputError, TypeInputError, warn
+from fewer.errors import InputError, TypeInputError
 from fewer.panel import Panel
 
-__all__ = ["COUNTS", "as_annotated", "checked_units", "obs_column", "open_cells"]
-
-COUNTS = ("auto", "log1p", "none")
-SETTINGS = "cells"  # what a panel's settings say of the values that it was made from
+__all__ = ["CellFile", "as_annotated", "obs_column", "open_cells"]
 
 
 def open_cells(
@@ -73,22 +69,15 @@ def open_cells(
     tensor([[1., 3.],
             [2., 2.]])
     """
-    if counts not in COUNTS:
-        raise InputError(f"counts={counts!r} is not known; use {', '.join(map(repr, COUNTS))}")
-    if not isinstance(target_sum, (int, float)) or not target_sum > 0:
-        raise InputError(f"target_sum={target_sum!r} must be a number above 0")
     cells = as_annotated(data)
-    made: Mapping[str, Any] = {}
-    if like is not None:
-        made = like.settings.get(SETTINGS, {"counts": "none"})
-        target_sum = made.get("target_sum", target_sum)
-        if layer is None and made.get("layer") in cells.layers:
-            layer = made["layer"]
+    if like is not None and layer is None:
+        made = like.settings.get(SETTINGS, {}).get("layer")
+        layer = made if made in cells.layers else None
     data = cells.filename if isinstance(cells, CellFile) else cells
     source = open_any(data, layer=layer, memory_limit=memory_limit)
-    if _are_counts(source, counts, made):
-        return _normalized(source, cells, like, made, float(target_sum), totals)
-    return source if like is None else _genes_of(source, like)
+    if totals is not None:
+        totals = _totals(cells, totals, source.shape[0])
+    return in_units(source, like=like, counts=counts, target_sum=target_sum, totals=totals)
 
 
 class CellFile:
@@ -144,62 +133,6 @@ def obs_column(data: Any, name: str, what: str) -> np.ndarray:
     return known.where(known.notna(), None).to_numpy()
 
 
-def checked_units(source: Source, layer: str | None) -> dict[str, Any]:
-    """What a panel's settings keep of the values that it is made from."""
-    if isinstance(source, NormalizedCounts):
-        units = f"log(1 + counts per {source.target_sum:,.10g})"
-        found = {"counts": "log1p", "target_sum": source.target_sum, "units": units}
-    else:
-        found = {"counts": "none", "units": "as in the data"}
-    return found if layer is None else found | {"layer": layer}
-
-
-def _are_counts(source: Source, counts: str, made: Mapping[str, Any]) -> bool:
-    if counts != "auto":
-        return counts == "log1p"
-    found = looks_like_counts(source)
-    if found and made and made["counts"] == "none":
-        raise InputError(
-            "these values are counts, but the panel was made from values that were not; "
-            "normalise them as those were, name the layer that is, or say counts='none'"
-        )
-    return found
-
-
-def _genes_of(source: Source, panel: Panel) -> Source:
-    """The genes that the panel was made from; those on it, where the source has not all."""
-    names, have = [str(name) for name in panel.names or ()], {*(source.names or ())}
-    if all(name in have for name in names):
-        return match_columns(source, names, panel.d, "the panel")
-    missing = [name for name in panel.features if name not in have]
-    if missing:
-        raise InputError(
-            f"the data lack {len(missing)} of the {panel.k} genes on the panel: "
-            f"{listed(missing, 8)}; add them, with NaN where they were not measured"
-        )
-    at = {name: j for j, name in enumerate(source.names or ())}
-    return ColumnChoice(source, np.array([at[name] for name in panel.features]))
-
-
-def _normalized(
-    source: Source,
-    data: Any,
-    like: Panel | None,
-    made: Mapping[str, Any],
-    target_sum: float,
-    totals: Any,
-) -> Source:
-    if totals is not None:
-        totals = _totals(data, totals, source.shape[0])
-    if like is None:
-        return NormalizedCounts(source, target_sum, totals)
-    genes = _genes_of(source, like)
-    whole = genes.shape[1] == like.d
-    if totals is None and not whole:
-        totals = _estimated(genes, made)
-    return NormalizedCounts(genes, target_sum, totals)
-
-
 def _totals(data: Any, totals: Any, n: int) -> np.ndarray:
     name = totals if isinstance(totals, str) else None
     found = obs_column(data, name, "totals") if name else np.asarray(totals)
@@ -209,27 +142,3 @@ def _totals(data: Any, totals: Any, n: int) -> np.ndarray:
             f"{found.shape} and type {found.dtype}"
         )
     return found
-
-
-def _estimated(genes: Source, made: Mapping[str, Any]) -> np.ndarray:
-    """Totals of cells of which only the panel was measured, from its share in the training."""
-    share = made.get("panel_share")
-    if not share:
-        raise InputError("the cells lack genes that the panel was made from; give totals=")
-    warn(
-        f"only the {genes.shape[1]} genes on the panel are there, so the total of each cell is "
-        f"estimated: they had {share:.1%} of all counts in the cells that the panel was made "
-        "from. Give totals= where they are known"
-    )
-    sums = np.empty(genes.shape[0])
-    step = 4096
-    for start in range(0, len(sums), step):
-        rows = slice(start, min(start + step, len(sums)))
-        sums[rows] = genes.rows(rows).double().nansum(1).numpy()
-    return sums / share
-
-
-def counted_share(counts: Source, columns: np.ndarray) -> float:
-    """Share of all counts that some genes have."""
-    mean = moments(counts).mean
-    return float(mean[columns].sum() / mean.sum())

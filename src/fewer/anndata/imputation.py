@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fewer.anndata.cells import as_annotated, open_cells
 from fewer.anndata.selection import description
+from fewer.anndata.units import SETTINGS
 from fewer.data import ColumnChoice, Source, read_aside, read_blocks, write_rows
 from fewer.data.columns import listed
 from fewer.data.extras import require_extra
@@ -107,7 +108,7 @@ def impute(
             else _new_file(path, panel, measured)
         )
     columns = _columns(cells, panel)
-    if layer == measured_layer or layer == panel.settings.get("cells", {}).get("layer"):
+    if layer == measured_layer or layer == panel.settings.get(SETTINGS, {}).get("layer"):
         raise InputError(f"layer={layer!r} holds the measured values; give the result another name")
     if path is None:
         cells.layers[layer] = _dense(panel, measured)[:, columns]

@@ -6,19 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewer import __version__
-from fewer.anndata.cells import (
-    SETTINGS,
-    as_annotated,
-    checked_units,
-    counted_share,
-    obs_column,
-    open_cells,
-)
-from fewer.data import Source
+from fewer.anndata.cells import as_annotated, obs_column, open_cells
+from fewer.anndata.units import SETTINGS, describe_units
 from fewer.data.annotated import is_annotated
 from fewer.data.batch_means import WithoutBatches
 from fewer.data.columns import listed
-from fewer.data.counts import NormalizedCounts
 from fewer.errors import InputError
 from fewer.panel import Panel
 from fewer.selection import select
@@ -117,16 +109,11 @@ def select_genes(
     source = open_cells(
         cells, layer=layer, counts=counts, target_sum=target_sum, memory_limit=memory_limit
     )
-    made = checked_units(source, layer)
     rows, batches = source, None
     if batch_key is not None:
         batches = _batches(cells, batch_key)
         rows = WithoutBatches(source, batches)
-        made["batch_key"] = batch_key
-    groups = None
-    if groupby is not None:
-        groups = _groups(cells, groupby)
-        made["groupby"] = groupby
+    groups = None if groupby is None else _groups(cells, groupby)
     panel = select(
         rows,
         k,
@@ -138,7 +125,10 @@ def select_genes(
         random_state=random_state,
         **options,
     )
-    panel.settings[SETTINGS] = _with_share(made, source, panel)
+    asked = {"layer": layer, "groupby": groupby, "batch_key": batch_key}
+    panel.settings[SETTINGS] = describe_units(source, panel) | {
+        name: value for name, value in asked.items() if value is not None
+    }
     if inplace and is_annotated(data):
         annotate(data, panel, key_added=key_added)
     return panel
@@ -205,14 +195,6 @@ def description(panel: Panel) -> dict[str, Any]:
     if panel.target is not None:
         found["held_out_groups"] = float(panel.target.held_out)
     return found | dict(panel.settings.get(SETTINGS, {}))
-
-
-def _with_share(made: dict[str, Any], source: Source, panel: Panel) -> dict[str, Any]:
-    if not isinstance(source, NormalizedCounts):
-        return made
-    at = {name: j for j, name in enumerate(source.names or ())}
-    columns = np.array([at[str(name)] for name in panel.features])
-    return made | {"panel_share": counted_share(source.source, columns)}
 
 
 def _batches(data: Any, name: str) -> NDArray:
