@@ -1,5 +1,6 @@
 """Parquet and Feather: a file, or many with the same columns."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from fewer.data.arrays import open_npy
 from fewer.data.arrow import arrow_columns, arrow_dtype, arrow_values
-from fewer.data.cache import convert_once, write_npy_header
+from fewer.data.cache import cache_folder, convert_once, write_npy_header
 from fewer.data.columns import check_same_columns, listed, tell_left_out
 from fewer.data.extras import require_extra
 from fewer.data.memory import readable_size
@@ -22,10 +23,16 @@ PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
 ASIDE_ROWS = 2**14
 PIECE_SHARE = 8  # of the memory limit: files with larger pieces are converted first
+PASSES = 2  # over all rows, after which a binary copy pays: it is ten times as fast to read
+DISK_SHARE = 10  # of the free disk: no larger copy is made without need
 
 
 class TableFiles(StoredSource):
-    """Rows of Parquet or Feather files, read one stored piece (row group or batch) at a time."""
+    """Rows of Parquet or Feather files, read one stored piece (row group or batch) at a time.
+
+    Who begins to read all rows for the third time trains a network, most likely, and will read
+    them often: then a binary copy is made, where the disk has room, and read instead.
+    """
 
     def __init__(
         self, paths: Sequence[Path], leave_out: Sequence[str], memory_limit: int, what: str
@@ -58,6 +65,8 @@ class TableFiles(StoredSource):
         self._watch_of = {watch.path: watch for watch in self._watches}
         self._file: _ParquetPieces | _FeatherPieces | None = None
         self._decoded: tuple[int, np.ndarray] | None = None
+        self._decodings, self._copy = 0, None
+        self._paths, self._leave_out = paths, leave_out
         self._starts = np.array(starts)
         self.left_out = self.columns.left_out
         lengths = np.diff(self._starts)
@@ -70,7 +79,14 @@ class TableFiles(StoredSource):
     def _check_unchanged(self) -> None:
         pass  # each piece checks its own file: a folder may hold thousands
 
+    _copy: StoredSource | None
+
     def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._decodings == PASSES * len(self._pieces):
+            self._decodings += 1  # asked once, whatever the answer
+            self._copy = self._copied()
+        if self._copy is not None:
+            return self._copy._read(start, stop)
         first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
         parts = []
         for piece in range(first, last + 1):
@@ -82,7 +98,16 @@ class TableFiles(StoredSource):
         if self._decoded is None or self._decoded[0] != piece:
             self._decoded = None  # before the next one takes its memory
             self._decoded = piece, self._decode(piece)
+            self._decodings += 1
         return self._decoded[1]
+
+    def _copied(self) -> StoredSource | None:
+        size = 8 * self.shape[0] * self.shape[1]
+        if size > _free_disk() // DISK_SHARE:
+            return None
+        self._decoded = None
+        copy = _converted(self, self._paths, self._leave_out, "is read again and again")
+        return copy if isinstance(copy, StoredSource) else None
 
     def _decode(self, piece: int) -> np.ndarray:
         path, at = self._pieces[piece]
@@ -107,7 +132,12 @@ def open_table_files(
     tell_left_out(what, files.columns)
     found = in_memory_if_small(files)
     if found is files and files.most_rows * files.row_bytes > memory_limit // PIECE_SHARE:
-        found = _converted(files, paths, leave_out)
+        reason = (
+            f"is stored in pieces of {files.most_rows} rows "
+            f"({readable_size(files.most_rows * files.row_bytes)}), too much for "
+            f"memory_limit={readable_size(files.memory_limit or 0)}"
+        )
+        found = _converted(files, paths, leave_out, reason)
     if files.left_out:
         names = list(files.left_out)
         found.aside = lambda: (
@@ -121,8 +151,18 @@ def stored_columns(path: Path) -> list[str]:
     return list(_opened(path).schema.names)
 
 
-def _converted(files: TableFiles, paths: Sequence[Path], leave_out: Sequence[str]) -> Source:
-    """Files whose pieces are too large to hold, as a binary copy."""
+def _free_disk() -> int:
+    """Bytes that are free where binary copies are kept."""
+    folder = cache_folder()
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _converted(
+    files: TableFiles, paths: Sequence[Path], leave_out: Sequence[str], reason: str
+) -> Source:
+    """Files as a binary copy."""
     dtype = files.dtype if files.dtype.kind == "f" else np.dtype(np.float64)
     step = max(1, (files.memory_limit or 0) // PIECE_SHARE // files.row_bytes)
 
@@ -140,12 +180,7 @@ def _converted(files: TableFiles, paths: Sequence[Path], leave_out: Sequence[str
 
     copy, _, fresh = convert_once(paths, {"leave_out": sorted(leave_out)}, convert)
     if fresh:
-        warn(
-            f"{files.what} is stored in pieces of {files.most_rows} rows "
-            f"({readable_size(files.most_rows * files.row_bytes)}), too much for "
-            f"memory_limit={readable_size(files.memory_limit or 0)}; it was converted once to "
-            f"{copy}"
-        )
+        warn(f"{files.what} {reason}; it was converted once to {copy}")
     source = open_npy(copy, files.names, files.memory_limit or 0)
     source.left_out = files.left_out
     return source
