@@ -1,0 +1,68 @@
+"""Charts as SVG."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+
+from fewer.report.charts import Series, _apart, histogram, line_chart
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(chart):
+    return ElementTree.fromstring(
+        chart.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
+    )
+
+
+def points(line):
+    return np.array([[float(x) for x in pair.split(",")] for pair in line.get("points").split()])
+
+
+def test_lines_keep_the_proportions_of_their_values():
+    chart = line_chart(
+        [Series("a <b>", [1, 2, 5], [0, 1, 4]), Series("b", [1, 5], [4, 0], "pca", dashed=True)],
+        x_label="k & more",
+        y_label="share",
+        title="what it shows",
+    )
+    svg = parsed(chart)
+    first, second = svg.iter(f"{SVG}polyline")
+    x, y = points(first).T
+    assert np.isclose(np.diff(x)[1] / np.diff(x)[0], 3, atol=0.01)
+    assert np.isclose(np.diff(y)[1] / np.diff(y)[0], 3, atol=0.01)
+    assert y[0] > y[-1]  # larger is higher
+    assert second.get("stroke-dasharray")
+    assert svg.find(f"{SVG}title").text == "what it shows"
+    assert {"a <b>", "b", "k & more"} <= {text.text for text in svg.iter(f"{SVG}text")}
+
+
+def test_points_that_are_not_numbers_are_left_out():
+    chart = line_chart(
+        [Series("a", [1, 2, 3], [1.0, np.nan, 10.0])], x_label="x", y_label="y", title="t", log=True
+    )
+    assert len(points(next(parsed(chart).iter(f"{SVG}polyline")))) == 2
+    nothing = [Series("a", [1], [0.0])]
+    assert line_chart(nothing, x_label="x", y_label="y", title="t", log=True) == ""
+
+
+def test_one_value_is_no_division_by_zero():
+    chart = line_chart([Series("a", [1, 2], [3, 3])], x_label="x", y_label="y", title="t")
+    assert "nan" not in chart
+
+
+def test_bars_count():
+    chart = histogram([-5.0, 0.01, 0.5, 0.51, 0.52, 1.0], x_label="x", y_label="y", title="t")
+    bars = list(parsed(chart).iter(f"{SVG}rect"))
+    counts = [int(re.search(r": (\d+)$", bar.find(f"{SVG}title").text)[1]) for bar in bars]
+    assert counts == [2, 3, 1]
+    heights = [float(bar.get("height")) for bar in bars]
+    assert np.isclose(heights[1] / heights[0], 1.5, atol=0.01)
+
+
+def test_labels_do_not_overlap_and_stay_inside():
+    places = _apart([100.0, 101.0, 99.0, 198.0], top=10, bottom=200)
+    assert np.diff(np.sort(places)).min() >= 14 - 1e-9
+    assert np.argsort(places).tolist() == [2, 0, 1, 3]
+    assert max(places) <= 200

@@ -1,0 +1,90 @@
+"""What the page says, before it is a page."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits
+
+import fewer
+from fewer.errors import InputError
+from fewer.report.summarise import summarise
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return load_digits(as_frame=True).data
+
+
+@pytest.fixture(scope="module")
+def panel(frame):
+    return fewer.select(frame[:1400], k=8, strategies=["search"], random_state=0)
+
+
+def test_numbers_are_those_of_the_panel(panel, frame):
+    about = summarise(panel)
+    assert (about["k"], about["d"]) == (8, 64)
+    assert about["share"] == float(panel.held_out)
+    assert [bar["metric"] for bar in about["bars"]] == [
+        "every feature counting the same",
+        "in the units of the data",
+    ]
+    assert [row["role"] for row in about["bars"][0]["rows"]] == ["panel", "pca", "greedy", "random"]
+    assert {row["name"] for row in about["chosen"]} == set(panel.features)
+    gains = [row["gain"] for row in about["chosen"]]
+    assert about["chosen"][-1]["reached"] == pytest.approx(sum(gains))
+    assert about["leaderboard"][0]["ratio"] == 1
+    features = about["features"]
+    assert (features["back"][panel.indices] == 1).all()
+    constant = np.flatnonzero(frame[:1400].std() == 0)
+    assert np.isnan(features["back"][constant]).all()
+    assert features["constant"] >= len(constant)
+
+
+def test_rows_that_are_given_are_judged(panel, frame):
+    test = frame[1400:]
+    about = summarise(panel, test)
+    assert about["given"] == {"share": panel.score(test), "rows": len(test)}
+    rebuilt = panel.reconstruct(test[panel.features])
+    varying = test.std() > 0
+    back = 1 - ((rebuilt - test) ** 2).mean() / test.var(ddof=0)
+    np.testing.assert_allclose(about["features"]["back"][varying], back[varying], atol=1e-6)
+    assert np.isnan(about["features"]["back"][~varying]).all()
+    assert len(about["sample"]["true"]) == 200
+
+
+def test_image_shapes(panel, frame):
+    assert summarise(panel)["image"] == {"shape": (8, 8)}
+    assert summarise(panel, image_shape=None)["image"] is None
+    assert summarise(panel, image_shape=(4, 16))["image"] == {"shape": (4, 16)}
+    plain = fewer.select(frame[:300].to_numpy(), 3, strategies=["search"], random_state=0)
+    assert summarise(plain)["image"] is None  # a square number of features is not yet an image
+    for shape, said in (((5, 5), "25 pixels"), ("square", "give \\(height"), ((8,), "give")):
+        with pytest.raises(InputError, match=said):
+            summarise(panel, image_shape=shape)
+
+
+def test_a_target_is_named():
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    X["ill"] = np.where(y == 0, "yes", "no")
+    panel = fewer.select(X, 3, target="ill", strategies=["search"], random_state=0)
+    about = summarise(panel)
+    assert about["target"]["name"] == "ill"
+    assert about["target"]["kind"] == "accuracy"
+    assert about["target"]["score"] == panel.target.held_out > 0.8
+    assert "target='ill'" in about["call"]
+
+
+def test_a_panel_without_evidence_says_what_it_can(panel, frame):
+    bare = fewer.Panel(
+        indices=panel.indices,
+        decoder=panel._decoder,
+        names=panel.names,
+        d=panel.d,
+        held_out=panel.held_out,
+        quantiles=panel._quantiles,
+        leaderboard=panel.leaderboard,
+        settings=panel.settings,
+    )
+    about = summarise(bare)
+    assert about["bars"] == []
+    assert [row["name"] for row in about["chosen"]] == panel.features
+    assert summarise(bare, frame[1400:])["features"]["median"] is not None
