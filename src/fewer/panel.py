@@ -94,7 +94,10 @@ class Panel:
     names : list of str or None
         Names of all features.
     held_out : Score
-        How well rows were reconstructed that took no part in the choice or the fit.
+        How well held-out rows were reconstructed: rows on which neither features were chosen nor
+        the decoder fitted, but which did choose between the strategies (and penalties) of the
+        leaderboard. That makes it too good by a little; rows of your own that `select` never saw
+        (``panel.score(test)``) have the last word.
     leaderboard : Leaderboard
         Every candidate with its strategy, held-out error, seconds and features.
     settings : dict
@@ -104,7 +107,7 @@ class Panel:
         was saved by a version that did not keep it.
     target : fewer.target.Target or None
         What it predicts besides, where it was made with ``target=``; ``target.held_out`` is the
-        accuracy, or R squared, on rows that took no part.
+        accuracy, or R squared, on the held-out rows.
 
     Examples
     --------

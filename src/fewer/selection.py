@@ -71,7 +71,8 @@ def select(
     Strategies propose features on training rows; the asked-for decoder is fitted on each proposal
     and compared on held-out rows; the winner is run again, and refitted, on everything. With a
     linear decoder and fewer than ten rows a chosen feature, last swaps lower the held-out error
-    itself.
+    itself. ``panel.held_out`` is the winner's score on the held-out rows, which chose it: a little
+    too good. Keep test rows of your own where that matters.
 
     Parameters
     ----------

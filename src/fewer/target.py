@@ -25,7 +25,8 @@ class Target:
     classes : ndarray or None
         The labels; None where the target is a number.
     held_out : float
-        Accuracy, or R squared, on rows that took no part.
+        Accuracy, or R squared, on held-out rows: the predictor was not fitted on them, but they
+        chose between the strategies.
     name : str or None
         The column that the target was.
     one : bool

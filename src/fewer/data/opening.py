@@ -48,7 +48,8 @@ def open(
 
     What takes at most a quarter of the memory limit is read into memory. Anything larger stays
     where it is and is read in blocks, the next while one is worked on. CSV, and Parquet with
-    pieces too large to hold, are converted once to a binary copy in the user's cache then.
+    pieces too large to hold, are converted once to a binary copy in the user's cache then; other
+    Parquet when it is read for the third time, if the copy takes at most a tenth of the free disk.
 
     Parameters
     ----------
