@@ -1,5 +1,6 @@
 """Help, completion and exit codes, as a shell meets them."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -103,3 +104,29 @@ def test_the_shell_completes_commands_panels_and_files(folder, made_panel):
     found = complete(["fewer", "impute", f"{made_panel.parent}/pa"])
     assert found == [f"{made_panel}/"]
     assert "--interval" in complete(["fewer", "impute", "--i"])
+
+
+def test_progress_is_on_stderr_and_only_on_a_terminal(folder):
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    words = ["select", "train.csv", "-k", "2", "--strategies", "search", "--device", "cpu"]
+    done = subprocess.Popen(
+        [sys.executable, "-c", CODE, *words],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # what is read from a terminal that is gone
+        while part := os.read(ours, 4096):
+            seen += part
+    out = done.communicate()[0].decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert "\x1b" not in out
+    assert "━━━" not in out
+    assert "search" in seen.decode()
+    assert "━━━" in seen.decode()
+    assert "warning: " in seen.decode()
+    assert "━" not in shell(*words, "--force").stderr

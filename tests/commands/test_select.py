@@ -31,7 +31,7 @@ def test_the_panel_is_that_of_the_library(folder, asked, tumours):
 def test_a_person_is_told_what_was_chosen_and_what_comes_next(folder, typed):
     done = typed("select", "train.csv", "-k", "2", "--out", "mine", *QUICK)
     panel = fewer.Panel.load("mine")
-    for word in (*panel.features, "adds", "strategy", "held-out", "principal components"):
+    for word in (*panel.features, "adds", "strategy", "held-out", "components, a bound"):
         assert word in done.stdout, word
     assert "next: fewer report mine" in done.stdout
     said = done.stderr

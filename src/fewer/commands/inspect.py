@@ -90,16 +90,14 @@ def _show_missing(found: "Inspection", screen: "Console") -> None:
 def _show_sizes(found: "Inspection", screen: "Console") -> None:
     if not found.sizes:
         return
-    rows = table("variance to keep", "features, k", "(components, a bound)", right=(0, 1, 2))
+    rows = table("variance to keep", "features, k", "(components, a bound)", right=(1, 2))
     for level, size in found.sizes.items():
         rows.add_row(f"{level:.0%}", _size(size["greedy"]), _size(size["pca"]))
     screen.print(rows)
     equal = "every feature counting the same (--scale standard)"
     if found.scale == "none":
-        equal = (
-            "all features seem to be in one unit, so they count by their variance (--scale none)"
-        )
-    screen.print(f"[dim]{equal}; from {found.looked_at:,} rows, none held out: see fewer curve[/]")
+        equal = "in one unit, it seems, so by variance (--scale none)"
+    screen.print(f"[dim]{equal}, on {found.looked_at:,} rows; fewer curve holds rows out[/]")
 
 
 def _size(value: Any) -> str:

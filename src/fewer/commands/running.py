@@ -114,7 +114,8 @@ def _guarded(run: Callable[[], None], debug: bool, stopped: str) -> None:
 def _show_warning(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
     """Ours as one line; what libraries say to programmers is not for users of a command."""
     if any(kind.__name__ == "FewerWarning" for kind in category.__mro__):
-        typer.echo("warning: " + _as_options(" ".join(str(message).split())), err=True)
+        # by this name, which a progress bar takes over so that both can be read
+        print("warning: " + _as_options(" ".join(str(message).split())), file=sys.stderr)
 
 
 def _explained(error: Exception) -> tuple[int, str]:

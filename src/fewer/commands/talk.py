@@ -55,20 +55,10 @@ class Talk:
         if self.json or self.quiet or not screen.is_terminal:
             yield lambda text, share: None
             return
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-        from rich.progress import TimeRemainingColumn as TimeLeft
+        from fewer.commands.bar import progress_bar
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TimeElapsedColumn(),
-            TextColumn("elapsed,"),
-            TimeLeft(elapsed_when_finished=False),
-            TextColumn("left"),
-        )
-        with Progress(*columns, console=screen, transient=True) as bar:
-            task = bar.add_task(title, total=1.0)
-            yield lambda text, share: bar.update(task, description=text, completed=share)
+        with progress_bar(title, screen) as tell:
+            yield tell
 
 
 def console(*, err: bool = False) -> "Console":
