@@ -239,14 +239,15 @@
   const open = found.filter((j) => data.back[j] !== null && !chosen.has(j));
   if (data.rows && found.length) choose(open.length ? open[open.length >> 1] : found[0]);
 
-  // paper cannot be scrolled
+  // paper can be neither scrolled nor searched
+  let screen = null;
   addEventListener("beforeprint", () => {
-    list.before = list.limit;
-    list.limit = Math.max(list.limit, 2000);
+    screen = { limit: list.limit, wanted: list.wanted };
+    Object.assign(list, { limit: Math.max(list.limit, 2000), wanted: "" });
     showFeatures();
   });
   addEventListener("afterprint", () => {
-    list.limit = list.before;
+    Object.assign(list, screen);
     showFeatures();
   });
 })();
