@@ -87,4 +87,5 @@ def test_what_cannot_be_used_is_said_once(rows):
     errors = [line for line in err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert "p99" in errors[0]
+    assert "--resume" not in errors[0]
     assert "Traceback" not in err

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fewer.commands.paths import check_free, check_panel_folder, shown
+from fewer.commands.processes import Processes
 from fewer.commands.reading import DataArgument, Reading, column_beside
+from fewer.commands.running import TypedLine
 from fewer.commands.talk import Talk, share, table
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ MOST = 100  # features that are printed; the panel has them all
 def run(
     talk: Talk,
     reading: Reading,
+    line: TypedLine,
     data: DataArgument,
     k: Annotated[
         int | None,
@@ -112,18 +115,25 @@ def run(
     report: Annotated[
         Path | None, typer.Option(help="Also write a report into this .html file.")
     ] = None,
+    *,
+    processes: Processes,
 ) -> None:
     """Choose k features from which all others can be reconstructed, and keep the panel.
 
     Examples: [bold]fewer select data.csv -k 50 --out panel/[/];
     [bold]fewer select data.parquet --costs costs.csv --budget 100 --include 'IL*'[/];
-    [bold]fewer select cells.h5ad -k 200 --target cell_type[/]
+    [bold]fewer select cells.h5ad -k 200 --target cell_type[/];
+    [bold]fewer select cells.h5ad -k 200 --devices 8 --resume[/]
     """
     if k is None and budget is None:
         raise typer.BadParameter("say how many features: -k 50, or --costs file --budget 100")
     check_panel_folder(out, force)
     if report is not None:
         check_free(report, force)
+    kept = processes.kept_in(out)
+    if processes.starts:
+        processes.start()
+        return
     from fewer.commands.lists import (
         read_costs,
         read_decoder,
@@ -132,6 +142,7 @@ def run(
         read_strategies,
     )
     from fewer.selection import select
+    from fewer.train.launch import joined
 
     options: dict[str, Any] = {
         "decoder": read_decoder(decoder),
@@ -143,8 +154,13 @@ def run(
         "time_limit": time_limit,
         "random_state": seed,
         "device": device,
+        "checkpoint": kept,
     }
-    with talk.progress("reading") as tell:
+    with (
+        processes.worker(),
+        joined(device) as team,
+        (talk if team.leads else Talk(quiet=True)).progress("reading") as tell,
+    ):
         tell("reading", 0.0)
         keep = tuple(name for text in include or () for name in text.split(","))
         source = reading.open_features(data, beside=(target, row_groups), keep=keep)
@@ -156,12 +172,21 @@ def run(
             "row_groups": column_beside(source, row_groups),
         }
         panel = select(source, k, progress=tell, **options)
+        reading.keep_units(panel, data, source)
         tell("writing", 0.99)
+        if panel.evidence is not None:
+            panel.evidence.command = line
+            panel.evidence.source |= {
+                "path": data,
+                "kind": f"{Path(data).suffix or 'unknown'} file",
+            }
         panel.save(out)
-        if report is not None:
+        if report is not None and team.leads:
             from fewer.report import write
 
             write(panel, report)
+    if not team.leads:
+        return
     talk.result(
         {"out": out, "report": report, **_document(panel)},
         lambda screen: _show(panel, out, screen),
@@ -170,8 +195,8 @@ def run(
 
 
 run.stopped = (  # type: ignore[attr-defined]
-    "no panel was written; the same command starts again, and --time-limit 60 ends it in time with "
-    "the best so far"
+    "no panel was written; the same command starts again (with --checkpoint, --resume goes on from "
+    "there), and --time-limit 60 ends it in time with the best so far"
 )
 
 
@@ -240,14 +265,14 @@ def _show_shares(panel: "Panel", screen: "Console") -> None:
     if known is None or not known.shares:
         screen.print(f"[bold]{share(panel.held_out)}[/] of the variance of held-out rows")
         return
-    titles = {"equal": "every feature equal", "units": "in the units of the data"}
+    titles = {"equal": "features equal", "units": "in units of the data"}
     metrics = [metric for metric in titles if metric in known.shares]
     rows = table("held-out rows reconstructed by", *(titles[m] for m in metrics), right=(1, 2))
     names = {
         "panel": f"[bold]this panel of {panel.k}[/]",
         "greedy": "greedy choice",
         "random": "random choice",
-        "pca": f"{panel.k} principal components, a bound",
+        "pca": f"{panel.k} components, a bound",
     }
     for role, name in names.items():
         cells = [known.shares[metric].get(role) for metric in metrics]

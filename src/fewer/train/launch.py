@@ -284,8 +284,7 @@ def spawn(
         try:
             elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
-            text = _reason(error.failures, devices * nodes)
-            raise ProcessError(f"{text}. {hint}" if hint else text) from None
+            raise ProcessError(_reason(error.failures, devices * nodes, hint)) from None
         except SignalException as error:
             if error.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None
@@ -293,7 +292,7 @@ def spawn(
             raise ProcessError(f"{text}. {hint}" if hint else text) from None
 
 
-def _reason(failures: Mapping[int, Any], processes: int) -> str:
+def _reason(failures: Mapping[int, Any], processes: int, hint: str) -> str:
     """What ended a job: the first failure that is not that of another process."""
 
     def late(rank: int) -> tuple[bool, bool, int]:
@@ -308,7 +307,8 @@ def _reason(failures: Mapping[int, Any], processes: int) -> str:
         how = f"ended by {signal.Signals(-failed.exitcode).name}"
     elif failed.error_file_data.get("message") == failed.message:  # it has said why
         return failed.message
-    return f"process {rank} of {processes} failed ({how}); the others were ended"
+    text = f"process {rank} of {processes} failed ({how}); the others were ended"
+    return f"{text}. {hint}" if hint else text
 
 
 def _threads(devices: int) -> int:
