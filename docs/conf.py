@@ -51,7 +51,10 @@ html_css_files = ["fewer.css"]
 html_favicon = "_static/logo.svg"
 html_copy_source = False
 html_show_sourcelink = False
-html_sidebars = {"index": [], "start": [], "comparison": [], "tried": [], "changelog": []}
+html_sidebars = {
+    page: [] for page in ("index", "start", "method", "comparison", "tried", "changelog")
+}
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": "fewer", "image_light": "_static/logo.svg", "image_dark": "_static/logo.svg"},
     "navbar_end": ["theme-switcher"],

@@ -71,18 +71,30 @@ def run_fewer(arguments):
     return done.stdout
 
 
+@pytest.fixture
+def _text_as_before():
+    """Pages may change how pandas holds text; other tests should not notice."""
+    pd = pytest.importorskip("pandas")
+    with warnings.catch_warnings(action="ignore"):
+        kept = pd.get_option("future.infer_string")
+    yield
+    with warnings.catch_warnings(action="ignore"):
+        pd.set_option("future.infer_string", kept)
+
+
+@pytest.mark.filterwarnings("ignore:The '.*' option is deprecated")  # anndata under pandas 3
+@pytest.mark.usefixtures("_text_as_before")
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if any(blocks(page))],
     ids=lambda p: p.relative_to(DOCS).as_posix(),
 )
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
-    pytest.importorskip("pandas")
     name = page.relative_to(DOCS).as_posix()
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("FEWER_CACHE", str(tmp_path / "cache"))
     space = {"__name__": "__page__"}
     for line, kind, code, shown in blocks(page):
         if kind == "python":
