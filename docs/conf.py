@@ -17,6 +17,7 @@ extensions = [
     "mathml",
     "myst_parser",
     "numpydoc",
+    "sample_report",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx_copybutton",
@@ -37,6 +38,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"  # types are in the text of each parameter
+toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False

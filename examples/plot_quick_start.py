@@ -6,6 +6,8 @@ Images of handwritten digits have 64 pixels. Which ten of them say the most abou
 and what do images look like that are rebuilt from these ten alone?
 """
 
+import tempfile
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
@@ -67,6 +69,7 @@ print(f"inside: {np.delete(inside, panel.indices, axis=1).mean():.1%}")
 # %%
 # A folder keeps the panel: safetensors and JSON, no pickle.
 
-panel.save("digits-panel")
-again = fewer.Panel.load("digits-panel")
+with tempfile.TemporaryDirectory() as folder:
+    panel.save(f"{folder}/digits-panel")
+    again = fewer.Panel.load(f"{folder}/digits-panel")
 print(np.array_equal(again.reconstruct(measured), rebuilt))

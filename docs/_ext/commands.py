@@ -14,6 +14,7 @@ from fewer.commands.running import EXIT_CODES
 
 KINDS = {"str": "text", "int": "number", "float": "number", "Path": "path", "bool": ""}
 COMMON = ("--json", "--quiet", "--debug", "--help")
+READING = "How data are read"  # the same in every command, so told once
 
 
 def plain(text: str) -> str:
@@ -43,16 +44,26 @@ class Command(Directive):
             nodes.paragraph(text=" ".join(part.split())) for part in purpose.split("\n\n")
         ]
         found.append(nodes.literal_block(text=f"{usage} [options]", language="text"))
-        panels: dict[str, list[Any]] = {}
+        panels: dict[str, list[Any]] = {"Arguments": arguments, "Options": []}
         for option in options:
-            if option.opts[0] not in COMMON:
+            if option.opts[0] not in COMMON and option.rich_help_panel != READING:
                 panels.setdefault(option.rich_help_panel or "Options", []).append(option)
-        if arguments:
-            panels = {"Arguments": arguments, **panels}
         for title, members in panels.items():
-            found.append(nodes.rubric(text=title))
-            found.append(_table(members))
+            if members:
+                found += [nodes.rubric(text=title), _table(members)]
+        if any(option.rich_help_panel == READING for option in options):
+            found.append(nodes.paragraph(text="And the options of how data are read, above."))
         return found
+
+
+class ReadingOptions(Directive):
+    """The options of how data are read, which several commands share."""
+
+    def run(self) -> list[nodes.Node]:
+        """One list."""
+        commands: dict[str, Any] = typer.main.get_command(program).commands  # type: ignore[attr-defined]
+        options = commands["inspect"].params
+        return [_table([one for one in options if getattr(one, "rich_help_panel", "") == READING])]
 
 
 class ExitCodes(Directive):
@@ -91,4 +102,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Make the directives known."""
     app.add_directive("command", Command)
     app.add_directive("exit-codes", ExitCodes)
+    app.add_directive("reading-options", ReadingOptions)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
