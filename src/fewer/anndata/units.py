@@ -62,6 +62,8 @@ def in_units(
 
 def describe_units(source: Source, panel: Panel) -> dict[str, Any]:
     """What the settings of a panel keep of the values that it was made from."""
+    while isinstance(source, ColumnChoice):
+        source = source.source
     if not isinstance(source, NormalizedCounts):
         return {"counts": "none", "units": "as in the data"}
     at = {name: j for j, name in enumerate(source.names or ())}

@@ -7,7 +7,7 @@ import typer
 
 from fewer.commands.panels import PanelArgument, load_panel
 from fewer.commands.paths import check_free
-from fewer.commands.reading import DataArgument, Reading
+from fewer.commands.reading import DataArgument, Reading, holds_cells
 from fewer.commands.talk import Talk
 
 __all__ = ["run"]
@@ -52,7 +52,7 @@ def run(
     with talk.progress("imputing") as tell:
         rows = impute(
             loaded,
-            measured,
+            reading.open_for(loaded, measured) if holds_cells(measured) else measured,
             path,
             interval=interval,
             options=reading.options(),

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from fewer.data import Source
+    from fewer.panel import Panel
 
-__all__ = ["DataArgument", "Reading", "column_beside"]
+__all__ = ["DataArgument", "Reading", "column_beside", "holds_cells"]
 
 DataArgument = Annotated[
     str,
@@ -58,6 +59,14 @@ class Reading:
             rich_help_panel=PANEL,
         ),
     ] = None
+    counts: Annotated[
+        str,
+        typer.Option(
+            help="Cells of an .h5ad: log1p takes log(1 + counts per 10,000), none takes values as "
+            "they are, auto the first where they are whole numbers.",
+            rich_help_panel=PANEL,
+        ),
+    ] = "auto"
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -96,7 +105,7 @@ class Reading:
         from fewer.errors import warn
         from fewer.train.launch import opened_together
 
-        source = opened_together(lambda: self.open(data, beside=beside))
+        source = opened_together(lambda: self._in_units(data, self.open(data, beside=beside)))
         source, stats = without_empty(source, moments(source))
         counting = counts_rows(source, stats.minimum, stats.maximum)
         labels = source.names or []
@@ -111,6 +120,27 @@ class Reading:
         part.left_out = (*source.left_out, *gone)
         return part
 
+    def open_for(
+        self, panel: "Panel", data: Any, *, beside: tuple[str | None, ...] = ()
+    ) -> "Source":
+        """Rows for a panel: as `open`, and cells in the units that it was made from."""
+        return self._in_units(data, self.open(data, beside=beside, tell=False), panel)
+
+    def keep_units(self, panel: "Panel", data: Any, source: "Source") -> None:
+        """Let a panel of cells say which units it is in, so that new cells get the same."""
+        if holds_cells(data):
+            from fewer.anndata.units import SETTINGS, describe_units
+
+            layer = {} if self.layer is None else {"layer": self.layer}
+            panel.settings[SETTINGS] = describe_units(source, panel) | layer
+
+    def _in_units(self, data: Any, source: "Source", panel: "Panel | None" = None) -> "Source":
+        if not holds_cells(data):
+            return source
+        from fewer.anndata.units import in_units
+
+        return in_units(source, like=panel, counts=self.counts)
+
     def options(self) -> dict[str, Any]:
         """What `fewer.data.open` is to be told."""
         found: dict[str, Any] = {
@@ -123,6 +153,11 @@ class Reading:
         names = [name.strip() for text in self.leave_out for name in text.split(",")]
         found["leave_out"] = [name for name in names if name]
         return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+def holds_cells(data: Any) -> bool:
+    """Whether this is a file of cells, whose counts want normalising."""
+    return str(data).lower().endswith(".h5ad")
 
 
 def column_beside(source: "Source", name: str | None) -> "np.ndarray | None":

@@ -49,7 +49,7 @@ def run(
     options: dict[str, Any] = {"image_shape": _shape(image_shape)} if image_shape else {}
     with talk.progress("writing") as tell:
         tell("reading", 0.1)
-        rows = None if data is None else reading.open(data, tell=False)
+        rows = None if data is None else reading.open_for(loaded, data)
         tell("writing", 0.5)
         write(loaded, path, data=rows, title=title, **options)
     talk.result(

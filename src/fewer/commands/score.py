@@ -77,7 +77,7 @@ def _of_panel(path: Path, data: str, reading: Reading) -> dict[str, Any]:
     loaded = load_panel(path)
     name = None if loaded.target is None else loaded.target.name
     with_target = name is not None and name in (column_names(data) or _obs(data))
-    source = reading.open(data, beside=(name,) if with_target else (), tell=False)
+    source = reading.open_for(loaded, data, beside=(name,) if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
     score = loaded.score(part)
     found: dict[str, Any] = {
