@@ -159,16 +159,18 @@ def _template() -> Any:
 
 
 def _number(value: float | None) -> str:
-    """Three digits, no more zeros than needed.
+    """Three digits.
 
     Examples
     --------
-    >>> _number(0.12345), _number(1234.5), _number(None)
-    ('0.123', '1,230', '–')
+    >>> _number(0.012345), _number(1.5), _number(1234.5), _number(None)
+    ('0.0123', '1.50', '1,230', '–')
     """
     if value is None or math.isnan(value):
         return "–"
-    if value and not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.2e}"
-    digits = 3 - len(f"{abs(value):.0f}") if abs(value) >= 1 else 3
-    return f"{round(value, digits):,.{max(digits, 0)}f}"
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.2e}".replace("-", "−")
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{round(value, digits):,.{max(digits, 0)}f}".replace("-", "−")

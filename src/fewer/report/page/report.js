@@ -69,8 +69,8 @@
   function short(x) {
     if (x === null) return "–";
     if (x === 0) return "0";
-    if (Math.abs(x) < 1e-3 || Math.abs(x) >= 1e6) return minus(x.toExponential(2));
-    return minus(Math.abs(x) < 1 ? x.toFixed(3) : Number(x.toPrecision(3)).toLocaleString("en"));
+    if (Math.abs(x) < 1e-4 || Math.abs(x) >= 1e6) return minus(x.toExponential(2));
+    return minus(Math.abs(x) < 1 ? x.toPrecision(3) : Number(x.toPrecision(3)).toLocaleString("en"));
   }
 
   const inShort = (r2) => (r2 < -10 ? "below −10" : minus(r2.toFixed(3)));
@@ -172,7 +172,7 @@
   }
 
   function ticks(low, high) {
-    const rough = (high - low) / 4;
+    const rough = (high - low) / 6;
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].find((x) => x * power >= rough) * power;
     const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
@@ -243,7 +243,7 @@
   let screen = null;
   addEventListener("beforeprint", () => {
     screen = { limit: list.limit, wanted: list.wanted };
-    Object.assign(list, { limit: Math.max(list.limit, 2000), wanted: "" });
+    Object.assign(list, { limit: Math.max(list.limit, 1000), wanted: "" });
     showFeatures();
   });
   addEventListener("afterprint", () => {
