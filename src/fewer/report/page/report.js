@@ -70,7 +70,7 @@
     if (x === null) return "–";
     if (x === 0) return "0";
     if (Math.abs(x) < 1e-4 || Math.abs(x) >= 1e6) return minus(x.toExponential(2));
-    return minus(Math.abs(x) < 1 ? x.toPrecision(3) : Number(x.toPrecision(3)).toLocaleString("en"));
+    return minus(x.toLocaleString("en", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 }));
   }
 
   const inShort = (r2) => (r2 < -10 ? "below −10" : minus(r2.toFixed(3)));
