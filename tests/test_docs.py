@@ -32,7 +32,7 @@ BLOCK = re.compile(
     r"(?:\n+```text\n(?P<shown>.*?)^```$)?",
     re.S | re.M,
 )
-NEEDS = {"how-to/anndata.md": "anndata"}
+NEEDS = {"how-to/anndata.md": "anndata", "how-to/deploy.md": "onnxruntime"}
 
 
 def blocks(page):
