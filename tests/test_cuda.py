@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from fewer import ConcreteAutoencoder, ConcreteClassifier
-from fewer.data import batches
+from fewer.data import batches, moments, open_source
 from fewer.nn import ConcreteSelector
 from fewer.nn.fused import linear_reconstruction_gradients
+from fewer.train.logistic import fit_classifier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -40,14 +42,22 @@ def test_streamed_rows_equal_resident_rows(digits, monkeypatch):
 
 
 def test_a_classifier_and_the_callers_random_state(digits):
-    from sklearn.datasets import load_digits
-
     X, y = load_digits(return_X_y=True)
     torch.cuda.manual_seed(5)
     before = torch.cuda.get_rng_state()
     model = ConcreteClassifier(k=15, random_state=0, device="cuda").fit(X[:1400], y[:1400])
     assert torch.equal(before, torch.cuda.get_rng_state())
     assert model.score(X[1400:], y[1400:]) > 0.85
+
+
+def test_a_linear_classifier_has_the_same_minimum_there():
+    X, y = load_digits(return_X_y=True)
+    source, columns = open_source(X), np.arange(10, 50, 4)
+    lines = [
+        fit_classifier(source, columns, moments(source), torch.tensor(y), 10, device=device)
+        for device in (torch.device("cpu"), torch.device("cuda"))
+    ]
+    np.testing.assert_allclose(*(line.weight.detach().numpy() for line in lines), atol=1e-4)
 
 
 def test_the_short_way_within_its_tolerance_of_float64():
