@@ -1,5 +1,6 @@
 """Genes of an AnnData: chosen, written down, imputed; counts in known units, sparse throughout."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import sparse
 import fewer
 from fewer.data import moments, read_all
 from fewer.data.counts import NormalizedCounts
-from fewer.errors import FewerWarning, InputError, TypeInputError
+from fewer.errors import FewerWarning, InputError, MissingExtraError, TypeInputError
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -165,6 +166,31 @@ def test_a_loaded_panel_can_be_written_down(cells, tmp_path):
     pd.testing.assert_frame_equal(other.var, cells.var)
     with pytest.raises(InputError, match="the AnnData lacks 1 of the 3 genes of the panel"):
         annotate(other[:, other.var_names != panel.features[0]].copy(), panel)
+
+
+def test_the_report_names_the_units(cells, tmp_path):
+    panel = select_genes(cells, 3, **QUICK)
+    assert panel.evidence.source["kind"] == "AnnData, log(1 + counts per 10,000)"
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    again = select_genes(tmp_path / "cells.h5ad", 3, **QUICK)
+    assert again.evidence.source["kind"] == "cells.h5ad, log(1 + counts per 10,000)"
+
+
+def test_counts_by_a_poisson_likelihood(cells):
+    model = fewer.ConcreteAutoencoder(
+        k=4, loss="poisson", epochs=40, stop_probability=0.5, refit_epochs=40, random_state=0
+    ).fit(cells)
+    rates = model.inverse_transform(cells.X[:, model.columns_])
+    assert (rates >= 0).all()
+    assert model.get_feature_names_out().tolist() == cells.var_names[model.columns_].tolist()
+    assert model.score(cells) > 0.2
+
+
+def test_without_anndata_one_line_says_what_to_install(cells, tmp_path, monkeypatch):
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    monkeypatch.setitem(sys.modules, "anndata", None)
+    with pytest.raises(MissingExtraError, match=r"anndata.*pip install 'fewer\[anndata\]'"):
+        select_genes(tmp_path / "cells.h5ad", 3)
 
 
 # -- groups and batches ----------------------------------------------------------------------

@@ -71,7 +71,7 @@ def impute(
     >>> rng = np.random.default_rng(0)
     >>> rows = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 5))
     >>> train, test = anndata.AnnData(X=rows[:50]), anndata.AnnData(X=rows[50:])
-    >>> panel = select_genes(train, 2, random_state=0)
+    >>> panel = select_genes(train, 2, validation=0.2, random_state=0)
     >>> measured = test[:, panel.features].copy()
     >>> np.allclose(impute(measured, panel).X, test.X, atol=1e-5)
     True

@@ -86,6 +86,14 @@ def select_genes(
     Panel
         ``panel.settings["cells"]`` says which units it is in.
 
+    Notes
+    -----
+    To reconstruct counts themselves, with a Poisson likelihood, train a network on them:
+    ``fewer.ConcreteAutoencoder(k, loss="poisson").fit(adata)``.
+
+    Panels for both groups and reconstruction: choose half of the genes with ``groupby``, and give
+    them as ``include`` of a second call without.
+
     Examples
     --------
     >>> import anndata, numpy as np
@@ -129,6 +137,9 @@ def select_genes(
     panel.settings[SETTINGS] = describe_units(source, panel) | {
         name: value for name, value in asked.items() if value is not None
     }
+    if panel.evidence is not None:  # for the report
+        what = "AnnData" if is_annotated(data) else f"{cells.filename.name}"
+        panel.evidence.source["kind"] = f"{what}, {panel.settings[SETTINGS]['units']}"
     if inplace and is_annotated(data):
         annotate(data, panel, key_added=key_added)
     return panel
@@ -156,7 +167,7 @@ def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
     >>> import anndata, numpy as np
     >>> from fewer.anndata import annotate, select_genes
     >>> cells = anndata.AnnData(X=np.random.default_rng(0).normal(size=(50, 4)))
-    >>> panel = select_genes(cells, 2, inplace=False, random_state=0)
+    >>> panel = select_genes(cells, 2, validation=0.2, inplace=False, random_state=0)
     >>> annotate(cells, panel, key_added="small")
     >>> list(cells.var), cells.uns["small"]["k"]
     (['small_selected', 'small_rank', 'small_gain'], 2)
