@@ -393,3 +393,30 @@ def test_bad_data(cells, tmp_path):
     for totals in (np.ones(3), np.zeros(N), "kind"):
         with pytest.raises(InputError, match=f"totals must be {N} numbers above 0"):
             impute(cells, panel, totals=totals)
+
+
+# -- real cells ------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_chosen_genes_reconstruct_real_cells_better_than_variable_ones():
+    scanpy = pytest.importorskip("scanpy", reason="scanpy, which brings the cells, is missing")
+    from sklearn.linear_model import RidgeCV
+
+    cells = scanpy.datasets.pbmc68k_reduced().raw.to_adata()
+    order = np.random.default_rng(0).permutation(cells.n_obs)
+    train, test = cells[order[:490]].copy(), cells[order[490:]].copy()
+    truth = test.X.toarray()
+
+    def share(genes):
+        x, new = (part[:, list(genes)].X.toarray() for part in (train, test))
+        rebuilt = RidgeCV(alphas=np.logspace(0, 4, 9)).fit(x, train.X.toarray()).predict(new)
+        return 1 - ((rebuilt - truth) ** 2).sum() / ((truth - truth.mean(0)) ** 2).sum()
+
+    panel = select_genes(train, 10, **QUICK)
+    assert panel.settings["cells"]["counts"] == "none"  # they are logarithms
+    for flavor in ("seurat", "cell_ranger"):
+        found = scanpy.pp.highly_variable_genes(train, n_top_genes=10, flavor=flavor, inplace=False)
+        variable = train.var_names[found["highly_variable"].to_numpy()]
+        assert len(variable) == 10
+        assert share(panel.features) > share(variable) + 0.05
