@@ -105,7 +105,7 @@ def select(
         Who may propose; "auto" is the search for a linear decoder, and the closed form where
         features are few enough, all three for a network. With a network, "search" also improves
         the best proposal by swaps that a stand-in for the network judges. Greedy selection is
-        always compared for a linear decoder.
+        always compared.
     validation : float, int or "auto", default="auto"
         Share of rows held out, or number of folds. "auto" is a tenth of the rows, or 5 folds (3
         for a network) where there are fewer than 100 rows a chosen feature.
@@ -232,7 +232,13 @@ class _Selection:
             )
         elif not self.linear:
             self.comparison = NetworkComparison(
-                self._rows, self.rule, self.settings, self.seed, self.clock, self._labels
+                self._rows,
+                self.rule,
+                self.settings,
+                self.seed,
+                self.clock,
+                self._labels,
+                lambda more: self._held_rows(self.seed + more)[0],
             )
         self.rebuilding = line if self.wanted is not None else self.comparison
 
@@ -247,14 +253,7 @@ class _Selection:
         return KeptChoices(Checkpoint.of(wanted), facts | options | self.settings.facts())
 
     def run(self) -> Panel:
-        self.held = held_rows(
-            self.n,
-            self.settings.k,
-            self.options["validation"],
-            self.options["row_groups"],
-            linear=self.linear,
-            seed=self.seed,
-        )
+        self.held = self._held_rows(self.seed)
         folds = scaled_folds(self.raw, self.held, self.scaling, self.device)
         candidates = self._compared(folds)
         if not self.linear and self.wanted is None:
@@ -265,6 +264,16 @@ class _Selection:
         if self.strategies.kept is not None:
             self.strategies.kept.finish()
         return panel
+
+    def _held_rows(self, seed: int) -> list[NDArray[np.int64]]:
+        return held_rows(
+            self.n,
+            self.settings.k,
+            self.options["validation"],
+            self.options["row_groups"],
+            linear=self.linear,
+            seed=seed,
+        )
 
     def _compared(self, folds: list[ScaledFold]) -> list[Candidate]:
         """Candidates with their panels and held-out errors, best first."""
@@ -315,9 +324,9 @@ class _Selection:
             self.seed,
             self._say,
         )
-        if self.linear and self.wanted is None:
-            return final.of_line(candidates[0])
-        return final.as_compared(candidates[0], candidates)
+        if self.wanted is not None:
+            return final.for_target(candidates[0])
+        return final.of_line(candidates[0]) if self.linear else final.of_network(candidates[0])
 
     def _panel(
         self,

@@ -137,6 +137,8 @@ class NetworkComparison:
         Ends trainings that take too long.
     labels : callable, default=None
         Groups of the training rows of a fold, which are held out as a whole inside trainings.
+    resplit : callable, default=None
+        Other rows to hold out, by a number; for candidates that are close on the first ones.
     """
 
     def __init__(
@@ -147,12 +149,15 @@ class NetworkComparison:
         seed: int,
         clock: Clock,
         labels: Callable[[ScaledFold], NDArray | None] = lambda fold: None,
+        resplit: Callable[[int], NDArray[np.int64]] | None = None,
     ) -> None:
         self.rows, self.rule, self.settings = rows, rule, settings
-        self.seed, self.clock, self.labels = seed, clock, labels
+        self.seed, self.clock, self.labels, self.resplit = seed, clock, labels, resplit
         self.known: dict[tuple[bytes, int, int], float] = {}  # strategies may agree on a panel
+        self.epochs: dict[bytes, list[int]] = {}  # how long each panel's trainings helped
         # first trainings on each fold, of the best candidate so far
         self.best = float("inf")
+        self.others: dict[int, ScaledFold] = {}
         self.decoders: dict[tuple[bytes, int], MeasuredDecoder] = {}
 
     def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
@@ -169,22 +174,56 @@ class NetworkComparison:
             self.decoders = before
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
-        """Train again from other starts where candidates are closer than luck."""
-        repeat_close(candidates, lambda c, repeat: self._errors(c, folds, repeat), self.clock)
+        """Train again where candidates are closer than luck: other starts, other held-out rows.
+
+        These rows took part in the choice of the panel, of every panel alike; they help to
+        decide, and are not in the score that a panel reports.
+        """
+
+        def again(candidate: Candidate, repeat: int) -> list[float]:
+            one = len(folds) == 1
+            split = [self._resplit(folds[0], repeat)] if one else folds
+            return self._errors(candidate, split, repeat)
+
+        self.others = {}
+        repeat_close(candidates, again, self.clock)
+
+    def _resplit(self, fold: ScaledFold, more: int) -> ScaledFold:
+        if self.resplit is None:
+            return fold
+        if more not in self.others:
+            held = self.resplit(more)
+            everything = np.concatenate([fold.train_index, fold.held_index])
+            rest = np.setdiff1d(everything, held)
+            self.others[more] = replace(fold, train_index=rest, held_index=held)
+        return self.others[more]
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
     ) -> MeasuredDecoder:
-        """A network that reads these columns."""
+        """A network that reads these columns.
+
+        Where no row is held out, all of them train it, for as long as helped in the comparison.
+        """
         found = self.decoders.get((columns.tobytes(), id(fold)))
-        return self._trained(columns, fold, self.seed) if found is None else found
+        if found is not None:
+            return found
+        helped = [e for panel in candidate.panels for e in self.epochs.get(panel.tobytes(), [])]
+        settings = self.settings
+        if helped and not len(fold.held_index):
+            settings = replace(
+                settings, validation_fraction=0.0, refit_epochs=int(np.median(helped))
+            )
+        return self._trained(columns, fold, self.seed, settings)
 
     def _errors(self, candidate: Candidate, folds: Sequence[ScaledFold], more: int) -> list[float]:
         found = []
         for fold, panel in _pairs(candidate, folds):
             key = (panel.tobytes(), id(fold), more)
             if key not in self.known:
-                decoder = self._trained(panel, fold, self.seed + more)
+                decoder = self._trained(panel, fold, self.seed + more, self.settings)
+                if decoder.epochs is not None:
+                    self.epochs.setdefault(panel.tobytes(), []).append(decoder.epochs)
                 if not more:
                     self.decoders[key[:2]] = decoder
                 part = self.rows(fold, fold.held_index)
@@ -192,12 +231,18 @@ class NetworkComparison:
             found.append(self.known[key])
         return found
 
-    def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
+    def _trained(
+        self,
+        columns: NDArray[np.int64],
+        fold: ScaledFold,
+        seed: int,
+        settings: GradientSettings,
+    ) -> MeasuredDecoder:
         part = self.rows(fold, fold.train_index)
         return trained_decoder(
             part,
             columns,
-            self.settings,
+            settings,
             make_loss("mse"),
             seed,
             groups=self.labels(fold),
@@ -246,7 +291,7 @@ def train_here(
         loss = problem.loss.apart_from(known.to(problem.device))
         problem = replace(problem, loss=loss)
     with seeded(seed, problem.device) as generator:
-        decoder, _ = refit_decoder(
+        decoder, history = refit_decoder(
             problem,
             nn.Identity(),
             columns,
@@ -257,6 +302,9 @@ def train_here(
         )
     decoder = decoder.cpu().double().eval()
     decoder.known = known if targets is None else None
+    losses = [row["val_loss"] for row in history]
+    if losses and None not in losses:
+        decoder.epochs = 1 + int(np.argmin(losses))
     return decoder
 
 

@@ -1,7 +1,7 @@
 """The panel that a user gets: the winning strategy on all rows."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,17 +50,34 @@ class FinalColumns:
         better = worth(C, panel, rule, 0.0) <= worth(C, base, rule, 0.0)
         return self._polished(panel if better else base, winner.ridge)
 
-    def as_compared(self, winner: Candidate, candidates: Sequence[Candidate]) -> Columns:
+    def for_target(self, winner: Candidate) -> Columns:
         """The panel that was compared; chosen anew on all rows where every fold has its own."""
-        clock = self.strategies.clock
-        if len(winner.panels) == 1 or clock.late:
+        if len(winner.panels) == 1 or self.strategies.clock.late:
             return winner.panels[0]
-        clock.turn(2)
-        if winner.choose == self.strategies.for_the_network:  # it starts from what others find
-            for other in candidates:
-                if other is not winner:
-                    other.choose(self.everything, self.seed)
-            clock.turn(1)
+        self.strategies.clock.turn(2)
+        return winner.choose(self.everything, self.seed)
+
+    def of_network(self, winner: Candidate) -> Columns:
+        """The winning strategy on all rows.
+
+        What leaves much to luck is not drawn anew where one panel was compared: that one is known
+        to be good.
+        """
+        known, rule = self.strategies, self.strategies.rule
+        if known.clock.late:
+            return winner.panels[0]
+        known.clock.turn(2)
+        C = self.everything.train.to(known.device)
+        if winner.strategy == "search":
+            left = known.clock.left()
+            return search(C, rule, seed=self.seed, time_limit=left, initial=winner.panels).indices
+        if winner.choose == known.for_the_network:  # from the search, and from what won
+            known.once("search", known.search)(self.everything, self.seed)
+            for at, panel in enumerate(winner.panels):
+                known.found[f"compared {at}", id(self.everything), self.seed] = panel
+            known.clock.turn(1)
+        elif len(winner.panels) == 1:
+            return winner.panels[0]
         return winner.choose(self.everything, self.seed)
 
     def _polished(self, panel: Columns, ridge: float) -> Columns:

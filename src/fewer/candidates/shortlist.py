@@ -45,6 +45,7 @@ def shortlist(
         choose["search"] = known.search
         if linear and folds > 1:
             choose |= {f"search, ridge {ridge:g}": known.penalised(ridge) for ridge in RIDGES}
+    choose.setdefault("greedy", known.greedy)  # for a network after the search, which comes first
     if "closed_form" in wanted:
         choose["closed form, swaps"] = known.closed_form
         if not linear and rows >= FEWEST_FOR_FEATURES:

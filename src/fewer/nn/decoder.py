@@ -183,6 +183,7 @@ class MeasuredDecoder(nn.Module):
     offset: Tensor
     log_inputs: Tensor
     known: Tensor | None
+    epochs: int | None = None  # of training until its held-out loss was lowest
 
     def inputs(self, measured: Tensor) -> Tensor:
         """What the network sees: gaps filled, centred, scaled, in node order."""

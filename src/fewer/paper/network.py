@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fewer.nn import build_decoder
 from fewer.paper.case import Values
 
-__all__ = ["Recipe", "train_network"]
+__all__ = ["Recipe", "best_epochs", "train_network"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,48 @@ def train_network(
     return predict
 
 
-def _trained(x: Tensor, t: Tensor, hidden: tuple[int, ...], recipe: Recipe) -> nn.Module:
+def best_epochs(
+    train: tuple[Values, Values],
+    held: tuple[Values, Values],
+    hidden: tuple[int, ...],
+    recipe: Recipe,
+    seed: int,
+) -> int:
+    """After how many epochs the error on held-out rows is lowest; 0 if training never helps.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> noise = rng.normal(size=(40, 3)), rng.normal(size=(40, 5))
+    >>> best_epochs(noise, (-noise[0], noise[1]), (32,), Recipe(epochs=30), 0) < 10
+    True
+    """
+    inputs, targets = train
+    center, scale = inputs.mean(axis=0), inputs.std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    middle = targets.mean(axis=0)
+    (x, t), (new, truth) = (
+        (torch.from_numpy((a - center) / scale).float(), torch.from_numpy(b - middle).float())
+        for a, b in (train, held)
+    )
+    errors = [float(truth.square().mean())]
+
+    def look(net: nn.Module) -> None:
+        errors.append(float(nn.functional.mse_loss(net(new), truth)))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        _trained(x, t, hidden, recipe, look)
+    return int(np.argmin(errors))
+
+
+def _trained(
+    x: Tensor,
+    t: Tensor,
+    hidden: tuple[int, ...],
+    recipe: Recipe,
+    look: Callable[[nn.Module], None] | None = None,
+) -> nn.Module:
     net = build_decoder(hidden or "linear", x.shape[1], t.shape[1], dropout=recipe.dropout)
     net.train()
     adam = torch.optim.Adam(net.parameters(), lr=recipe.rate, fused=True)
@@ -69,4 +110,8 @@ def _trained(x: Tensor, t: Tensor, hidden: tuple[int, ...], recipe: Recipe) -> n
             nn.functional.mse_loss(net(x[rows]), t[rows]).backward()
             adam.step()
         rate.step()
+        if look is not None:
+            with torch.no_grad():
+                look(net.eval())
+            net.train()
     return net.eval()
