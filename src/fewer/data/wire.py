@@ -45,7 +45,7 @@ def unpack(data: bytes) -> Any:
         if kind == "tuple":
             return tuple(built(item) for item in inner)
         if kind in ("tensor", "device"):
-            return torch.device(inner) if kind == "device" else torch.from_numpy(built(inner))
+            return _device(inner) if kind == "device" else torch.from_numpy(built(inner))
         dtype, shape = np.dtype(inner[0]), inner[1]
         count = int(np.prod(shape, dtype=np.int64))
         found = np.frombuffer(rest, dtype, count, at).reshape(shape).copy()
@@ -53,6 +53,13 @@ def unpack(data: bytes) -> Any:
         return found
 
     return built(json.loads(text))
+
+
+def _device(kind: str) -> torch.device:
+    """The device of that kind which this process has taken."""
+    if kind == "cuda":
+        return torch.device(kind, torch.cuda.current_device())
+    return torch.device(kind)
 
 
 def _outline(value: Any, arrays: list[np.ndarray]) -> Any:

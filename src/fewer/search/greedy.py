@@ -69,7 +69,7 @@ def greedy(
     lowers the residual by :math:`|E_j|^2 / (E_{jj} + \lambda)` (Farahat, Ghodsi and Kamel,
     2011). Neither E nor its square is formed: with :math:`E = C - W^\top W`, W one row for
     each pick, the criterion of all features follows from one product of C with a vector,
-    so k picks read C k times.
+    so k picks read C k times: O(k d^2 + k^2 d).
 
     Parameters
     ----------

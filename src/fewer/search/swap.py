@@ -66,9 +66,9 @@ def swap(
 ) -> SwapResult:
     """Exchange chosen features for others while that lowers `residual`.
 
-    All k x d swaps are scored at once (see `Exchange`). While many help, many that
-    concern different features are taken together, half as many when together they fail
-    to help; then the best one at a time, which costs one read of C each.
+    All k x d swaps are scored at once, in O(k d^2 + k^2 d) (see `Exchange`). While many help,
+    many that concern different features are taken together, half as many when together they
+    fail to help; then the best one at a time, which costs one read of C each.
 
     Parameters
     ----------

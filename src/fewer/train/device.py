@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from fewer.data.on_device import tf32
+from fewer.data.processes import current_team
 from fewer.errors import InputError
 
 __all__ = ["enough_memory", "float64_device", "pick_device", "pick_precision", "products", "seeded"]
@@ -24,13 +25,17 @@ def pick_device(device: str | torch.device) -> torch.device:
     """
     if device == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+            device = "cuda"
+        else:
+            return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         if not isinstance(device, (str, torch.device)):
             raise RuntimeError("not the name of a device")
         found = torch.device(device)
         torch.empty(1, device=found)
+        if found.type == "cuda" and found.index is None and current_team().many:
+            # by number: threads that read ahead would take the first GPU for "cuda"
+            found = torch.device("cuda", torch.cuda.current_device())
     except (RuntimeError, AssertionError) as error:
         first = str(error).splitlines()[0]
         raise InputError(

@@ -4,6 +4,7 @@
 many and puts them into a team. `spawn` starts workers on this machine, as ``torchrun`` would.
 """
 
+import atexit
 import logging
 import os
 import signal
@@ -211,8 +212,14 @@ def _connect(device: str | torch.device) -> None:
             f"process {os.environ.get('RANK')} of {world} cannot reach the others at "
             f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} ({error})"
         ) from error
+    atexit.register(_disconnect)
     if there:
         torch.cuda.set_device(fabric.device)
+
+
+def _disconnect() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 @contextmanager
