@@ -51,7 +51,9 @@ def test_shares_are_those_of_plain_regression(split):
     np.testing.assert_allclose(split.errors(columns), errors * scale, rtol=1e-6, atol=1e-9)
 
 
-def test_the_bound_is_that_of_plain_pca(split):
+@pytest.mark.parametrize("wide", [2000, 8])
+def test_the_bound_is_that_of_plain_pca(split, wide, monkeypatch):
+    monkeypatch.setattr("fewer.assess.held_out.WIDE", wide)
     train, held = parts(split)
     found = split.pca_shares(6)
     for k in (1, 6):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 from fewer.candidates.comparison import DECODER_RIDGES
@@ -21,6 +22,7 @@ __all__ = ["Columns", "Rows", "Split"]
 Columns = NDArray[np.int64]
 FEW_ROWS = 100  # a feature: with fewer, decoders are penalised and folds are used
 FOLDS = 5
+WIDE = 2000  # features: with more, all eigenvectors take long
 INNER = 0.2  # of the training rows: what the penalty is chosen on
 
 
@@ -65,9 +67,17 @@ class Split:
 
     def pca_shares(self, most: int) -> NDArray[np.float64]:
         """What 1, 2, ..., ``most`` principal components of the training rows bring back."""
-        vectors = torch.linalg.eigh(self.train)[1].flip(1)[:, :most].cpu()
+        vectors = self._leading(most)
         kept = (vectors * (self.fold.held @ vectors)).sum(0).cumsum(0)
         return (kept / self.fold.held.trace().clamp_min(1e-300)).numpy()
+
+    def _leading(self, most: int) -> Tensor:
+        """Leading eigenvectors; of wide matrices from products with them alone."""
+        d = len(self.fold.train)
+        if self.device.type != "cpu" or d <= WIDE or most > d // 4:
+            return torch.linalg.eigh(self.train)[1].flip(1)[:, :most].cpu()
+        values, vectors = eigsh(self.fold.train.numpy(), most, v0=np.ones(d))
+        return torch.from_numpy(vectors[:, np.argsort(-values)].copy())
 
 
 class Rows:

@@ -92,16 +92,14 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
         return
     rows = table("variance to keep", "features, k", "(components, a bound)", right=(1, 2))
     for level, size in found.sizes.items():
-        rows.add_row(f"{level:.0%}", _size(size["greedy"]), _size(size["pca"]))
+        least = "more" if size["pca"] is None else f"{size['pca']:,} or more"
+        known = least if size["greedy"] is None else f"{size['greedy']:,}"
+        rows.add_row(f"{level:.0%}", known, "more" if size["pca"] is None else f"{size['pca']:,}")
     screen.print(rows)
     equal = "every feature counting the same (--scale standard)"
     if found.scale == "none":
         equal = "in one unit, it seems, so by variance (--scale none)"
     screen.print(f"[dim]{equal}, on {found.looked_at:,} rows; fewer curve holds rows out[/]")
-
-
-def _size(value: Any) -> str:
-    return "more" if value is None else f"{value:,}"
 
 
 def _some(names: list[Any]) -> str:
