@@ -135,8 +135,8 @@ def _columns(case: Case, name: str, k: int, seed: int) -> np.ndarray:
             model = ConcreteAutoencoder(k, decoder=hidden, solver="gradient", random_state=seed)
             return model.fit(case.fit).columns_
         if name == "select":
-            options = {"scale": "none", "row_groups": case.groups, "random_state": seed}
-            return select(case.fit, k, decoder=hidden, **options).indices
+            options: dict[str, Any] = {"scale": "none", "row_groups": case.groups}
+            return select(case.fit, k, decoder=hidden, random_state=seed, **options).indices
         return choose(METHODS[name], case, k, seed).columns
 
 
