@@ -185,10 +185,37 @@ def test_functions_and_long_values_are_only_named():
         "row_groups": pd.Series(np.arange(3000)),
         "costs": np.array([1.0, np.inf]),
         "random_state": np.random.RandomState(0),
-        "target": object(),
+        "target": np.arange(5),
     }
     found = describe_options(options)
     json.dumps(found, allow_nan=False)
     assert found["decoder"]["function"].endswith("decoder")
     assert found["row_groups"] == {"object": "3000 values"}
-    assert found["target"] == {"object": "object"}
+    assert found["target"] == {"object": "5 values"}
+
+
+def test_rows_can_be_left_out(panel, tmp_path):
+    bare = fewer.Panel(
+        indices=panel.indices,
+        decoder=panel._decoder,
+        names=panel.names,
+        d=panel.d,
+        held_out=panel.held_out,
+        quantiles=panel._quantiles,
+        leaderboard=panel.leaderboard,
+        settings=panel.settings,
+        evidence=panel.evidence.without_rows(),
+    )
+    bare.save(tmp_path / "panel")
+    assert fewer.Panel.load(tmp_path / "panel").evidence.rows.shape == (0, 64)
+    text = bare.report(tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "rows of the data" not in text
+    assert "rows of the data" in panel.report(tmp_path / "y.html").read_text(encoding="utf-8")
+
+
+def test_rows_held_out_one_by_one_are_scored_together(frame):
+    X = frame.iloc[:40, 18:30].to_numpy()
+    one_by_one = fewer.select(X, 6, strategies=["search"], validation=40, random_state=0)
+    tenths = fewer.select(X, 6, strategies=["search"], validation=10, random_state=0)
+    assert one_by_one.held_out > 0.3
+    assert one_by_one.held_out.errors.sum() == pytest.approx(tenths.held_out.errors.sum(), rel=0.3)

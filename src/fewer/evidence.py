@@ -1,6 +1,6 @@
 """What `fewer.select` knew when it made a panel: enough to explain the panel without the data."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,6 +106,20 @@ class Evidence:
         [200, 40, 20]
         """
         return int(np.clip(ENTRIES // d, FEWEST_ROWS, MOST_ROWS))
+
+    def without_rows(self) -> "Evidence":
+        """The same without the rows of data in it, for panels that go to others.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> panel = fewer.select(load_iris().data, 2, random_state=0)
+        >>> panel.evidence = panel.evidence.without_rows()
+        >>> panel.evidence.rows.shape
+        (0, 4)
+        """
+        return replace(self, rows=self.rows[:0], rebuilt=self.rebuilt[:0])
 
     def described(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What goes into the JSON, and what into the tensors, of a saved panel."""

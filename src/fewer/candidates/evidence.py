@@ -118,15 +118,16 @@ def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
 
 
 def describe_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as JSON; what is long or cannot be written is only named."""
-    found = {}
+    """Options as JSON; what is long, or cannot be written, or speaks of rows, is only named."""
+    found: dict[str, Any] = {}
     for name, value in options.items():
         try:
             written = describe_parameters({name: value})[name]
         except InputError:
             written = {"object": type(value).__name__}
         size = _length(written)
-        found[name] = {"object": f"{size} values"} if size > LONG else written
+        of_rows = name in ("target", "row_groups") and not isinstance(written, str)
+        found[name] = {"object": f"{size} values"} if size > LONG or of_rows else written
     return found
 
 

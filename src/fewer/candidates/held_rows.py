@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fewer.candidates.comparison import Candidate, Comparison
 from fewer.candidates.scaling import in_units
-from fewer.data import RowSubset, Source
+from fewer.data import RowSubset, Source, moments
 from fewer.errors import InputError
 from fewer.evidence import Evidence
 from fewer.panel import LEVELS, Score
@@ -101,8 +101,14 @@ def held_score(
         shown.append(some.numpy())
     residuals = torch.cat(kept).numpy()
     weights = np.array(rows) / np.sum(rows)
+    by_feature = weights @ np.stack(errors)
+    value = float(weights @ values)
+    if min(rows) == 1:  # a single row has no variance of its own
+        together = RowSubset(source, np.concatenate([fold.held_index for fold in folds]))
+        total = float(moments(together).variance.sum())
+        value = 1.0 - float(by_feature.sum()) / total if total > 0 else value
     return HeldScore(
-        Score(float(weights @ values), weights @ np.stack(errors)),
+        Score(value, by_feature),
         # i of n + 1: so many of new values lie below the i-th of n
         np.nanquantile(residuals, LEVELS, axis=0, method="weibull"),
         errors,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fewer.errors import InputError
-from fewer.report.summarise import Reported, summarise
+from fewer.report.summarise import METRICS, Reported, summarise
 
 __all__ = ["brief", "page", "write"]
 
@@ -99,10 +99,17 @@ def brief(panel: Reported) -> str:
     shown = [escape(str(name)) for name in panel.features[:SHOWN]]
     more = f" and {panel.k - SHOWN} more" if panel.k > SHOWN else ""
     best = panel.leaderboard[0]["strategy"] if panel.leaderboard else ""
-    facts = [("Variance of held-out rows", f"{float(panel.held_out):.1%}")]
-    shares = panel.evidence.shares.get("units", {}) if panel.evidence is not None else {}
-    labels = (("pca", "Bound (principal components)"), ("greedy", "Greedy"), ("random", "Random"))
-    facts += [(label, f"{shares[role]:.1%}") for role, label in labels if role in shares]
+    known = {} if panel.evidence is None else panel.evidence.shares
+    units = known.get("units", {}) | {"panel": float(panel.held_out)}
+    # a panel that was chosen with every feature counting the same must not be judged by units alone
+    metrics = [known["equal"], units] if known.get("equal") else [units]
+    labels = {"panel": "Variance of held-out rows", "pca": "Bound (principal components)"}
+    labels |= {"greedy": "Greedy", "random": "Random"}
+    facts = [
+        (label, *(f"{shares[role]:.1%}" if role in shares else "" for shares in metrics))
+        for role, label in labels.items()
+        if any(role in shares for shares in metrics)
+    ]
     if panel.target is not None:
         kind = "R squared" if panel.target.classes is None else "Accuracy"
         facts.append(
@@ -112,9 +119,15 @@ def brief(panel: Reported) -> str:
         facts.append(("Chosen by", best))
     rows = "".join(
         f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
-        f"<td>{escape(value)}</td></tr>"
-        for name, value in facts
+        + "".join(
+            f'<td colspan="{len(metrics) // len(values)}">{escape(value)}</td>' for value in values
+        )
+        + "</tr>"
+        for name, *values in facts
     )
+    if len(metrics) > 1:
+        heads = "".join(f'<th scope="col">{METRICS[name]}</th>' for name in ("equal", "units"))
+        rows = f"<tr><td></td>{heads}</tr>{rows}"
     return (
         f"<div><strong>Panel of {panel.k} of {panel.d:,} features</strong>"
         f"<table>{rows}</table><p>{', '.join(shown)}{more}</p></div>"
