@@ -76,6 +76,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "gallery.place",
     "reset_modules": ("gallery.reset",),
     "only_warn_on_example_error": True,  # -W makes it an error, --keep-going shows all of them
+    "ignore_repr_types": r"matplotlib|class 'list'|class 'tuple'",  # what drawing returns
     "download_all_examples": False,
     "show_signature": False,
 }
