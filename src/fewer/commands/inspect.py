@@ -99,7 +99,7 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
     equal = "every feature counting the same (--scale standard)"
     if found.scale == "none":
         equal = "in one unit, it seems, so by variance (--scale none)"
-    screen.print(f"[dim]{equal}, on {found.looked_at:,} rows; fewer curve holds rows out[/]")
+    screen.print(f"[dim]{equal}, on {found.looked_at:,} rows, none held out[/]")
 
 
 def _some(names: list[Any]) -> str:
