@@ -2,7 +2,7 @@
 
 import json
 import os
-import sys
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,15 +81,15 @@ class Processes:
             )
         return folder
 
-    def start(self) -> None:
-        """Run this very command in as many processes as were asked for, and wait for them."""
+    def start(self, line: str) -> None:
+        """Run a command of fewer in as many processes as were asked for, and wait for them."""
         from fewer.train.launch import spawn
 
         os.environ[WORKER] = "1"
         program = "from fewer.cli import main; main()"
         try:
             spawn(
-                ["-c", program, *sys.argv[1:]],
+                ["-c", program, *shlex.split(line)[1:]],
                 devices=self.devices,
                 nodes=self.nodes,
                 hint="Type the same command with --resume to go on from the last checkpoint",

@@ -76,11 +76,12 @@ def _typed_again(ctx: typer.Context) -> str:
         value = ctx.params.get(str(part.name))
         if part.param_type_name == "argument":
             words.append(str(value))
-        elif value not in (None, False, [], ()) and value != part.default:
+        elif value not in (None, [], ()) and value != part.default:
             several = value if isinstance(value, (list, tuple)) else [value]
             flag = getattr(part, "is_flag", False)
+            names = part.secondary_opts if value is False else part.opts
             for one in several:
-                told += [max(part.opts, key=len)] if flag else [max(part.opts, key=len), str(one)]
+                told += [max(names, key=len)] if flag else [max(names, key=len), str(one)]
     return shlex.join([*words, *told])
 
 

@@ -132,7 +132,7 @@ def run(
         check_free(report, force)
     kept = processes.kept_in(out)
     if processes.starts:
-        processes.start()
+        processes.start(line)
         return
     from fewer.commands.lists import (
         read_costs,
