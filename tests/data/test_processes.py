@@ -16,6 +16,7 @@ from fewer.data import (
     open_source,
 )
 from fewer.data.helpers import described_view, seen
+from fewer.data.memory import size_in_bytes
 from fewer.data.source import RowRange
 from fewer.data.wire import pack, unpack
 
@@ -77,6 +78,14 @@ def test_rows_of_another_source_are_no_view():
 def test_a_range_of_rows_reads_like_a_slice(index):
     part = RowRange(DenseSource(X), 6, 15)
     np.testing.assert_allclose(part.rows(index, torch.float64), X[6:15][index])
+
+
+def test_processes_of_one_machine_divide_its_memory(monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    whole = size_in_bytes()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert size_in_bytes() == whole // 4
+    assert size_in_bytes("1GB") == 10**9  # what a user says is for each
 
 
 def test_a_gpu_out_of_memory_leaves_the_covariance_to_the_cpu(monkeypatch):

@@ -16,6 +16,8 @@ FALLBACK = 2 * 2**30
 def size_in_bytes(limit: Any = None) -> int:
     """A memory limit as a number of bytes; without one, a quarter of the machine's memory.
 
+    Processes that ``torchrun`` has started on one machine divide that quarter among them.
+
     Examples
     --------
     >>> size_in_bytes("1.5 GB"), size_in_bytes("512MiB"), size_in_bytes(1000)
@@ -54,6 +56,7 @@ def readable_size(size: float) -> str:
 
 def _quarter_of_memory() -> int:
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return memory // (4 * int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     except (AttributeError, OSError, ValueError):  # not everywhere
         return FALLBACK
