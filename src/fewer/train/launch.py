@@ -29,6 +29,7 @@ from fewer.train.checkpoint import stored_seed
 __all__ = ["agreed_seed", "joined", "leads", "opened_together", "shared", "spawn"]
 
 SILENCE = timedelta(seconds=60)  # of a process that says every few seconds that it is alive
+ELASTIC = "torch.distributed.elastic"
 PATIENCE = 1800  # seconds that processes wait for the slowest reader among them
 
 P = ParamSpec("P")
@@ -223,11 +224,11 @@ def _disconnect() -> None:
 
 
 @contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Leave out what a library has to say that is no warning."""
+def _quiet(name: str, level: int = logging.WARNING) -> Iterator[None]:
+    """Leave out what a library has to say below a level."""
     log = logging.getLogger(name)
     before = log.level
-    log.setLevel(logging.WARNING)
+    log.setLevel(level)
     try:
         yield
     finally:
@@ -289,7 +290,12 @@ def spawn(
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
         try:
-            elastic_launch(config, sys.executable)(*command)
+            # what they say of a failure is said below, in one line
+            with (
+                _quiet(f"{ELASTIC}.multiprocessing.api", logging.CRITICAL),
+                _quiet(f"{ELASTIC}.agent.server.api", logging.CRITICAL),
+            ):
+                elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
             raise ProcessError(_reason(error.failures, devices * nodes, hint)) from None
         except SignalException as error:
