@@ -17,6 +17,7 @@ extensions = [
     "mathml",
     "myst_parser",
     "numpydoc",
+    "offline",
     "sample_report",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -78,5 +79,6 @@ sphinx_gallery_conf = {
     "only_warn_on_example_error": True,  # -W makes it an error, --keep-going shows all of them
     "ignore_repr_types": r"matplotlib|class 'list'|class 'tuple'",  # what drawing returns
     "download_all_examples": False,
+    "write_computation_times": False,  # that page would fetch scripts from elsewhere
     "show_signature": False,
 }
