@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -139,23 +140,40 @@ def test_neither_k_nor_budget_is_a_matter_of_usage(folder, typed):
     assert "say how many features: -k 50" in done.stderr
 
 
-def test_ctrl_c_leaves_nothing_half_written(folder):
+def test_ctrl_c_leaves_a_state_to_go_on_from(folder, asked, refused):
     """A real process, stopped while it works."""
-    rows = np.random.default_rng(0).normal(size=(3000, 600)).astype(np.float32)
-    np.save("rows.npy", rows)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(1500, 8)) @ rng.normal(size=(8, 60)) + rng.normal(size=(1500, 60))
+    np.save("rows.npy", rows.astype(np.float32))
+    line = ["select", "rows.npy", "-k", "8", "--decoder", "24", "--strategies", "search,gradient"]
     code = "import sys; sys.argv[0] = 'fewer'; from fewer.cli import main; main()"
     work = subprocess.Popen(
-        [sys.executable, "-c", code, "select", "rows.npy", "-k", "200", "--decoder", "400,400"],
+        [sys.executable, "-c", code, *line],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(8)  # it takes minutes; imports take seconds
-    assert work.poll() is None
+    unfinished = folder / "panel.unfinished"
+    while not (unfinished / "choices.safetensors").exists() and work.poll() is None:
+        time.sleep(0.05)
     work.send_signal(signal.SIGINT)
     out, said = work.communicate(timeout=60)
     assert work.returncode == 130, said
     assert out == ""
-    assert "stopped; no panel was written; the same command starts again" in said
+    assert "stopped; no panel was written yet; the same command with --resume goes on" in said
     assert "Traceback" not in said
-    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) in ([], ["cache"])
+    assert not (folder / "panel").exists()
+    assert "holds unfinished work: add --resume" in refused(*line)
+    found = asked(*line, "--resume")
+    assert not unfinished.exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fewer.errors.FewerWarning)
+        same = fewer.select(
+            np.load("rows.npy"), 8, decoder=(24,), strategies=["search", "gradient"], random_state=0
+        )
+    assert found["features"] == same.features
+
+
+def test_input_that_cannot_be_used_leaves_nothing_to_go_on_from(folder, refused):
+    assert "include" in refused("select", "train.csv", "-k", "1", "--include", "mean radius,x*")
+    assert not list(folder.glob("*.unfinished"))

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,8 +45,8 @@ class Processes:
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Keep unfinished work in this folder. With several processes it is kept in any "
-            "case: beside the panel, with .unfinished after its name.",
+            help="Keep unfinished work in this folder; otherwise it is kept beside the panel, with "
+            ".unfinished after its name. It goes when the panel is there.",
             rich_help_panel=PANEL,
             show_default=False,
         ),
@@ -65,12 +66,12 @@ class Processes:
         """Whether this process is to start the others, and not one of them."""
         return self.many and WORKER not in os.environ
 
-    def kept_in(self, out: Path) -> Path | None:
-        """Where unfinished work is kept, if it is; what is there must not be lost by mistake."""
+    def kept_in(self, out: Path) -> Path:
+        """Where unfinished work is kept; what is there must not be lost by mistake."""
         folder = self.checkpoint
-        if folder is None and (self.many or self.resume):
+        if folder is None:
             folder = out.absolute().with_name(f"{out.name}.unfinished")
-        if folder is None or WORKER in os.environ or self.resume:
+        if WORKER in os.environ or self.resume:
             return folder
         if (folder / "fit.json").is_file():
             from fewer.errors import InputError
@@ -80,6 +81,17 @@ class Processes:
                 "folder to start anew"
             )
         return folder
+
+    @contextmanager
+    def unfinished(self, folder: Path) -> Iterator[None]:
+        """Keep a folder for work that is stopped, not for input that cannot be used."""
+        begun = folder.exists()
+        try:
+            yield
+        except Exception:
+            if not (begun or self.many):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def start(self, line: str) -> None:
         """Run a command of fewer in as many processes as were asked for, and wait for them."""

@@ -157,6 +157,7 @@ def run(
         "checkpoint": kept,
     }
     with (
+        processes.unfinished(kept),
         processes.worker(),
         joined(device) as team,
         (talk if team.leads else Talk(quiet=True)).progress("reading") as tell,
@@ -195,8 +196,8 @@ def run(
 
 
 run.stopped = (  # type: ignore[attr-defined]
-    "no panel was written; the same command starts again (with --checkpoint, --resume goes on from "
-    "there), and --time-limit 60 ends it in time with the best so far"
+    "no panel was written yet; the same command with --resume goes on from what was found so far, "
+    "and --time-limit 60 ends it in time with the best until then"
 )
 
 
