@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +190,14 @@ def test_machines_must_know_where_to_meet(monkeypatch):
 def test_a_program_that_fails():
     with pytest.raises(ProcessError, match=r"process 0 of 1 failed \(exit code 3\)"):
         spawn(["-c", "raise SystemExit(3)"])
+
+
+def test_starting_processes_leaves_ctrl_c_and_threads_as_they_were(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    spawn(["-c", "pass"])
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert "OMP_NUM_THREADS" not in os.environ
 
 
 def test_the_library_that_several_processes_need(monkeypatch):

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -277,8 +278,11 @@ def spawn(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
-    os.environ.setdefault("OMP_NUM_THREADS", str(_threads(devices)))
-    with tempfile.TemporaryDirectory(prefix="fewer-") as logs:
+    with (
+        tempfile.TemporaryDirectory(prefix="fewer-") as logs,
+        _threads_for_each(devices),
+        _own_handlers(),
+    ):
         config = LaunchConfig(
             min_nodes=nodes,
             max_nodes=nodes,
@@ -303,6 +307,33 @@ def spawn(
                 raise KeyboardInterrupt from None
             text = f"ended by {signal.Signals(error.sigval).name}, and with it all processes"
             raise ProcessError(f"{text}. {hint}" if hint else text) from None
+
+
+@contextmanager
+def _threads_for_each(devices: int) -> Iterator[None]:
+    """Divide the cores among processes that are started here, unless a user has done so."""
+    name = "OMP_NUM_THREADS"
+    given = os.environ.get(name)
+    os.environ.setdefault(name, str(_threads(devices)))
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[name]
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Put back what this process does on Ctrl-C: torch's launcher leaves its own behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _reason(failures: Mapping[int, Any], processes: int, hint: str) -> str:
