@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -256,19 +256,13 @@ def trained_decoder(
     settings: GradientSettings,
     loss: Loss,
     seed: int,
-    targets: Tensor | None = None,
-    out: int | None = None,
-    groups: NDArray | None = None,
-    seconds: float | None = None,
+    **more: Any,
 ) -> MeasuredDecoder:
-    """The decoder that ``settings`` ask for, trained on these columns of some rows.
+    """The decoder that ``settings`` ask for, trained on these columns by all processes.
 
-    What is measured is known: where the rows themselves are the target, the network spends
-    nothing on these columns.
+    ``more`` is what `train_here` takes besides.
     """
-    return trained_together(
-        train_here, part, columns, settings, loss, seed, targets, out, groups, seconds
-    )
+    return trained_together(train_here, part, columns, settings, loss, seed, **more)
 
 
 def train_here(
@@ -282,7 +276,11 @@ def train_here(
     groups: NDArray | None = None,
     seconds: float | None = None,
 ) -> MeasuredDecoder:
-    """What `trained_decoder` does, in this process, and in the others of its team."""
+    """A decoder trained by this process, as one of its team.
+
+    What is measured is known: where the rows themselves are the target, the network spends
+    nothing on these columns.
+    """
     settings = replace(settings, k=len(columns))
     rule = resolve(None, part.shape[1], len(columns), include=columns)
     problem = prepare(part, moments(part), settings, loss, seed, targets, out, rule, groups)

@@ -75,15 +75,14 @@ def trained_together(
     settings: GradientSettings,
     loss: Loss,
     seed: int,
-    targets: Tensor | None = None,
-    out: int | None = None,
+    *,
     groups: NDArray | None = None,
-    seconds: float | None = None,
+    **more: Any,
 ) -> MeasuredDecoder:
-    """Train a decoder, by ``train``, in all processes."""
+    """Train a decoder, by ``train``, in all processes; ``more`` goes to it as it is."""
 
     def work(source: Source, **sent: Any) -> MeasuredDecoder:
-        return train(source, columns, settings, loss, seed, targets, out, groups, seconds)
+        return train(source, columns, settings, loss, seed, groups=groups, **more)
 
     return with_help(
         "trained_together",
@@ -93,10 +92,8 @@ def trained_together(
         settings=_sent(settings),
         loss=loss.name,
         seed=seed,
-        targets=targets,
-        out=out,
         groups=_numbered(groups),
-        seconds=seconds,
+        **more,
     )
 
 

@@ -173,10 +173,10 @@ class TargetComparison:
                 self.settings,
                 self.wanted.loss,
                 seed,
-                _in_own_units(self.wanted, fold.train_index),
-                self.wanted.out,
-                self.labels(fold),
-                self.clock.training(1),
+                targets=_in_own_units(self.wanted, fold.train_index),
+                out=self.wanted.out,
+                groups=self.labels(fold),
+                seconds=self.clock.training(1),
             )
             spread = self.wanted.spread(fold.train_index)
             decoder.out_center = decoder.out_center * spread

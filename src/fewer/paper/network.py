@@ -41,19 +41,15 @@ def train_network(
     >>> bool(np.mean((predict(x)[:, 0] - x[:, 0] * x[:, 1]) ** 2) < 0.1)
     True
     """
-    center, scale = inputs.mean(axis=0), inputs.std(axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
-    middle = targets.mean(axis=0)
-    x = torch.from_numpy((inputs - center) / scale).float()
-    t = torch.from_numpy(targets - middle).float()
+    seen, wanted, middle = _standardised(inputs, targets)
+    x, t = seen(inputs), wanted(targets)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = _trained(x, t, hidden, recipe)
 
     @torch.no_grad()
     def predict(rows: Values) -> Values:
-        out = net(torch.from_numpy((rows - center) / scale).float())
-        return out.double().numpy() + middle
+        return net(seen(rows)).double().numpy() + middle
 
     return predict
 
@@ -74,14 +70,8 @@ def best_epochs(
     >>> best_epochs(noise, (-noise[0], noise[1]), (32,), Recipe(epochs=30), 0) < 10
     True
     """
-    inputs, targets = train
-    center, scale = inputs.mean(axis=0), inputs.std(axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
-    middle = targets.mean(axis=0)
-    (x, t), (new, truth) = (
-        (torch.from_numpy((a - center) / scale).float(), torch.from_numpy(b - middle).float())
-        for a, b in (train, held)
-    )
+    seen, wanted, _ = _standardised(*train)
+    (x, t), (new, truth) = ((seen(a), wanted(b)) for a, b in (train, held))
     errors = [float(truth.square().mean())]
 
     def look(net: nn.Module) -> None:
@@ -91,6 +81,20 @@ def best_epochs(
         torch.manual_seed(seed)
         _trained(x, t, hidden, recipe, look)
     return int(np.argmin(errors))
+
+
+def _standardised(
+    inputs: Values, targets: Values
+) -> tuple[Callable[[Values], Tensor], Callable[[Values], Tensor], Values]:
+    """How rows become inputs and targets of a network, and the mean of the targets."""
+    center, scale = inputs.mean(axis=0), inputs.std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    middle = targets.mean(axis=0)
+    return (
+        lambda rows: torch.from_numpy((rows - center) / scale).float(),
+        lambda rows: torch.from_numpy(rows - middle).float(),
+        middle,
+    )
 
 
 def _trained(

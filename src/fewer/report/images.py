@@ -1,8 +1,6 @@
 """Chosen pixels and what can be rebuilt from them, in the manner of the paper's figure 1."""
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fewer.errors import InputError
+from fewer.report.files import write_whole
 
 __all__ = ["check_target", "draw_reconstructions", "mosaic", "save_figure"]
 
@@ -114,20 +113,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) ->
     """Write a figure under a temporary name, then rename it."""
     check_target(path)
     target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # in a folder of its own the file gets the permissions that the umask gives
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        try:
-            figure.savefig(scratch / "picture", dpi=dpi, format=_kind(target))
-            os.replace(scratch / "picture", target)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    except OSError as error:
-        raise InputError(
-            f"{target} cannot be written ({error.strerror or error}); choose another path"
-        ) from error
-    return target
+    return write_whole(target, lambda draft: figure.savefig(draft, dpi=dpi, format=_kind(target)))
 
 
 def _kind(target: Path) -> str:

@@ -3,14 +3,13 @@
 import json
 import math
 import os
-import shutil
-import tempfile
 from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from fewer.errors import InputError
+from fewer.report.files import write_whole
 from fewer.report.summarise import METRICS, Reported, summarise
 
 __all__ = ["brief", "page", "write"]
@@ -56,20 +55,7 @@ def write(
     if target.is_dir():
         raise InputError(f"{target} is a folder; name a file in it, such as {target}/report.html")
     text = page(summarise(panel, data, title=title, image_shape=image_shape))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # in a folder of its own the file gets the permissions that the umask gives
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        try:
-            (scratch / "page").write_text(text, encoding="utf-8")
-            os.replace(scratch / "page", target)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    except OSError as error:
-        raise InputError(
-            f"{target} cannot be written ({error.strerror or error}); choose another path"
-        ) from error
-    return target
+    return write_whole(target, lambda draft: draft.write_text(text, encoding="utf-8"))
 
 
 def page(about: dict[str, Any]) -> str:

@@ -1,0 +1,37 @@
+"""Files that appear whole or not at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fewer.errors import InputError
+
+__all__ = ["write_whole"]
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:
+    """Let ``write`` make a file under a temporary name, then give it its own.
+
+    Examples
+    --------
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> write_whole(folder / "a.txt", lambda draft: draft.write_text("all")).read_text()
+    'all'
+    """
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # in a folder of its own the file gets the permissions that the umask gives
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            write(scratch / "draft")
+            os.replace(scratch / "draft", target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"{target} cannot be written ({error.strerror or error}); choose another path"
+        ) from error
+    return target
