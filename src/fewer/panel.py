@@ -60,7 +60,7 @@ class Score(float):
 
 
 class Leaderboard(list[dict[str, Any]]):
-    """Every candidate that was compared, best first; a list of dicts that prints as a table.
+    """Every candidate that was compared, the winner first; a list of dicts that prints as a table.
 
     Examples
     --------

@@ -69,8 +69,9 @@ def select(
     """Choose the best panel that any strategy finds.
 
     Strategies propose features on training rows; the asked-for decoder is fitted on each proposal
-    and compared on held-out rows; the winner is run again, and refitted, on everything. With a
-    linear decoder and fewer than ten rows a chosen feature, last swaps lower the held-out error
+    and compared on held-out rows; the winner is run again, and refitted, on everything. Lines that
+    are within 2% on a single held-out part are told apart by the training rows. With a linear
+    decoder and fewer than ten rows a chosen feature, last swaps lower the held-out error
     itself. ``panel.held_out`` is the winner's score on the held-out rows, which chose it: a little
     too good. Keep test rows of your own where that matters.
 
@@ -312,7 +313,7 @@ class _Selection:
         if not self.clock.late:
             self.comparison.settle(candidates, folds)
         self.clock.reserve = took / len(folds)
-        return sorted(candidates, key=lambda c: c.rank)
+        return sorted(candidates, key=lambda c: c.place)
 
     def _columns(self, candidates: list[Candidate], everything: ScaledFold) -> NDArray[np.int64]:
         """What the winning strategy chooses from all rows."""

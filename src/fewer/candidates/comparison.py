@@ -15,6 +15,7 @@ from fewer.candidates.strategies import Choose
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, moments
 from fewer.nn import Loss, MeasuredDecoder, make_loss
+from fewer.search.objective import worth
 from fewer.train import GradientSettings, fit_linear
 from fewer.train.device import seeded
 from fewer.train.explained import explained_variance
@@ -34,6 +35,7 @@ __all__ = [
 
 DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # shares of the mean variance
 CLOSE = 1.01  # candidates within this ratio of the best are measured again
+LEVEL = 1.02  # lines within this ratio of the best on one held-out part: training rows decide
 REPEATS = 2
 
 Rows = Callable[[ScaledFold, NDArray[np.int64]], Source]  # scaled rows of a fold
@@ -50,6 +52,7 @@ class Candidate:
     ridge: float = 0.0
     price: float = 0.0  # what the costs of its panels add, where they have weight
     seconds: float = 0.0
+    left: float | None = None  # unexplained on the training rows, where that decides
 
     @property
     def error(self) -> float:
@@ -61,6 +64,11 @@ class Candidate:
         """What decides: the error, and the price of the panel where costs have weight."""
         return self.error + self.price
 
+    @property
+    def place(self) -> tuple[bool, float]:
+        """Smaller is better; those that the training rows decide between come first."""
+        return (self.left is None, self.rank if self.left is None else self.left)
+
 
 class Comparison(Protocol):
     """How a kind of decoder is fitted and compared."""
@@ -69,7 +77,7 @@ class Comparison(Protocol):
         """Set the errors of a candidate that has its panels."""
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
-        """Measure again those that are too close to call."""
+        """Decide between those that are too close to call."""
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
@@ -107,7 +115,19 @@ class LinearComparison:
         candidate.price = _price(candidate, self.rule)
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
-        """Nothing to do: least squares has no luck of the draw."""
+        """One held-out part: of those that are about level there, the best on the training rows.
+
+        Rows are held out once where there are so many that a line hardly fits their noise. The
+        choice of the part is then more luck than the nine times as many rows that the panels are
+        chosen from. Folds use all rows, and decide by themselves.
+        """
+        if len(folds) > 1:
+            return
+        C = folds[0].train
+        best = min(candidate.rank for candidate in candidates)
+        for candidate in candidates:
+            if candidate.rank <= LEVEL * best:
+                candidate.left = worth(C, candidate.panels[0], self.rule, 0.0)
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold

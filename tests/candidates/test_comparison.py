@@ -1,0 +1,91 @@
+"""What decides between candidates that are about level on the held-out rows."""
+
+import numpy as np
+import pytest
+
+import fewer
+from fewer.candidates.comparison import LEVEL, Candidate, LinearComparison
+from fewer.constraints import resolve
+from fewer.data import RowSubset, ScaledSource, validated
+from fewer.train.folds import make_folds, scaled_fold, split_rows
+
+D, K = 12, 3
+
+
+def held_out(parts, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(600, 4)) @ random.normal(size=(4, D))
+    X += 3 * random.normal(size=(600, D))  # no panel is far ahead
+    source = validated(X)
+    center, scale = np.zeros(D), np.ones(D)
+    folds = make_folds(source, split_rows(600, parts, seed))
+    comparison = LinearComparison(
+        lambda fold, index: ScaledSource(RowSubset(source, index), fold.center, fold.scale),
+        resolve(None, D, K),
+    )
+    return comparison, [scaled_fold(fold, center, scale) for fold in folds]
+
+
+def never(fold, seed):
+    raise AssertionError("the panels are given")
+
+
+def candidates_of(comparison, folds, panels):
+    found = []
+    for panel in panels:
+        candidate = Candidate(str(panel), never)
+        candidate.panels = [np.array(panel) for _ in folds]
+        comparison.measure(candidate, folds)
+        found.append(candidate)
+    return found
+
+
+def every_panel():
+    return [(i, j, h) for i in range(D) for j in range(i) for h in range(j)]
+
+
+def left(fold, candidate):
+    return float(fold.train.diagonal().sum()) - explained(fold, candidate.panels[0])
+
+
+def explained(fold, columns):
+    rows = fold.train[columns]
+    return float((rows * fold.decoder(columns)).sum())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_training_rows_tell_lines_apart_that_are_level_on_one_held_out_part(seed):
+    comparison, folds = held_out(0.1, seed)
+    candidates = candidates_of(comparison, folds, every_panel())
+    best = min(c.rank for c in candidates)
+    level = [c for c in candidates if c.rank <= LEVEL * best]
+    comparison.settle(candidates, folds)
+    ordered = sorted(candidates, key=lambda c: c.place)
+    assert len(level) > 1
+    assert set(map(id, ordered[: len(level)])) == set(map(id, level))
+    assert ordered[0] is min(level, key=lambda c: left(folds[0], c))
+    rest = [c.rank for c in ordered[len(level) :]]
+    assert rest == sorted(rest)
+
+
+def test_folds_decide_by_themselves():
+    comparison, folds = held_out(5)
+    candidates = candidates_of(comparison, folds, every_panel())
+    comparison.settle(candidates, folds)
+    assert min(candidates, key=lambda c: c.place) is min(candidates, key=lambda c: c.rank)
+
+
+def test_with_many_rows_the_search_is_not_given_up_for_luck():
+    """Over seeds, a tenth of the rows would often prefer another candidate."""
+    X = np.random.default_rng(5).normal(size=(900, 3)) @ np.random.default_rng(6).normal(
+        size=(3, 20)
+    )
+    X += 0.5 * np.random.default_rng(7).normal(size=X.shape)
+    lost = 0
+    for seed in range(6):
+        panel = fewer.select(X, 4, random_state=seed)
+        errors = {row["strategy"]: row["error"] for row in panel.leaderboard}
+        lost += errors["search"] > min(errors.values())
+        if errors["search"] <= LEVEL * min(errors.values()):
+            assert panel.leaderboard[0]["strategy"] == "search"
+    assert lost  # else nothing was seen here
