@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 from fewer.cli import app
 from fewer.errors import FileFormatError, InputError
 from fewer.paper import EXPERIMENTS, reproduce
+from fewer.paper.cells import Cells
+from fewer.paper.context import Context
+from fewer.paper.jobs import compute_together
 from fewer.paper.methods import METHODS
 from fewer.paper.published import ERRORS
 
@@ -163,3 +166,26 @@ def test_data_are_fetched_only_when_asked_for(tmp_path, monkeypatch):
     tried = CliRunner().invoke(app, [*call, "--download"])
     assert tried.exit_code == 1
     assert asked == ["mnist"]
+
+
+def test_experiments_run_at_the_same_time(tables, tmp_path):
+    said = []
+    context = Context("clean", True, Cells(tmp_path / "cells", said.append), wanted=("mice",))
+    took = compute_together(["table2", "isolet", "table1"], context, 2)
+    assert set(took) == {"table1", "isolet"}  # the second table needs nothing else
+    alone = tables[1].result["scores"]["mice"]
+    assert sum("scores" in line for line in said) == len(alone)
+    for name, cells in alone.items():
+        stored = tmp_path / "cells" / "scores" / "mice" / "seed-0" / f"{name}.json"
+        assert json.loads(stored.read_text()).get("columns") == cells[0].get("columns"), name
+
+
+def test_a_job_that_fails_ends_all_with_its_own_words(tmp_path):
+    context = Context("clean", True, Cells(tmp_path), wanted=("mice", "har"))
+    with pytest.raises(InputError, match="this experiment takes one of"):
+        compute_together(["isolet", "annealing"], context, 2)
+
+
+def test_jobs_below_one():
+    with pytest.raises(InputError, match="jobs=0 must be at least 1"):
+        reproduce("all", jobs=0)

@@ -71,10 +71,15 @@ def test_a_fit_that_goes_on_ends_as_if_it_had_never_stopped(
     assert not (tmp_path / "kept").exists()
 
 
-def test_the_decoder_goes_on_too(tmp_path, digits, monkeypatch):
+@pytest.mark.parametrize("stalls", [False, True])
+def test_the_decoder_goes_on_too(tmp_path, digits, monkeypatch, stalls):
     X = digits[0][:300]
     options = OPTIONS | {"decoder": (8,), "refit_epochs": 20, "epochs": 3, "random_state": 0}
+    if stalls:  # the loss hardly moves at so high a rate, and the end is brought forward
+        options |= {"patience": 1, "learning_rate": 0.3}
     whole = ConcreteAutoencoder(**options).fit(X)
+    hurried = [row["epoch"] for row in whole.refit_history_ if row["trained"] < row["epoch"]]
+    assert (8 in hurried[:-1]) == stalls
     kept = Checkpoint(tmp_path / "kept", every=0)
     calls = []
     save = Checkpoint.save

@@ -320,9 +320,8 @@ def train_here(
         )
     decoder = decoder.cpu().double().eval()
     decoder.known = known if targets is None else None
-    losses = [row["val_loss"] for row in history]
-    if losses and None not in losses:
-        decoder.epochs = 1 + int(np.argmin(losses))
+    if history and history[0]["val_loss"] is not None:
+        decoder.epochs = min(history, key=lambda row: row["val_loss"])["trained"]
     return decoder
 
 

@@ -61,7 +61,8 @@ PARAMETERS = """k : int or None, default=10
         If it does not get there, start again with twice the epochs, so many times in all.
     patience : int, default=None
         Stop early after so many epochs without a better held-out loss, counted in the second
-        half of the schedule. For the refit of a network, None means 30.
+        half of the schedule. In the refit of a network, where None means 30, the learning rate
+        then falls to its end, from the best state so far.
     validation_fraction : float, default=0.1
         Share of rows held out to compare epochs and starts; none are with fewer than 20 rows.
     n_init : int, default=1

@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import ParameterGrid
 
 from fewer.baselines import (
     AEFS,
@@ -23,11 +25,11 @@ from fewer.baselines import (
     MaxVariance,
     PivotedQR,
     RandomSubset,
-    sweep,
 )
 from fewer.errors import FewerWarning
 from fewer.estimators import PAPER, ColumnSubset, ConcreteAutoencoder
 from fewer.paper.case import Case, Values
+from fewer.paper.measure import line, mean_square
 from fewer.selection import select
 
 __all__ = ["METHODS", "Choice", "Method", "choose"]
@@ -89,18 +91,33 @@ def _fitted(make: Callable[[int, int], Any]) -> Callable[[Case, int, int], Choic
     return lambda case, k, seed: Choice(make(k, seed).fit(case.fit).columns_)
 
 
-def _swept(
-    make: Callable[[Case, int, int], Any], grid: Mapping[str, Iterable[Any]]
-) -> Callable[[Case, int, int], Choice]:
-    """A method whose hyper-parameters are chosen on the validation rows, then fitted on all."""
+class _Swept:
+    """A ranking whose hyper-parameters are chosen on the validation rows, then made from all.
 
-    def pick(case: Case, k: int, seed: int) -> Choice:
-        rows = np.random.default_rng(seed).permutation(len(case.train))[:SWEEP_ROWS]
-        found = sweep(make(case, k, seed), grid, case.train[rows], case.validation)
-        model = make(case, k, seed).set_params(**found.best_params_).fit(case.fit)
-        return Choice(model.columns_, settings=dict(found.best_params_))
+    A ranking is the same for every k, so that of one case is made once for all of them.
+    """
 
-    return pick
+    def __init__(self, make: Callable[[Case, int], Any], grid: Mapping[str, Iterable[Any]]) -> None:
+        self.make, self.grid = make, grid
+        self.rankings: WeakKeyDictionary[Case, dict[str, Columns]] = WeakKeyDictionary()
+
+    def __call__(self, case: Case, k: int, seed: int) -> Choice:
+        order = np.random.default_rng(seed).permutation(len(case.train))
+        train = case.train[order[:SWEEP_ROWS]]
+        errors = []
+        for options in ParameterGrid(self.grid):
+            columns = self._ranking(case, seed, options, train)[:k]
+            rebuilt = line(train, columns).predict(case.validation[:, columns])
+            errors.append((mean_square(rebuilt, case.validation), options))
+        best = min(errors, key=lambda row: row[0])[1]
+        return Choice(self._ranking(case, seed, best, case.fit)[:k], settings=best)
+
+    def _ranking(self, case: Case, seed: int, options: dict[str, Any], rows: Values) -> Columns:
+        known = self.rankings.setdefault(case, {})
+        key = f"{seed} {options} {len(rows)}"
+        if key not in known:
+            known[key] = self.make(case, seed).set_params(**options).fit(rows).ranking_
+        return known[key]
 
 
 def _select(case: Case, k: int, seed: int) -> Choice:
@@ -136,7 +153,7 @@ _ALL = (
         "literature",
         "#009e73",
         "^",
-        _swept(lambda case, k, seed: AEFS(k, random_state=seed), {"alpha": ALPHAS}),
+        _Swept(lambda case, seed: AEFS(random_state=seed), {"alpha": ALPHAS}),
     ),
     Method(
         "udfs",
@@ -144,7 +161,7 @@ _ALL = (
         "literature",
         "#f0e442",
         "D",
-        _swept(lambda case, k, seed: UDFS(k, n_clusters=_classes(case)), {"gamma": GAMMAS}),
+        _Swept(lambda case, seed: UDFS(n_clusters=_classes(case)), {"gamma": GAMMAS}),
     ),
     Method(
         "mcfs",

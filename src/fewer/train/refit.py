@@ -1,6 +1,5 @@
 """The decoder that a user gets: fitted on the final, discrete choice of features."""
 
-import math
 import time
 from typing import Any
 
@@ -14,6 +13,7 @@ from fewer.nn.padded import padded, unpadded
 from fewer.train.adam import Adam
 from fewer.train.averaging import same_everywhere
 from fewer.train.checkpoint import Checkpoint
+from fewer.train.cooling import Cooling
 from fewer.train.device import float64_device
 from fewer.train.graphs import graphed_epochs
 from fewer.train.least_squares import fit_linear
@@ -144,8 +144,8 @@ def _classifier(
     fill = torch.from_numpy(stats.mean[columns])
     decoder = MeasuredDecoder(line, fill=fill, link=problem.loss.link)
     value = None if held is None else _log_loss(decoder, problem, held.index, columns)
-    row = {"epoch": 1, "loss": _log_loss(decoder, problem, None, columns), "val_loss": value}
-    return decoder, [row]
+    loss = _log_loss(decoder, problem, None, columns)
+    return decoder, [{"epoch": 1, "loss": loss, "val_loss": value, "trained": 1}]
 
 
 @torch.no_grad()
@@ -192,8 +192,10 @@ def train_decoder(
 ) -> list[dict[str, Any]]:
     """Train ``net`` in place on measured values; keep its state at the best held-out loss.
 
-    The learning rate follows half a cosine to zero, so that the last epochs settle; where
-    ``seconds`` are too few for all epochs, it falls with the time.
+    The learning rate follows half a cosine to zero, so that the last epochs settle: sooner, from
+    the best state, where the held-out loss has not improved for as many epochs as patience has;
+    and where ``seconds`` are too few for all epochs, it falls with the time. A row of the history
+    says for how many epochs the network of that row was trained.
     """
     began = time.perf_counter()
     there = train.device.type == "cuda"
@@ -201,18 +203,21 @@ def train_decoder(
     network.to(train.device)
     team = train.team
     same_everywhere(network, team)
-    epochs = settings.refit_epochs_for(len(train))
+    cooling = Cooling(settings.refit_epochs_for(len(train)))
     rate = settings.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
     optimizer = Adam((net.parameters(), rate))
-    best = KeepBest(PATIENCE if settings.patience is None else settings.patience)
+    patience = PATIENCE if settings.patience is None else settings.patience
+    best = KeepBest(patience)
     graphed = graphed_epochs(network, train, optimizer, loss, settings.batch_size)
     training = Training(network, optimizer, best, generator, train.device)
     history = training.history
     begun = None if kept is None else kept.load("decoder")
     if begun is not None:
         training.restore(begun)
-    with epoch_bar("decoder", epochs, settings.progress and team.leads) as bar:
-        for epoch in range(len(history) + 1, epochs + 1):
+        cooling.restore(begun[0]["cooling"])
+    with epoch_bar("decoder", cooling.last, settings.progress and team.leads) as bar:
+        while len(history) < cooling.last:
+            epoch = len(history) + 1
             if team.many:  # what each draws for its own rows: dropout
                 torch.manual_seed(hash((generator.initial_seed(), epoch, team.rank)))
             spent = 0.0
@@ -220,8 +225,7 @@ def train_decoder(
                 spent = team.say((time.perf_counter() - began) / seconds)
             if spent >= 1 and history:
                 break
-            done = min(1.0, max((epoch - 1) / epochs, spent))
-            optimizer.rates[0] = rate * (1 + math.cos(math.pi * done)) / 2
+            optimizer.rates[0] = rate * cooling.share(epoch, spent)
             if graphed is not None:
                 value = graphed.run(generator)
             else:
@@ -235,15 +239,19 @@ def train_decoder(
                 )
             held_out = None if valid is None else evaluate(network, valid, loss)
             value, held_out = team.say((value, held_out))
-            row = {"epoch": epoch, "loss": value, "val_loss": held_out}
+            # since the end was brought forward, which began with the best network
+            trained = epoch - patience if cooling.hurried else epoch
+            row = {"epoch": epoch, "loss": value, "val_loss": held_out, "trained": trained}
             history.append(row)
             bar(row)
-            if held_out is not None and best.seen(held_out, network):
-                break
+            stalled = held_out is not None and best.seen(held_out, network)
+            if stalled and not cooling.hurried:
+                best.restore(network)
+                cooling.hurry(epoch, max(patience, (epoch - patience) // 2))
             if not np.isfinite(value):
                 break
             if kept is not None and kept.due():
-                training.save(kept, "decoder")
+                training.save(kept, "decoder", cooling=cooling.state())
     best.restore(network)
     unpadded(net)
     return history

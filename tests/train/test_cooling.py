@@ -1,0 +1,64 @@
+"""Training that has stalled is brought to its end, not cut off."""
+
+import numpy as np
+import pytest
+
+from fewer import ConcreteAutoencoder
+from fewer.train.cooling import Cooling
+
+
+def test_without_a_stall_it_is_half_a_cosine():
+    cooling = Cooling(40)
+    shares = [cooling.share(epoch) for epoch in range(1, 41)]
+    expected = (1 + np.cos(np.pi * np.arange(40) / 40)) / 2
+    np.testing.assert_allclose(shares, expected)
+    assert not cooling.hurried
+
+
+@pytest.mark.parametrize(("stalled", "left", "last"), [(10, 5, 15), (38, 5, 40), (40, 5, 40)])
+def test_after_a_stall_it_falls_from_where_it_was(stalled, left, last):
+    cooling = Cooling(40)
+    before = cooling.share(stalled + 1)
+    cooling.hurry(stalled, left)
+    assert cooling.last == last
+    shares = [cooling.share(epoch) for epoch in range(stalled + 1, last + 1)]
+    assert shares == sorted(shares, reverse=True)
+    if shares:
+        assert shares[0] == before
+    assert cooling.share(last + 1, 1.0) == 0
+
+
+def test_a_state_that_was_kept_goes_on():
+    one, other = Cooling(40), Cooling(40)
+    one.hurry(10, 6)
+    other.restore(one.state())
+    assert [other.share(e) for e in range(11, 17)] == [one.share(e) for e in range(11, 17)]
+
+
+def test_the_rate_falls_with_the_time():
+    cooling = Cooling(40)
+    assert cooling.share(1, 0.5) == pytest.approx(0.5)
+    assert cooling.share(31, 0.1) == cooling.share(31)
+
+
+def test_the_end_begins_with_the_best_network_and_lowers_the_held_out_loss(digits):
+    model = ConcreteAutoencoder(
+        10,
+        decoder=(64,),
+        solver="gradient",
+        include=range(10, 60, 5),
+        learning_rate=0.03,  # far too high to settle at
+        patience=5,
+        refit_epochs=300,
+        random_state=0,
+        device="cpu",
+    ).fit(digits[0])
+    rows = model.refit_history_
+    losses = [row["val_loss"] for row in rows]
+    first = next(row["epoch"] for row in rows if row["trained"] < row["epoch"])
+    stalled = first - 1
+    best = 1 + int(np.argmin(losses[:stalled]))
+    assert stalled == best + 5
+    assert rows[stalled]["trained"] == best + 1
+    assert len(rows) == min(300, stalled + max(5, best // 2)) < 300
+    assert min(losses[stalled:]) < 0.99 * losses[best - 1]
