@@ -70,10 +70,11 @@ def select(
 
     Strategies propose features on training rows; the asked-for decoder is fitted on each proposal
     and compared on held-out rows; the winner is run again, and refitted, on everything. Lines that
-    are within 2% on a single held-out part are told apart by the training rows. With a linear
-    decoder and fewer than ten rows a chosen feature, last swaps lower the held-out error
-    itself. ``panel.held_out`` is the winner's score on the held-out rows, which chose it: a little
-    too good. Keep test rows of your own where that matters.
+    are within 2% on a single held-out part are told apart by the training rows; networks that are
+    2% behind on the first of several folds are given up. With a linear decoder and fewer than ten
+    rows a chosen feature, last swaps lower the held-out error itself. ``panel.held_out`` is the
+    winner's score on the held-out rows, which chose it: a little too good. Keep test rows of your
+    own where that matters.
 
     Parameters
     ----------
@@ -300,16 +301,19 @@ class _Selection:
                 candidate.panels.append(candidate.choose(fold, self.seed))
                 if at and self.clock.late:
                     break
-            if len(candidate.panels) < len(folds):
+                if part == 0 and self.comparison.gives_up(candidate, folds):
+                    break
+            if len(candidate.panels) < len(folds) and candidate.behind is None:
                 break
             chosen = time.perf_counter()
-            self.comparison.measure(candidate, folds)
+            if candidate.behind is None:
+                self.comparison.measure(candidate, folds)
             took = max(took, time.perf_counter() - chosen)
             # the next is to be measured too, and the winner to be fitted on all rows
             self.clock.reserve = took + took / len(folds)
             candidate.seconds = time.perf_counter() - started
             self._say(f"{candidate.strategy}: held-out error {candidate.error:.6g}")
-        candidates = [c for c in candidates if c.errors]
+        candidates = [c for c in candidates if c.compared]
         if not self.clock.late:
             self.comparison.settle(candidates, folds)
         self.clock.reserve = took / len(folds)

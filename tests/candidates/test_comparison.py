@@ -89,3 +89,27 @@ def test_with_many_rows_the_search_is_not_given_up_for_luck():
         if errors["search"] <= LEVEL * min(errors.values()):
             assert panel.leaderboard[0]["strategy"] == "search"
     assert lost  # else nothing was seen here
+
+
+def test_networks_that_are_far_behind_on_the_first_fold_are_not_trained_on_the_others(digits):
+    said = []
+    panel = fewer.select(
+        digits[0][:900],
+        10,
+        decoder=(40,),
+        scale="none",
+        random_state=0,
+        device="cpu",
+        progress=lambda text, share: said.append(text),
+    )
+    winner, *others = panel.leaderboard
+    tried = {
+        row["strategy"]: {t for t in said if t.startswith(f"{row['strategy']}, fold")}
+        for row in panel.leaderboard
+    }
+    assert len(tried[winner["strategy"]]) == 3
+    assert {len(tried[row["strategy"]]) for row in others} == {1, 3}
+    for row in others:
+        if len(tried[row["strategy"]]) == 1:
+            assert row["error"] > winner["error"]
+            assert len(row["features"]) == 10

@@ -1,9 +1,12 @@
 """Results are kept one by one, and only good ones are taken up again."""
 
+import json
+
 import pytest
 
 from fewer.errors import FileFormatError
 from fewer.paper.cells import Cells
+from fewer.paper.provenance import commit, processor
 
 
 def test_a_known_cell_is_not_computed_again(tmp_path):
@@ -44,3 +47,15 @@ def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "a.json").write_text('{"err')
     with pytest.raises(FileFormatError, match=r"a.json is damaged .*delete it and run again"):
         Cells(tmp_path).get(("a",), {}, lambda: {})
+
+
+def test_where_the_cells_of_an_experiment_come_from(tmp_path):
+    Cells(tmp_path).get(("old",), {}, lambda: {"error": 1})
+    stored = json.loads((tmp_path / "old.json").read_text())
+    (tmp_path / "old.json").write_text(json.dumps(stored | {"commit": "abc", "machine": "PDP-11"}))
+    cells = Cells(tmp_path)
+    cells.get(("old",), {}, lambda: pytest.fail("again"))
+    cells.get(("new",), {}, lambda: {"error": 2})
+    assert cells.origins == {("abc", "PDP-11"), (str(commit()), processor())}
+    cells.start()
+    assert not cells.origins

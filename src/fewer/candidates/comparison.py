@@ -37,6 +37,7 @@ DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # shares of the 
 CLOSE = 1.01  # candidates within this ratio of the best are measured again
 LEVEL = 1.02  # lines within this ratio of the best on one held-out part: training rows decide
 REPEATS = 2
+BEHIND = 1.02  # networks whose error on the first fold is so many times the leader's are given up
 
 Rows = Callable[[ScaledFold, NDArray[np.int64]], Source]  # scaled rows of a fold
 
@@ -53,11 +54,19 @@ class Candidate:
     price: float = 0.0  # what the costs of its panels add, where they have weight
     seconds: float = 0.0
     left: float | None = None  # unexplained on the training rows, where that decides
+    behind: "tuple[Candidate, float] | None" = None  # whom it was given up for; ratio of errors
 
     @property
     def error(self) -> float:
-        """Mean held-out error."""
+        """Mean held-out error; estimated where the candidate was given up."""
+        if self.behind is not None:
+            return self.behind[0].error * self.behind[1]
         return float(np.mean(self.errors)) if self.errors else float("inf")
+
+    @property
+    def compared(self) -> bool:
+        """Whether there is an error."""
+        return bool(self.errors) or self.behind is not None
 
     @property
     def rank(self) -> float:
@@ -75,6 +84,9 @@ class Comparison(Protocol):
 
     def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
         """Set the errors of a candidate that has its panels."""
+
+    def gives_up(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> bool:
+        """Whether the panel of the first fold shows that the candidate will not win."""
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """Decide between those that are too close to call."""
@@ -113,6 +125,10 @@ class LinearComparison:
         candidate.errors = table[:, best].tolist()
         candidate.ridge = penalties[best] * variance
         candidate.price = _price(candidate, self.rule)
+
+    def gives_up(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> bool:
+        """Never: lines cost nothing."""
+        return False
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """One held-out part: of those that are about level there, the best on the training rows.
@@ -176,7 +192,7 @@ class NetworkComparison:
         self.known: dict[tuple[bytes, int, int], float] = {}  # strategies may agree on a panel
         self.epochs: dict[bytes, list[int]] = {}  # how long each panel's trainings helped
         # first trainings on each fold, of the best candidate so far
-        self.best = float("inf")
+        self.leader: Candidate | None = None
         self.others: dict[int, ScaledFold] = {}
         self.decoders: dict[tuple[bytes, int], MeasuredDecoder] = {}
 
@@ -186,12 +202,30 @@ class NetworkComparison:
         before = dict(self.decoders)
         candidate.errors = self._errors(candidate, folds, 0)
         candidate.price = _price(candidate, self.rule)
-        if candidate.rank < self.best:
-            self.best = candidate.rank
+        if self.leader is None or candidate.rank < self.leader.rank:
+            self.leader = candidate
             mine = {(panel.tobytes(), id(fold)) for fold, panel in _pairs(candidate, folds)}
             self.decoders = {key: self.decoders[key] for key in mine if key in self.decoders}
         else:
             self.decoders = before
+
+    def gives_up(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> bool:
+        """Whether it is far behind on the first fold, which spares the work for the others.
+
+        Its error is then taken to be the leader's, times as much as it was worse there.
+        """
+        leader = self.leader
+        if leader is None or len(folds) == 1 or not leader.errors[0]:
+            return False
+        before = dict(self.decoders)
+        self.clock.training(len(folds) + 1)
+        ratio = self._errors(candidate, folds[:1], 0)[0] / leader.errors[0]
+        price = _price(candidate, self.rule)
+        if leader.error * ratio + price <= BEHIND * leader.rank:
+            return False
+        self.decoders = before
+        candidate.behind, candidate.price = (leader, ratio), price
+        return True
 
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """Train again where candidates are closer than luck: other starts, other held-out rows.

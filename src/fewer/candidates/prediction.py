@@ -126,6 +126,10 @@ class TargetComparison:
         self.clock.training(len(folds) + 1)
         candidate.errors = self._errors(candidate, folds, 0)
 
+    def gives_up(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> bool:
+        """Never: there are three candidates at most."""
+        return False
+
     def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
         """Train again from other starts where candidates are closer than luck."""
         if self.settings.linear:

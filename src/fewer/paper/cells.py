@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fewer.errors import FileFormatError
-from fewer.paper.provenance import commit
+from fewer.paper.provenance import commit, processor
 
 __all__ = ["Cells", "write_text"]
 
@@ -42,7 +42,12 @@ class Cells:
         self.folder = folder
         self.say = say
         self.computed = 0
+        self.start()
+
+    def start(self) -> None:
+        """Begin with an experiment: forget what was counted for the one before."""
         self.seconds = 0.0  # that the results asked for took, in this run or an earlier one
+        self.origins: set[tuple[str, str]] = set()  # commits and machines that they come from
 
     def get(self, key: tuple[str, ...], settings: Cell, compute: Callable[[], Cell]) -> Cell:
         """Read a result, or compute and keep it.
@@ -54,18 +59,23 @@ class Cells:
         settings = json.loads(json.dumps(settings))
         known = _read(path)
         if known is not None and known.get("settings") == settings:
-            self.seconds += known["seconds_in_all"]
+            self._count(known)
             return known
         began, worked = time.perf_counter(), time.process_time()
         found = {"key": list(key), "settings": settings, **compute()}
-        found["commit"] = commit()  # cells of one table may come from several versions
+        # cells of one table may come from several versions and machines
+        found |= {"commit": commit(), "machine": processor()}
         found["seconds_in_all"] = round(time.perf_counter() - began, 3)
         found["cpu_seconds"] = round(time.process_time() - worked, 3)
         write_text(path, json.dumps(found, indent=1))
         self.computed += 1
-        self.seconds += found["seconds_in_all"]
+        self._count(found)
         self.say(f"{' · '.join(key)} ({found['seconds_in_all']:.1f} s)")
         return found
+
+    def _count(self, cell: Cell) -> None:
+        self.seconds += cell["seconds_in_all"]
+        self.origins.add((str(cell.get("commit")), str(cell.get("machine"))))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ import torch
 from fewer import __version__
 from fewer.datasets import Dataset
 
-__all__ = ["commit", "provenance"]
+__all__ = ["commit", "processor", "provenance"]
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
 
@@ -40,7 +40,7 @@ def provenance(command: str, data: Iterable[Dataset]) -> dict[str, Any]:
             for one in data
         },
         "machine": {
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "system": platform.system(),
@@ -72,7 +72,14 @@ def _git(folder: Path, *what: str) -> str | None:
     return done.stdout.strip()
 
 
-def _processor() -> str:
+@cache
+def processor() -> str:
+    """What computes: the CPU, and the GPU that is used where there is one."""
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return _cpu() + gpu
+
+
+def _cpu() -> str:
     if sys.platform.startswith("linux"):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -115,7 +115,7 @@ def reproduce(
         say(f"{one}: {EXPERIMENTS[one]}")
         began = time.perf_counter()
         context.used = set()
-        context.cells.seconds = 0.0
+        context.cells.start()
         with style():
             outcome = import_module(f"fewer.paper.{one}").run(context)
             seconds = max(time.perf_counter() - began, took.get(one, 0.0))
@@ -129,6 +129,8 @@ def _write(
     name: str, outcome: Outcome, folder: Path, context: Context, command: str, seconds: float
 ) -> list[Path]:
     origin = provenance(command, [context.loaded[one] for one in sorted(context.used)])
+    cells = sorted(context.cells.origins)
+    origin["cells"] = [{"commit": at, "machine": by} for at, by in cells]
     result = {
         "experiment": name,
         "protocol": context.protocol,
@@ -147,6 +149,9 @@ def _write(
         f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, "
         f"torch {origin['versions']['torch']}; {result['seconds']:.0f} s.\n"
     )
+    if any((at, by) != (str(origin["commit"]), machine["processor"]) for at, by in cells):
+        parts = "; ".join(f"commit {at}, {by}" for at, by in cells)
+        footer += f"\nComputed in parts: {parts}.\n"
     page, numbers = folder / f"{name}.md", folder / f"{name}.json"
     write_text(page, outcome.page + shown + footer)
     write_text(numbers, json.dumps(result, indent=1) + "\n")
