@@ -8,6 +8,7 @@ import fewer
 ROOT = Path(fewer.__file__).parent
 LAYERS = [
     "errors",
+    "files",
     "constraints",
     "data",
     "nn",

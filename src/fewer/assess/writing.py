@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fewer.data.cache import replaced_when_done
 from fewer.errors import InputError
+from fewer.files import write_text
 
-__all__ = ["write_table", "write_text"]
+__all__ = ["write_table"]
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any]], document: Any) -> Path:
@@ -32,11 +32,3 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any]], document: Any)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return write_text(path, text.getvalue())
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a text file that is there whole or not at all, making its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replaced_when_done(path) as file:
-        file.write(text.encode("utf-8"))
-    return path

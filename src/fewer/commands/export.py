@@ -72,7 +72,7 @@ def run(
             typer.echo(text, nl=False)
         return
     check_free(out, force)
-    from fewer.assess.writing import write_text
+    from fewer.files import write_text
 
     write_text(out, text)
     talk.result({"out": out}, lambda screen: screen.print(f"[bold]{out}[/]", soft_wrap=True))

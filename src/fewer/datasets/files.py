@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fewer.data.cache import cache_folder
 from fewer.errors import FileFormatError
+from fewer.files import write_whole
 
 __all__ = ["data_folders", "digest", "find_file", "read_npz", "write_npz"]
 
@@ -42,14 +43,13 @@ def read_npz(path: Path) -> Arrays:
 
 
 def write_npz(path: Path, arrays: Arrays) -> None:
-    """Write arrays under a temporary name, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}-{os.getpid()}.npz")
-    try:
-        np.savez_compressed(scratch, allow_pickle=False, **arrays)
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    """Write arrays as a whole or not at all."""
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    write_whole(path, write)
 
 
 def digest(*columns: NDArray[Any]) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fewer.errors import FileFormatError
+from fewer.files import write_text
 from fewer.paper.provenance import commit, processor
 
-__all__ = ["Cells", "write_text"]
+__all__ = ["Cells"]
 
 Cell = dict[str, Any]
 
@@ -76,17 +76,6 @@ class Cells:
     def _count(self, cell: Cell) -> None:
         self.seconds += cell["seconds_in_all"]
         self.origins.add((str(cell.get("commit")), str(cell.get("machine"))))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write under a temporary name, then rename: nobody ever reads half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Cell | None:

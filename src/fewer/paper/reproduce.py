@@ -13,7 +13,8 @@ from typing import Any
 
 from fewer.datasets import NAMES
 from fewer.errors import InputError
-from fewer.paper.cells import Cells, write_text
+from fewer.files import write_text
+from fewer.paper.cells import Cells
 from fewer.paper.context import Context, Outcome
 from fewer.paper.jobs import compute_together
 from fewer.paper.provenance import provenance

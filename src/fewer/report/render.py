@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fewer.errors import InputError
-from fewer.report.files import write_whole
+from fewer.files import write_whole
 from fewer.report.summarise import METRICS, Reported, summarise
 
 __all__ = ["brief", "page", "write"]

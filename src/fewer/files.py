@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fewer.errors import InputError
 
-__all__ = ["write_whole"]
+__all__ = ["write_text", "write_whole"]
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:
@@ -35,3 +35,8 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
             f"{target} cannot be written ({error.strerror or error}); choose another path"
         ) from error
     return target
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write text in UTF-8, as a whole or not at all."""
+    return write_whole(path, lambda draft: draft.write_text(text, encoding="utf-8"))
