@@ -127,5 +127,5 @@ def test_bad_input(digits):
             AutoencoderBound(k=2, device="cpu", **options).fit(rows)
     empty = rows.copy()
     empty[:, 3] = np.nan
-    with pytest.raises(InputError, match="hold no value at all"):
+    with pytest.raises(InputError, match="columns without any value"):
         PCABound(k=2).fit(empty)

@@ -36,7 +36,7 @@ def test_a_person_is_told_what_was_chosen_and_what_comes_next(folder, typed):
         assert word in done.stdout, word
     assert "next: fewer report mine" in done.stdout
     said = done.stderr
-    assert "warning: 1 columns that only number the rows were left out: 'number'" in said
+    assert "warning: columns that only number the rows were left out (1): 'number'" in said
     assert "'who', 'clinic', 'diagnosis'; name them in --leave-out to say" in said
     quiet = typed("select", "train.csv", "-k", "2", "--out", "mine", "--force", "-q", *QUICK)
     assert "next:" not in quiet.stdout

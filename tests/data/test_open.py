@@ -259,7 +259,7 @@ def test_text_is_left_out_by_name(form, tmp_path):
         "parquet": lambda: save(tmp_path / "x.parquet", frame.to_parquet),
         "feather": lambda: save(tmp_path / "x.feather", frame.to_feather),
     }[form]()
-    with pytest.warns(FewerWarning, match="2 columns .* left out: 'sample', 'when'"):
+    with pytest.warns(FewerWarning, match=r"columns were left out \(2\): 'sample', 'when'"):
         source = fewer.data.open(data)
     assert source.names == NAMES
     assert source.left_out == ("sample", "when")
@@ -406,9 +406,15 @@ def test_names_of_all_columns_without_reading_them_all(tmp_path):
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
 def test_text_columns_of_a_table_are_left_out_by_name(library):
     table = library({"who": ["x", "y", "z"], "a": [1.0, 2.0, 3.0], "b": [3, 5, 4]})
-    with pytest.warns(FewerWarning, match=r"1 columns that are not numbers were left out: 'who'"):
+    with pytest.warns(FewerWarning, match=r"non-numeric columns were left out \(1\): 'who'"):
         source = validated(table)
     assert source.names == ["a", "b"]
     np.testing.assert_array_equal(read_all(source), [[1, 3], [2, 5], [3, 4]])
     with pytest.raises(InputError, match="1 of 1 columns are not numbers: 'who'"):
         validated(library({"who": ["x", "y"]}))
+
+
+@pytest.mark.parametrize("nothing", ["", "  "])
+def test_an_empty_path_is_not_the_current_folder(nothing):
+    with pytest.raises(InputError, match="is no path; name a file or a folder"):
+        fewer.data.open(nothing)

@@ -79,7 +79,7 @@ def test_options(options, message):
         (with_value(3, 2, np.inf), "X contains infinity: row 3, column 2 is inf; replace it"),
         (with_value(3, 2, -np.inf), "row 3, column 2 is -inf"),
         (infinite_sparse(), "X contains infinity: row 3, column 2 is inf"),
-        (with_value(slice(None), 4, np.nan), "1 columns hold no value at all, only NaN: 4; drop"),
+        (with_value(slice(None), 4, np.nan), r"columns without any value, only NaN \(1\): 4; drop"),
         (GOOD.astype(complex), "Complex data not supported"),
         (np.full((9, 3), "a"), "could not convert|not compatible|dtype"),
         (

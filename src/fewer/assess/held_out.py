@@ -101,7 +101,7 @@ class Rows:
         source = validated(data, least_rows=4)
         self.source, self.stats = without_empty(source, moments(source))
         if (self.stats.observed == 0).any():
-            raise InputError("some columns hold no value at all; drop them")
+            raise InputError("there are columns without any value; drop them")
         self.scaling, self.seed = Scaling(scale), seed
         self.home = pick_device(device)
         self.n, self.d = self.source.shape

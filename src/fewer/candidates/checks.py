@@ -47,7 +47,7 @@ def check_data(
     if len(empty):
         names = source.names
         shown = ", ".join(str(j) if names is None else names[j] for j in empty[:5])
-        raise InputError(f"{len(empty)} columns hold no value at all: {shown}; drop them")
+        raise InputError(f"columns without any value ({len(empty)}): {shown}; drop them")
 
 
 def warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:

@@ -113,7 +113,7 @@ class Reading:
         if not gone or len(gone) == len(labels):
             return source
         warn(
-            f"{len(gone)} columns that only number the rows were left out: {listed(gone)}; "
+            f"columns that only number the rows were left out ({len(gone)}): {listed(gone)}; "
             "include= keeps them"
         )
         part = ColumnChoice(source, np.array([j for j, x in enumerate(labels) if x not in gone]))

@@ -81,7 +81,7 @@ def tell_left_out(what: str, columns: Columns) -> None:
     """Warn of columns that were left out without being asked."""
     if not columns.told:
         warn(
-            f"{what}: {len(columns.left_out)} columns that are not numbers were left out: "
+            f"{what}: non-numeric columns were left out ({len(columns.left_out)}): "
             f"{listed(columns.left_out)}; name them in leave_out= to say that this is right"
         )
 

@@ -30,7 +30,7 @@ def without_empty(source: Source, stats: Moments) -> tuple[Source, Moments]:
     if source.names is None or not empty.any() or empty.all():
         return source, stats
     gone = [source.names[j] for j in np.flatnonzero(empty)]
-    warn(f"{len(gone)} columns that hold no value were left out: {listed(gone)}; drop them")
+    warn(f"columns without any value were left out ({len(gone)}): {listed(gone)}; drop them")
     keep = np.flatnonzero(~empty)
     kept = replace(
         stats,

@@ -109,6 +109,10 @@ torch tensor or Dataset
         "header": header,
     }
     limit = size_in_bytes(memory_limit)
+    if isinstance(data, str) and not data.strip():
+        raise InputError(
+            f"data={data!r} is no path; name a file or a folder ('.' is the current one)"
+        )
     if _is_path(data) or _is_path_list(data):
         source = _open_paths(data, options, limit)
     else:

@@ -77,7 +77,7 @@ def without_text(table: Any) -> Any:
     if not text or len(text) == len(labels):
         return table
     warn(
-        f"the {library} table: {len(text)} columns that are not numbers were left out: "
+        f"the {library} table: non-numeric columns were left out ({len(text)}): "
         f"{listed([str(label) for label in text])}; drop them, or encode them as numbers"
     )
     return table[[label for label in labels if label not in text]]

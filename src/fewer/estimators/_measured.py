@@ -58,7 +58,7 @@ def open_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) 
     """A source of the k chosen features, in column order, from a path, a store or a source."""
     with warnings.catch_warnings():
         # other columns are welcome here, whatever they hold
-        warnings.filterwarnings("ignore", ".*columns that are not numbers were left out")
+        warnings.filterwarnings("ignore", ".*non-numeric columns were left out")
         source = open_any(measured)
     wanted = [str(label) for label in (columns if names is None else names[columns])]
     have = source.names

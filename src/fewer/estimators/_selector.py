@@ -429,5 +429,5 @@ def refuse_empty(observed: np.ndarray, names: np.ndarray | None) -> None:
         shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in empty[:5])
         more = ", ..." if len(empty) > 5 else ""
         raise InputError(
-            f"{len(empty)} columns hold no value at all, only NaN: {shown}{more}; drop them"
+            f"columns without any value, only NaN ({len(empty)}): {shown}{more}; drop them"
         )
