@@ -2,9 +2,12 @@
 
 import contextlib
 import io
+import json
 import re
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
 README = Path(__file__).parents[1] / "README.md"
@@ -30,3 +33,37 @@ def test_links_lead_somewhere():
 def test_no_figure_was_left_out():
     text = README.read_text(encoding="utf-8")
     assert not re.findall(r"\b[A-Z]+_(?:ERROR|SECONDS)\b|\bOUTPUT\b", text)
+
+
+ROWS = {
+    "Laplacian score": "laplacian",
+    "MCFS": "mcfs",
+    "UDFS": "udfs",
+    "AEFS": "aefs",
+    "PFA": "pfa",
+    "largest variance": "variance",
+    "random features": "random",
+    "pivoted QR": "qr",
+    "greedy search": "greedy",
+    "`ConcreteAutoencoder(k)`": "cae",
+    "`ConcreteAutoencoder`, joint training": "cae-gradient",
+    "`ConcreteAutoencoder`, closed form": "cae",
+    "`ColumnSubset(k)`": "column-subset",
+    "`ColumnSubset`": "column-subset",
+    "`fewer.select(X, k)`": "select",
+    "`fewer.select`": "select",
+    "PCA, a bound": "pca",
+}
+
+
+@pytest.mark.parametrize(("page", "rows"), [("README.md", 10), ("docs/comparison.md", 14)])
+def test_the_comparison_shows_what_the_full_run_found(page, rows):
+    scores = json.loads((README.parent / "results" / "table1.json").read_text())["scores"]
+    text = (README.parent / page).read_text(encoding="utf-8")
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    shown = {cells[0].strip(): cells[1:] for cells in lines if cells[0].strip() in ROWS}
+    assert len(shown) == rows
+    for label, cells in shown.items():
+        for data, cell in zip(scores, cells, strict=True):
+            errors = [one["error"] for one in scores[data][ROWS[label]]]
+            assert cell.strip(" *") == f"{1000 * np.mean(errors):.2f}", (label, data)

@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from fewer.paper.case import Case, Values
 
-__all__ = ["accuracies", "line", "linear_error", "mean_square"]
+__all__ = ["accuracies", "linear_error", "mean_square"]
 
 TREES = 50
 
@@ -31,13 +31,8 @@ def linear_error(case: Case, columns: NDArray[np.int64]) -> float:
     >>> linear_error(case, np.arange(64)) < 1e-20 < linear_error(case, np.arange(60))
     True
     """
-    rebuilt = line(case.fit, columns).predict(case.test[:, columns])
-    return mean_square(rebuilt, case.test)
-
-
-def line(rows: Values, columns: NDArray[np.int64]) -> LinearRegression:
-    """Least squares without penalty from these columns to all, on these rows."""
-    return LinearRegression().fit(rows[:, columns], rows)
+    decoder = LinearRegression().fit(case.fit[:, columns], case.fit)
+    return mean_square(decoder.predict(case.test[:, columns]), case.test)
 
 
 def accuracies(case: Case, fit: Values, test: Values, seed: int) -> dict[str, float]:

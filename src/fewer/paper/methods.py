@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.model_selection import ParameterGrid
 
@@ -26,11 +27,13 @@ from fewer.baselines import (
     PivotedQR,
     RandomSubset,
 )
+from fewer.data import moments, open_source
 from fewer.errors import FewerWarning
 from fewer.estimators import PAPER, ColumnSubset, ConcreteAutoencoder
 from fewer.paper.case import Case, Values
-from fewer.paper.measure import line, mean_square
+from fewer.paper.measure import mean_square
 from fewer.selection import select
+from fewer.train import fit_linear
 
 __all__ = ["METHODS", "Choice", "Method", "choose"]
 
@@ -104,10 +107,15 @@ class _Swept:
     def __call__(self, case: Case, k: int, seed: int) -> Choice:
         order = np.random.default_rng(seed).permutation(len(case.train))
         train = case.train[order[:SWEEP_ROWS]]
+        source = open_source(train)
+        stats = moments(source)
         errors = []
         for options in ParameterGrid(self.grid):
-            columns = self._ranking(case, seed, options, train)[:k]
-            rebuilt = line(train, columns).predict(case.validation[:, columns])
+            columns = np.sort(self._ranking(case, seed, options, train)[:k])
+            # as `sweep` has it: pixels that hardly vary in these few rows must do no harm
+            decoder = fit_linear(source, columns, stats)
+            with torch.no_grad():
+                rebuilt = decoder(torch.from_numpy(case.validation[:, columns])).numpy()
             errors.append((mean_square(rebuilt, case.validation), options))
         best = min(errors, key=lambda row: row[0])[1]
         return Choice(self._ranking(case, seed, best, case.fit)[:k], settings=best)
