@@ -261,7 +261,7 @@ class _Selection:
         if not self.linear and self.wanted is None:
             _warn_if_linear_is_as_good(candidates[0], folds)
         everything = scaled_fold(whole_fold(self.raw, self.device), self.center, self.scale)
-        columns = self._columns(candidates, everything)
+        columns = self._columns(candidates[0], folds, everything)
         panel = self._panel(candidates, columns, folds, everything)
         if self.strategies.kept is not None:
             self.strategies.kept.finish()
@@ -319,7 +319,9 @@ class _Selection:
         self.clock.reserve = took / len(folds)
         return sorted(candidates, key=lambda c: c.place)
 
-    def _columns(self, candidates: list[Candidate], everything: ScaledFold) -> NDArray[np.int64]:
+    def _columns(
+        self, winner: Candidate, folds: list[ScaledFold], everything: ScaledFold
+    ) -> NDArray[np.int64]:
         """What the winning strategy chooses from all rows."""
         final = FinalColumns(
             self.strategies,
@@ -330,8 +332,10 @@ class _Selection:
             self._say,
         )
         if self.wanted is not None:
-            return final.for_target(candidates[0])
-        return final.of_line(candidates[0]) if self.linear else final.of_network(candidates[0])
+            return final.for_target(winner)
+        if isinstance(self.comparison, NetworkComparison):
+            return self.comparison.confirmed(winner, final.of_network(winner), folds)
+        return final.of_line(winner)
 
     def _panel(
         self,

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import fewer
-from fewer.candidates.comparison import LEVEL, Candidate, LinearComparison
+from fewer.candidates.clock import Clock
+from fewer.candidates.comparison import LEVEL, Candidate, LinearComparison, NetworkComparison
 from fewer.constraints import resolve
 from fewer.data import RowSubset, ScaledSource, validated
+from fewer.train import GradientSettings
 from fewer.train.folds import make_folds, scaled_fold, split_rows
 
 D, K = 12, 3
@@ -113,3 +115,29 @@ def test_networks_that_are_far_behind_on_the_first_fold_are_not_trained_on_the_o
         if len(tried[row["strategy"]]) == 1:
             assert row["error"] > winner["error"]
             assert len(row["features"]) == 10
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_a_panel_from_all_rows_must_do_as_well_as_the_one_that_was_compared(good):
+    random = np.random.default_rng(0)
+    factors = random.normal(size=(500, 3))
+    X = np.c_[factors, factors @ random.normal(size=(3, 6)), random.normal(size=(500, 3))]
+    source = validated(X)
+    folds = [
+        scaled_fold(fold, np.zeros(D), np.ones(D))
+        for fold in make_folds(source, split_rows(500, 0.1, 0))
+    ]
+    comparison = NetworkComparison(
+        lambda fold, index: ScaledSource(RowSubset(source, index), fold.center, fold.scale),
+        resolve(None, D, K),
+        GradientSettings(k=K, decoder=(16,), device="cpu", progress=False, refit_epochs=20),
+        0,
+        Clock(None),
+    )
+    right, noise = np.array([0, 1, 2]), np.array([9, 10, 11])
+    winner = Candidate("search", never, panels=[noise if good else right])
+    comparison.measure(winner, folds)
+    other = right if good else noise
+    assert comparison.confirmed(winner, other, folds) is (other if good else winner.panels[0])
+    # each fold had its own panel: the one from all rows is not one of them
+    assert comparison.confirmed(winner, other, [folds[0]] * 2) is other

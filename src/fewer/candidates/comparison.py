@@ -270,6 +270,20 @@ class NetworkComparison:
             )
         return self._trained(columns, fold, self.seed, settings)
 
+    def confirmed(
+        self, winner: Candidate, columns: NDArray[np.int64], folds: Sequence[ScaledFold]
+    ) -> NDArray[np.int64]:
+        """Columns that were chosen from all rows, unless those that were compared do better.
+
+        A search for lines may end far from where it ended with a few rows less, and a network
+        may tell the two apart.
+        """
+        (compared,) = winner.panels if len(folds) == 1 else (columns,)
+        if np.array_equal(compared, columns) or self.clock.late:
+            return columns
+        again = replace(winner, panels=[columns], errors=[])
+        return columns if self._errors(again, folds, 0)[0] <= winner.errors[0] else compared
+
     def _errors(self, candidate: Candidate, folds: Sequence[ScaledFold], more: int) -> list[float]:
         found = []
         for fold, panel in _pairs(candidate, folds):
