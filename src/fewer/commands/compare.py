@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fewer.commands.judging import (
+    DeviceOption,
+    ForceOption,
+    RowGroupsOption,
+    ScaleOption,
+    SeedOption,
+)
 from fewer.commands.paths import check_free, shown
 from fewer.commands.reading import DataArgument, Reading, column_beside
 from fewer.commands.talk import Talk, share, table
@@ -40,17 +47,12 @@ def run(
         int, typer.Option(help="Times, with other rows held out: shows how stable choices are.")
     ] = 1,
     held: Annotated[float, typer.Option(help="Share of rows to judge on.")] = 0.25,
-    scale: Annotated[
-        str, typer.Option(help="standard: every feature counts the same. none: by its variance.")
-    ] = "standard",
-    row_groups: Annotated[
-        str | None,
-        typer.Option(help="A column: rows with the same value are held out together."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Which rows are held out.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    scale: ScaleOption = "standard",
+    row_groups: RowGroupsOption = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
     out: Annotated[Path | None, typer.Option(help="Also write it: .csv or .json.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace --out.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Choose k features by several methods and judge them all on the same held-out rows.
 

@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fewer.commands.judging import (
+    DeviceOption,
+    ForceOption,
+    RowGroupsOption,
+    ScaleOption,
+    SeedOption,
+)
 from fewer.commands.paths import check_free, shown
 from fewer.commands.reading import DataArgument, Reading, column_beside
 from fewer.commands.talk import Talk, share, table
@@ -31,16 +38,11 @@ def run(
         bool,
         typer.Option("--exact", help="Search each size by itself: slower, a little better."),
     ] = False,
-    scale: Annotated[
-        str, typer.Option(help="standard: every feature counts the same. none: by its variance.")
-    ] = "standard",
-    row_groups: Annotated[
-        str | None,
-        typer.Option(help="A column: rows with the same value are held out together."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Which rows are held out.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Replace --out.")] = False,
+    scale: ScaleOption = "standard",
+    row_groups: RowGroupsOption = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    force: ForceOption = False,
 ) -> None:
     """Show how much of held-out rows k features reconstruct, for several k.
 
