@@ -62,6 +62,9 @@ class Score(float):
 class Leaderboard(list[dict[str, Any]]):
     """Every candidate that was compared, the winner first; a list of dicts that prints as a table.
 
+    The error of a network that was given up after the first of several folds is estimated from
+    that fold.
+
     Examples
     --------
     >>> Leaderboard([{"strategy": "greedy", "error": 0.25, "seconds": 0.1}])

@@ -12,9 +12,10 @@ from fewer.errors import FileFormatError
 from fewer.files import write_text
 from fewer.paper.provenance import commit, processor
 
-__all__ = ["Cells"]
+__all__ = ["UNKNOWN", "Cells"]
 
 Cell = dict[str, Any]
+UNKNOWN = "not recorded"
 
 
 class Cells:
@@ -75,7 +76,7 @@ class Cells:
 
     def _count(self, cell: Cell) -> None:
         self.seconds += cell["seconds_in_all"]
-        self.origins.add((str(cell.get("commit")), str(cell.get("machine"))))
+        self.origins.add((cell.get("commit") or UNKNOWN, cell.get("machine") or UNKNOWN))
 
 
 def _read(path: Path) -> Cell | None:

@@ -14,7 +14,7 @@ from typing import Any
 from fewer.datasets import NAMES
 from fewer.errors import InputError
 from fewer.files import write_text
-from fewer.paper.cells import Cells
+from fewer.paper.cells import UNKNOWN, Cells
 from fewer.paper.context import Context, Outcome
 from fewer.paper.jobs import compute_together
 from fewer.paper.provenance import provenance
@@ -150,8 +150,8 @@ def _write(
         f"{machine['processor']}, {machine['threads']} of {machine['cores']} cores, "
         f"torch {origin['versions']['torch']}; {result['seconds']:.0f} s.\n"
     )
-    if any((at, by) != (str(origin["commit"]), machine["processor"]) for at, by in cells):
-        parts = "; ".join(f"commit {at}, {by}" for at, by in cells)
+    if cells and cells != [(origin["commit"] or UNKNOWN, machine["processor"])]:
+        parts = "; ".join(f"commit {at}, machine {by}" for at, by in cells)
         footer += f"\nComputed in parts: {parts}.\n"
     page, numbers = folder / f"{name}.md", folder / f"{name}.json"
     write_text(page, outcome.page + shown + footer)
