@@ -23,7 +23,7 @@ class Cooling:
     (1.0, 0.5)
     >>> cooling.hurry(51, 10)
     >>> round(cooling.share(52), 2), round(cooling.share(57), 2), cooling.last
-    (0.5, 0.25, 61)
+    (0.48, 0.24, 61)
     """
 
     def __init__(self, epochs: int) -> None:
