@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fewer.errors import InputError
-from fewer.files import write_whole
+from fewer.files import write_text
 from fewer.report.summarise import METRICS, Reported, summarise
 
 __all__ = ["brief", "page", "write"]
@@ -55,7 +55,7 @@ def write(
     if target.is_dir():
         raise InputError(f"{target} is a folder; name a file in it, such as {target}/report.html")
     text = page(summarise(panel, data, title=title, image_shape=image_shape))
-    return write_whole(target, lambda draft: draft.write_text(text, encoding="utf-8"))
+    return write_text(target, text)
 
 
 def page(about: dict[str, Any]) -> str:
