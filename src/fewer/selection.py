@@ -71,7 +71,8 @@ def select(
     Strategies propose features on training rows; the asked-for decoder is fitted on each proposal
     and compared on held-out rows; the winner is run again, and refitted, on everything. Lines that
     are within 2% on a single held-out part are told apart by the training rows; networks that are
-    2% behind on the first of several folds are given up. With a linear decoder and fewer than ten
+    2% behind on the first of several folds are given up, and of those that are nearer the panels
+    from all rows are compared as well, on the same folds. With a linear decoder and fewer than ten
     rows a chosen feature, last swaps lower the held-out error itself. ``panel.held_out`` is the
     winner's score on the held-out rows, which chose it: a little too good. Keep test rows of your
     own where that matters.
@@ -258,10 +259,11 @@ class _Selection:
         self.held = self._held_rows(self.seed)
         folds = scaled_folds(self.raw, self.held, self.scaling, self.device)
         candidates = self._compared(folds)
-        if not self.linear and self.wanted is None:
-            _warn_if_linear_is_as_good(candidates[0], folds)
         everything = scaled_fold(whole_fold(self.raw, self.device), self.center, self.scale)
-        columns = self._columns(candidates[0], folds, everything)
+        winner, columns = self._final(candidates, folds, everything)
+        candidates.sort(key=lambda c: c is not winner)
+        if not self.linear and self.wanted is None:
+            _warn_if_linear_is_as_good(winner, folds)
         panel = self._panel(candidates, columns, folds, everything)
         if self.strategies.kept is not None:
             self.strategies.kept.finish()
@@ -319,10 +321,10 @@ class _Selection:
         self.clock.reserve = took / len(folds)
         return sorted(candidates, key=lambda c: c.place)
 
-    def _columns(
-        self, winner: Candidate, folds: list[ScaledFold], everything: ScaledFold
-    ) -> NDArray[np.int64]:
-        """What the winning strategy chooses from all rows."""
+    def _final(
+        self, candidates: list[Candidate], folds: list[ScaledFold], everything: ScaledFold
+    ) -> tuple[Candidate, NDArray[np.int64]]:
+        """The winner, and what it chooses from all rows."""
         final = FinalColumns(
             self.strategies,
             everything,
@@ -331,11 +333,25 @@ class _Selection:
             self.seed,
             self._say,
         )
+        winner = candidates[0]
         if self.wanted is not None:
-            return final.for_target(winner)
-        if isinstance(self.comparison, NetworkComparison):
-            return self.comparison.confirmed(winner, final.of_network(winner), folds)
-        return final.of_line(winner)
+            return winner, final.for_target(winner)
+        if not isinstance(self.comparison, NetworkComparison):
+            return winner, final.of_line(winner)
+        if len(folds) == 1:
+            self.clock.turn(2)
+            panels = [final.of_network(winner), winner.panels[0]]
+            return winner, panels[self.comparison.best_of(panels, folds)]
+        finalists = self.comparison.finalists(candidates)
+        # those that build on others last, as they were compared
+        finalists.sort(key=lambda c: c.choose == self.strategies.for_the_network)
+        panels = []
+        for at, candidate in enumerate(finalists):
+            self._say(f"{candidate.strategy}, all rows ...")
+            self.clock.turn(2 * (len(finalists) - at))
+            panels.append(final.of_network(candidate))
+        best = self.comparison.best_of(panels, folds)
+        return finalists[best], panels[best]
 
     def _panel(
         self,

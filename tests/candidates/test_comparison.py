@@ -117,27 +117,67 @@ def test_networks_that_are_far_behind_on_the_first_fold_are_not_trained_on_the_o
             assert len(row["features"]) == 10
 
 
-@pytest.mark.parametrize("good", [True, False])
-def test_a_panel_from_all_rows_must_do_as_well_as_the_one_that_was_compared(good):
+def network_comparison(clock, parts=3):
     random = np.random.default_rng(0)
     factors = random.normal(size=(500, 3))
     X = np.c_[factors, factors @ random.normal(size=(3, 6)), random.normal(size=(500, 3))]
     source = validated(X)
     folds = [
         scaled_fold(fold, np.zeros(D), np.ones(D))
-        for fold in make_folds(source, split_rows(500, 0.1, 0))
+        for fold in make_folds(source, split_rows(500, parts, 0))
     ]
     comparison = NetworkComparison(
         lambda fold, index: ScaledSource(RowSubset(source, index), fold.center, fold.scale),
         resolve(None, D, K),
         GradientSettings(k=K, decoder=(16,), device="cpu", progress=False, refit_epochs=20),
         0,
-        Clock(None),
+        clock,
     )
+    return comparison, folds
+
+
+@pytest.mark.parametrize("parts", [0.1, 3])
+def test_what_is_to_be_the_panel_is_looked_at_by_the_network(parts):
+    clock = Clock(None)
+    comparison, folds = network_comparison(clock, parts)
     right, noise = np.array([0, 1, 2]), np.array([9, 10, 11])
-    winner = Candidate("search", never, panels=[noise if good else right])
-    comparison.measure(winner, folds)
-    other = right if good else noise
-    assert comparison.confirmed(winner, other, folds) is (other if good else winner.panels[0])
-    # each fold had its own panel: the one from all rows is not one of them
-    assert comparison.confirmed(winner, other, [folds[0]] * 2) is other
+    assert comparison.best_of([right, noise], folds) == 0
+    assert comparison.best_of([noise, right], folds) == 1
+    assert comparison.best_of([noise, noise.copy()], folds) == 0
+    clock.limit = -1.0  # no time for another look
+    assert comparison.best_of([noise, right], folds) == 0
+
+
+def test_only_those_that_are_near_the_leader_are_looked_at_again():
+    comparison, _ = network_comparison(Clock(None))
+    leader = Candidate("a", never, errors=[1.0, 1.0])
+    near = Candidate("b", never, errors=[1.0, 1.02])
+    far = Candidate("c", never, errors=[1.0, 1.1])
+    given_up = Candidate("d", never, behind=(leader, 1.015))
+    assert comparison.finalists([given_up, far, near, leader]) == [near, leader]
+
+
+@pytest.mark.filterwarnings("ignore:the network does not beat")
+def test_with_folds_the_panel_is_the_best_of_those_from_all_rows(digits, monkeypatch):
+    final = []
+
+    def last(self, panels, folds):
+        final.extend(panels)
+        return len(panels) - 1
+
+    monkeypatch.setattr(NetworkComparison, "best_of", last)
+    said = []
+    panel = fewer.select(
+        digits[0][:300],
+        5,
+        decoder=(8,),
+        scale="none",
+        validation=2,
+        random_state=0,
+        device="cpu",
+        progress=lambda text, share: said.append(text),
+    )
+    from_all = [text.split(",")[0] for text in said if text.endswith("all rows ...")]
+    assert len(from_all) == len(final) > 1
+    assert panel.leaderboard[0]["strategy"].startswith(from_all[-1])
+    np.testing.assert_array_equal(panel.indices, final[-1])

@@ -37,6 +37,7 @@ DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # shares of the 
 CLOSE = 1.01  # candidates within this ratio of the best are measured again
 LEVEL = 1.02  # lines within this ratio of the best on one held-out part: training rows decide
 REPEATS = 2
+FINAL = 1.02  # with folds: so near to the leader, panels from all rows are compared as well
 BEHIND = 1.02  # networks whose error on the first fold is so many times the leader's are given up
 
 Rows = Callable[[ScaledFold, NDArray[np.int64]], Source]  # scaled rows of a fold
@@ -231,13 +232,14 @@ class NetworkComparison:
         """Train again where candidates are closer than luck: other starts, other held-out rows.
 
         These rows took part in the choice of the panel, of every panel alike; they help to
-        decide, and are not in the score that a panel reports.
+        decide, and are not in the score that a panel reports. With folds it is the panels from
+        all rows that decide, see `best_of`.
         """
+        if len(folds) > 1:
+            return
 
         def again(candidate: Candidate, repeat: int) -> list[float]:
-            one = len(folds) == 1
-            split = [self._resplit(folds[0], repeat)] if one else folds
-            return self._errors(candidate, split, repeat)
+            return self._errors(candidate, [self._resplit(folds[0], repeat)], repeat)
 
         self.others = {}
         repeat_close(candidates, again, self.clock)
@@ -270,19 +272,31 @@ class NetworkComparison:
             )
         return self._trained(columns, fold, self.seed, settings)
 
-    def confirmed(
-        self, winner: Candidate, columns: NDArray[np.int64], folds: Sequence[ScaledFold]
-    ) -> NDArray[np.int64]:
-        """Columns that were chosen from all rows, unless those that were compared do better.
+    def finalists(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those whose panels from all rows may turn out to be the best."""
+        best = min(candidate.rank for candidate in candidates)
+        return [c for c in candidates if c.behind is None and c.rank <= FINAL * best]
 
-        A search for lines may end far from where it ended with a few rows less, and a network
-        may tell the two apart.
+    def best_of(self, panels: Sequence[NDArray[np.int64]], folds: Sequence[ScaledFold]) -> int:
+        """Which of these panels, each the same for all folds, does best on the held-out rows.
+
+        A search may end far from where it ended with a few rows less, and a stand-in for the
+        network may like what the network does not: what is to be the panel is looked at by the
+        network itself. Of equals the first is taken.
         """
-        (compared,) = winner.panels if len(folds) == 1 else (columns,)
-        if np.array_equal(compared, columns) or self.clock.late:
-            return columns
-        again = replace(winner, panels=[columns], errors=[])
-        return columns if self._errors(again, folds, 0)[0] <= winner.errors[0] else compared
+        if len({panel.tobytes() for panel in panels}) == 1 or self.clock.late:
+            return 0
+        looked: list[Candidate] = []
+        for panel in panels:
+            if looked and self.clock.late:
+                break
+            one = Candidate("all rows", _given, panels=[panel] * len(folds))
+            one.errors = self._errors(one, folds, 0)
+            one.price = _price(one, self.rule)
+            looked.append(one)
+        if len(folds) > 1:
+            repeat_close(looked, lambda c, more: self._errors(c, folds, more), self.clock)
+        return int(np.argmin([one.rank for one in looked]))
 
     def _errors(self, candidate: Candidate, folds: Sequence[ScaledFold], more: int) -> list[float]:
         found = []
@@ -389,6 +403,10 @@ def repeat_close(
             if clock.late:
                 return
             candidate.errors += errors(candidate, repeat)
+
+
+def _given(fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+    raise AssertionError("the panel is there already")
 
 
 def _pairs(

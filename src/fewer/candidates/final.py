@@ -57,28 +57,30 @@ class FinalColumns:
         self.strategies.clock.turn(2)
         return winner.choose(self.everything, self.seed)
 
-    def of_network(self, winner: Candidate) -> Columns:
-        """The winning strategy on all rows.
+    def of_network(self, candidate: Candidate) -> Columns:
+        """A strategy on all rows, started from what it found before.
 
         What leaves much to luck is not drawn anew where one panel was compared: that one is known
         to be good.
         """
         known, rule = self.strategies, self.strategies.rule
+        at = id(self.everything)
         if known.clock.late:
-            return winner.panels[0]
-        known.clock.turn(2)
-        C = self.everything.train.to(known.device)
-        if winner.strategy == "search":
+            return candidate.panels[0]
+        if candidate.strategy == "search":
+            C = self.everything.train.to(known.device)
             left = known.clock.left()
-            return search(C, rule, seed=self.seed, time_limit=left, initial=winner.panels).indices
-        if winner.choose == known.for_the_network:  # from the search, and from what won
-            known.once("search", known.search)(self.everything, self.seed)
-            for at, panel in enumerate(winner.panels):
-                known.found[f"compared {at}", id(self.everything), self.seed] = panel
-            known.clock.turn(1)
-        elif len(winner.panels) == 1:
-            return winner.panels[0]
-        return winner.choose(self.everything, self.seed)
+            found = search(C, rule, seed=self.seed, time_limit=left, initial=candidate.panels)
+            known.found["search", at, self.seed] = found.indices
+            return found.indices
+        if candidate.choose == known.for_the_network:  # from the search, and from what was compared
+            if ("search", at, self.seed) not in known.found:
+                known.found["search", at, self.seed] = known.search(self.everything, self.seed)
+            for part, panel in enumerate(candidate.panels):
+                known.found[f"compared {part}", at, self.seed] = panel
+        elif len(candidate.panels) == 1:
+            return candidate.panels[0]
+        return candidate.choose(self.everything, self.seed)
 
     def _polished(self, panel: Columns, ridge: float) -> Columns:
         """Where rows are about as few as features: swaps that lower the held-out error itself."""
