@@ -1,5 +1,7 @@
 """What decides between candidates that are about level on the held-out rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -181,3 +183,23 @@ def test_with_folds_the_panel_is_the_best_of_those_from_all_rows(digits, monkeyp
     assert len(from_all) == len(final) > 1
     assert panel.leaderboard[0]["strategy"].startswith(from_all[-1])
     np.testing.assert_array_equal(panel.indices, final[-1])
+
+
+def test_all_rows_are_trained_on_for_longer_than_a_part_of_them(monkeypatch):
+    """As many epochs a row as helped where rows were held out, for the final panel first of all."""
+    comparison, folds = network_comparison(Clock(None))
+    right = np.array([0, 1, 2])
+    winner = Candidate("search", never, panels=[right] * 3)
+    comparison.measure(winner, folds)
+    helped = [decoder.epochs for decoder in comparison.decoders.values()]
+    asked = []
+    monkeypatch.setattr(
+        comparison, "_trained", lambda columns, fold, seed, settings: asked.append(settings)
+    )
+    everything = np.arange(500)
+    whole = replace(folds[0], train_index=everything, held_index=everything[:0])
+    comparison.fitted(winner, np.array([0, 1, 3]), whole)
+    rows = np.median([len(fold.train_index) for fold in folds]) * 0.9
+    assert asked[0].validation_fraction == 0
+    assert asked[0].refit_epochs == pytest.approx(np.median(helped) * 500 / rows, rel=0.02)
+    assert asked[0].refit_epochs > max(helped)

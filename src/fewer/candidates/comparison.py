@@ -191,7 +191,8 @@ class NetworkComparison:
         self.rows, self.rule, self.settings = rows, rule, settings
         self.seed, self.clock, self.labels, self.resplit = seed, clock, labels, resplit
         self.known: dict[tuple[bytes, int, int], float] = {}  # strategies may agree on a panel
-        self.epochs: dict[bytes, list[int]] = {}  # how long each panel's trainings helped
+        # how long each panel's trainings helped: epochs for each row that was trained on
+        self.epochs: dict[bytes, list[float]] = {}
         # first trainings on each fold, of the best candidate so far
         self.leader: Candidate | None = None
         self.others: dict[int, ScaledFold] = {}
@@ -259,17 +260,18 @@ class NetworkComparison:
     ) -> MeasuredDecoder:
         """A network that reads these columns.
 
-        Where no row is held out, all of them train it, for as long as helped in the comparison.
+        Where no row is held out, all of them train it, for as long as helped in the comparison;
+        the more rows, the more epochs, since more rows are overfitted later.
         """
         found = self.decoders.get((columns.tobytes(), id(fold)))
         if found is not None:
             return found
-        helped = [e for panel in candidate.panels for e in self.epochs.get(panel.tobytes(), [])]
+        compared = {panel.tobytes() for panel in (columns, *candidate.panels)}
+        helped = [epochs for panel in compared for epochs in self.epochs.get(panel, [])]
         settings = self.settings
         if helped and not len(fold.held_index):
-            settings = replace(
-                settings, validation_fraction=0.0, refit_epochs=int(np.median(helped))
-            )
+            epochs = max(1, round(np.median(helped) * len(fold.train_index)))
+            settings = replace(settings, validation_fraction=0.0, refit_epochs=epochs)
         return self._trained(columns, fold, self.seed, settings)
 
     def finalists(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -305,7 +307,8 @@ class NetworkComparison:
             if key not in self.known:
                 decoder = self._trained(panel, fold, self.seed + more, self.settings)
                 if decoder.epochs is not None:
-                    self.epochs.setdefault(panel.tobytes(), []).append(decoder.epochs)
+                    rows = len(fold.train_index) * (1 - self.settings.validation_fraction)
+                    self.epochs.setdefault(panel.tobytes(), []).append(decoder.epochs / rows)
                 if not more:
                     self.decoders[key[:2]] = decoder
                 part = self.rows(fold, fold.held_index)
