@@ -180,6 +180,13 @@ def test_experiments_run_at_the_same_time(tables, tmp_path):
         assert json.loads(stored.read_text()).get("columns") == cells[0].get("columns"), name
 
 
+def test_splits_can_be_computed_side_by_side(tmp_path):
+    context = Context("clean", False, Cells(tmp_path), seeds=4, part=2)
+    assert list(context.seed_range()) == [2]
+    assert list(Context("clean", False, Cells(tmp_path)).seed_range(full=3)) == [0, 1, 2]
+    assert list(Context("clean", True, Cells(tmp_path), part=1).seed_range(quick=1)) == []
+
+
 def test_a_job_that_fails_ends_all_with_its_own_words(tmp_path):
     context = Context("clean", True, Cells(tmp_path), wanted=("mice", "har"))
     with pytest.raises(InputError, match="this experiment takes one of"):

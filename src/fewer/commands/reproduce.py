@@ -25,7 +25,7 @@ def run(
     download: Annotated[
         bool, typer.Option("--download", help="Fetch data sets that are not there from OpenML.")
     ] = False,
-    jobs: Annotated[int, typer.Option(help="Experiments that run at the same time.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Processes that share the work.", min=1)] = 1,
     listing: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
 ) -> None:
     """Run an experiment of the concrete autoencoder paper; a stopped run goes on where it was."""

@@ -42,6 +42,8 @@ class Context:
         Data sets to use instead of the experiment's own.
     download : bool
         Fetch data sets that are not there, where that can be done.
+    part : int or None
+        Go through this seed only: for cells that are computed side by side.
     """
 
     protocol: str
@@ -50,6 +52,7 @@ class Context:
     seeds: int | None = None
     wanted: tuple[str, ...] = ()
     download: bool = False
+    part: int | None = None
     loaded: dict[str, Dataset] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
@@ -66,7 +69,8 @@ class Context:
 
     def seed_range(self, full: int = 3, quick: int = 1) -> range:
         """Seeds to go through: as many as asked for, or as many as the experiment wants."""
-        return range(self.seeds or (quick if self.quick else full))
+        seeds = range(self.seeds or (quick if self.quick else full))
+        return seeds if self.part is None else seeds[self.part : self.part + 1]
 
     def names(self, full: tuple[str, ...], quick: tuple[str, ...]) -> tuple[str, ...]:
         """Data sets: those asked for, or those that the experiment wants."""

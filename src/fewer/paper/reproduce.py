@@ -82,7 +82,8 @@ def reproduce(
     download : bool, default=False
         Fetch data sets that are not there from OpenML (see `fewer.datasets.load`).
     jobs : int, default=1
-        Experiments that run at the same time, each in a process with its share of the cores.
+        Processes that work at the same time, each with its share of the cores: on experiments, and
+        on the splits of the two longest ones.
     say : callable, default=nothing
         Told what goes on, a line at a time.
 
@@ -108,7 +109,7 @@ def reproduce(
         folder /= "quick"
     context = Context(protocol, quick, Cells(folder / "cells", say), seeds, tuple(data), download)
     took: dict[str, float] = {}
-    if jobs > 1 and len(names) > 1:
+    if jobs > 1:
         took = compute_together(names, context, jobs)  # what follows finds all cells there
     command = _command(name, quick, protocol, seeds, data)
     finished = []
