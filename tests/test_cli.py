@@ -33,6 +33,11 @@ def test_version():
     assert CliRunner().invoke(app, ["--version"]).output == f"fewer {__version__}\n"
 
 
+def test_the_package_runs_as_a_module():
+    call = [sys.executable, "-m", "fewer", "--version"]
+    assert subprocess.run(call, capture_output=True, text=True).stdout == f"fewer {__version__}\n"
+
+
 def test_demo(tmp_path):
     picture = tmp_path / "deep" / "digits.png"
     done = CliRunner().invoke(app, ["demo", "--out", str(picture), "--quiet"])

@@ -32,6 +32,7 @@ LAYERS = [
     "demo",
     "commands",
     "cli",
+    "__main__",
 ]
 
 

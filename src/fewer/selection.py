@@ -9,23 +9,20 @@ from numpy.typing import NDArray
 
 from fewer.candidates.checks import check_data, check_options, warn_about_k
 from fewer.candidates.clock import Clock
-from fewer.candidates.comparison import (
-    Candidate,
-    Comparison,
-    LinearComparison,
-    NetworkComparison,
-    train_here,
-)
+from fewer.candidates.comparison import Candidate, Comparison
 from fewer.candidates.evidence import describe_data, describe_options, gather
 from fewer.candidates.final import FinalColumns
 from fewer.candidates.held_rows import HeldScore, held_rows, held_score
 from fewer.candidates.helped import led_panel
 from fewer.candidates.kept import KeptChoices
+from fewer.candidates.lines import LinearComparison
+from fewer.candidates.networks import NetworkComparison
 from fewer.candidates.prediction import TargetComparison
 from fewer.candidates.rivals import HeldOutRivals
 from fewer.candidates.scaling import Scaling, in_units, inputs_in_units, scaled_folds
 from fewer.candidates.shortlist import shortlist
 from fewer.candidates.strategies import Strategies
+from fewer.candidates.training import train_here
 from fewer.candidates.wanted import Wanted, read_target
 from fewer.constraints import resolve
 from fewer.data import RowSubset, ScaledSource, Source, moments, validated, without_empty
@@ -318,7 +315,8 @@ class _Selection:
         candidates = [c for c in candidates if c.compared]
         if not self.clock.late:
             self.comparison.settle(candidates, folds)
-        self.clock.reserve = took / len(folds)
+        again = took if isinstance(self.comparison, NetworkComparison) else 0.0
+        self.clock.reserve = again + took / len(folds)  # a last look, and the final fit
         return sorted(candidates, key=lambda c: c.place)
 
     def _final(

@@ -8,9 +8,11 @@ from sklearn.datasets import load_iris
 
 import fewer
 from fewer.candidates.clock import LEAST, Clock
-from fewer.candidates.comparison import LinearComparison, NetworkComparison, trained_decoder
+from fewer.candidates.lines import LinearComparison
+from fewer.candidates.networks import NetworkComparison
 from fewer.candidates.prediction import TargetStrategies
 from fewer.candidates.strategies import Strategies
+from fewer.candidates.training import trained_decoder
 from fewer.errors import FewerWarning
 
 
@@ -114,7 +116,7 @@ def test_networks_are_not_trained_again_when_it_is_late(digits, hands, monkeypat
         trained.append(options["seconds"])
         return trained_decoder(*arguments, **options)
 
-    monkeypatch.setattr("fewer.candidates.comparison.trained_decoder", counted)
+    monkeypatch.setattr("fewer.candidates.networks.trained_decoder", counted)
     then_late(monkeypatch, hands, NetworkComparison, "measure")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)

@@ -7,7 +7,9 @@ import pytest
 
 import fewer
 from fewer.candidates.clock import Clock
-from fewer.candidates.comparison import LEVEL, Candidate, LinearComparison, NetworkComparison
+from fewer.candidates.comparison import Candidate
+from fewer.candidates.lines import LEVEL, LinearComparison
+from fewer.candidates.networks import NetworkComparison
 from fewer.constraints import resolve
 from fewer.data import RowSubset, ScaledSource, validated
 from fewer.train import GradientSettings

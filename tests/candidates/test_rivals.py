@@ -6,7 +6,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
-from fewer.candidates.comparison import LinearComparison
+from fewer.candidates.lines import LinearComparison
 from fewer.candidates.rivals import HeldOutRivals, _leading
 from fewer.candidates.scaling import Scaling, scaled_folds
 from fewer.constraints import resolve

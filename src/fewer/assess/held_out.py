@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
-from fewer.candidates.comparison import DECODER_RIDGES
+from fewer.candidates.lines import DECODER_RIDGES
 from fewer.candidates.scaling import Scaling, scaled_folds
 from fewer.constraints import resolve
 from fewer.data import RowSubset, Source, moments, validated, without_empty

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.candidates.clock import Clock
-from fewer.candidates.comparison import Candidate, Rows, repeat_close, trained_decoder
+from fewer.candidates.comparison import Candidate, Rows, repeat_close
 from fewer.candidates.helped import gradient_fit
 from fewer.candidates.strategies import Strategies
+from fewer.candidates.training import trained_decoder
 from fewer.candidates.wanted import Wanted
 from fewer.constraints import Constraints
 from fewer.data import Source, moments, read_blocks

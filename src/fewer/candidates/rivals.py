@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.baselines._eigen import largest_eigenvectors
-from fewer.candidates.comparison import Candidate, LinearComparison
+from fewer.candidates.comparison import Candidate
+from fewer.candidates.lines import LinearComparison
 from fewer.candidates.strategies import Choose
 from fewer.constraints import Constraints
 from fewer.data import RowSubset, Source, read_blocks

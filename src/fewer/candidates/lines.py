@@ -1,0 +1,79 @@
+"""Lines, compared on held-out rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fewer.candidates.comparison import Candidate, Rows, price
+from fewer.constraints import Constraints
+from fewer.data import moments
+from fewer.nn import MeasuredDecoder
+from fewer.search.objective import worth
+from fewer.train import fit_linear
+from fewer.train.folds import ScaledFold
+
+__all__ = ["DECODER_RIDGES", "LinearComparison"]
+
+DECODER_RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # shares of the mean variance
+LEVEL = 1.02  # lines within this ratio of the best on one held-out part: training rows decide
+
+
+class LinearComparison:
+    """Linear decoders: exact, from the covariances of the folds, with the penalty that does best.
+
+    Parameters
+    ----------
+    rows : callable
+        Scaled rows of a fold.
+    rule : Constraints
+        For the price of panels.
+    """
+
+    def __init__(self, rows: Rows, rule: Constraints) -> None:
+        self.rows, self.rule = rows, rule
+
+    def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
+        """Errors with the penalty that does best over the folds."""
+        variance = float(folds[0].train.diagonal().mean())
+        penalties = DECODER_RIDGES if len(folds) > 1 else (0.0,)
+        table = np.array(
+            [
+                [fold.error(panel, ridge * variance, known=True) for ridge in penalties]
+                for fold, panel in zip(folds, candidate.panels, strict=True)
+            ]
+        )
+        best = int(np.argmin(table.mean(axis=0)))
+        candidate.errors = table[:, best].tolist()
+        candidate.ridge = penalties[best] * variance
+        candidate.price = price(candidate, self.rule)
+
+    def gives_up(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> bool:
+        """Never: lines cost nothing."""
+        return False
+
+    def settle(self, candidates: Sequence[Candidate], folds: Sequence[ScaledFold]) -> None:
+        """One held-out part: of those that are about level there, the best on the training rows.
+
+        Rows are held out once where there are so many that a line hardly fits their noise. The
+        choice of the part is then more luck than the nine times as many rows that the panels are
+        chosen from. Folds use all rows, and decide by themselves.
+        """
+        if len(folds) > 1:
+            return
+        C = folds[0].train
+        best = min(candidate.rank for candidate in candidates)
+        for candidate in candidates:
+            if candidate.rank <= LEVEL * best:
+                candidate.left = worth(C, candidate.panels[0], self.rule, 0.0)
+
+    def fitted(
+        self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold
+    ) -> MeasuredDecoder:
+        """Least squares with the candidate's penalty."""
+        part = self.rows(fold, fold.train_index)
+        stats = moments(part)
+        linear = fit_linear(part, columns, stats, ridge=candidate.ridge)
+        fill = torch.from_numpy(stats.mean[columns])
+        return MeasuredDecoder(linear, fill=fill, known=torch.from_numpy(columns)).eval()
