@@ -35,7 +35,8 @@ def test_version():
 
 def test_the_package_runs_as_a_module():
     call = [sys.executable, "-m", "fewer", "--version"]
-    assert subprocess.run(call, capture_output=True, text=True).stdout == f"fewer {__version__}\n"
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert done.stdout == f"fewer {__version__}\n"
 
 
 def test_demo(tmp_path):
