@@ -90,3 +90,20 @@ def test_the_seed_repeats(folded, summary):
         network_swaps(source, summary, [np.arange(5)], rule, seed=3, rounds=4) for _ in range(2)
     )
     assert one.tolist() == two.tolist()
+
+
+def test_panels_one_by_one_and_together():
+    random = np.random.default_rng(0)
+    source = open_source(random.normal(size=(300, 5)) @ random.normal(size=(5, 12)))
+    panels = [np.array([0, 3, 7]), np.array([1, 2]), np.array([4, 5, 6, 11]), np.array([0, 3, 7])]
+
+    def judge():
+        return StandIn(source, covariance(source), k=3, width=32, rows=300)
+
+    one_by_one, together = judge(), judge()
+    together.alone = False
+    errors = one_by_one.errors(panels)
+    np.testing.assert_allclose(errors, together.errors(panels), rtol=1e-4)
+    assert len(one_by_one.known) == 3  # the last is the first
+    np.testing.assert_array_equal(one_by_one.errors(panels[::-1]), errors[::-1])
+    assert one_by_one.errors([]).shape == (0,)

@@ -160,8 +160,6 @@ class NetworkComparison:
             one.errors = self._errors(one, folds, 0)
             one.price = price(one, self.rule)
             looked.append(one)
-        if len(folds) > 1:
-            repeat_close(looked, lambda c, more: self._errors(c, folds, more), self.clock)
         return int(np.argmin([one.rank for one in looked]))
 
     def _errors(self, candidate: Candidate, folds: Sequence[ScaledFold], more: int) -> list[float]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -72,8 +72,17 @@ _heard: list[Any] = []  # of a process: what it says goes to the one that prints
 
 def _begin(heard: Any, threads: int) -> None:
     _heard.append(heard)
+    Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     threadpool_limits(threads)
+
+
+def _end_with_parent() -> None:
+    """Nobody waits for the result of a process whose parent was killed."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _compute(name: str, folder: Path, options: dict[str, Any]) -> float:

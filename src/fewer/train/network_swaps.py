@@ -29,6 +29,7 @@ SUBSTITUTES = 3  # for each chosen unit, tried directly
 POOL = 128  # units that are tried as additions, half of them at random
 VERIFIED = (24, 48, 96)  # exchanges that the finer stand-in checks: more after a round in vain
 TOGETHER = 4  # most exchanges taken in a round
+TOGETHER_ON_GPU = 16  # panels that are solved at the same time
 COARSE, FINE = (256, 2500), (512, 6000)  # random features and rows of the two stand-ins
 WORTH = 1e-4  # least relative progress
 
@@ -103,33 +104,60 @@ class StandIn:
             edges = np.flatnonzero(np.diff(_shuffled(labels, seed)[index])) + 1
             self.cut = int(edges[np.abs(edges - self.cut).argmin()]) if len(edges) else self.cut
         self.variance = float(spread.square().mean()) or 1.0
-        self.batch = 1 if torch.device(device).type == "cpu" else 16
+        self.alone = torch.device(device).type == "cpu"  # panels are solved one by one
+        penalty = [torch.full((width,), RIDGE), torch.full((d + 1,), RIDGE / 100)]
+        self.penalty = torch.cat(penalty).to(device)
+        self.room = torch.zeros(0)  # for the random features of one panel
+        self.known: dict[bytes, float] = {}  # rounds in vain come back to the same panels
 
     def errors(self, panels: Sequence[Columns]) -> NDArray[np.float64]:
         """Mean squared error of each panel on the held-out rows, in units of the mean variance."""
-        if not panels:
-            return np.zeros(0)
+        new = {panel.tobytes(): panel for panel in panels}
+        new = {key: panel for key, panel in new.items() if key not in self.known}
+        self.known |= zip(new, self._computed(list(new.values())), strict=True)
+        return np.array([self.known[panel.tobytes()] for panel in panels])
+
+    def _computed(self, panels: list[Columns]) -> list[float]:
+        if not panels or self.alone:
+            return [self._error(torch.from_numpy(panel)) for panel in panels]
         none = self.inputs.shape[1] - 1
         places = max(map(len, panels))
         table = np.full((len(panels), places), none)
         for row, panel in zip(table, panels, strict=True):
             row[: len(panel)] = panel
-        parts = torch.from_numpy(table).to(self.inputs.device).split(self.batch)
-        return torch.cat([self._errors(part) for part in parts]).double().cpu().numpy()
+        parts = torch.from_numpy(table).to(self.inputs.device).split(TOGETHER_ON_GPU)
+        return torch.cat([self._errors(part) for part in parts]).double().cpu().tolist()
 
     def _errors(self, panels: Tensor) -> Tensor:
         z = self.inputs[:, panels].transpose(0, 1)  # panels x rows x k
         random = torch.relu(z @ self.mix[panels] + self.shift)
         phi = torch.cat([random, z, torch.ones_like(z[..., :1])], dim=-1)
         fit, held = phi[:, : self.cut], phi[:, self.cut :]
-        gram = fit.mT @ fit / self.cut
-        penalty = torch.full_like(gram[0, 0], RIDGE)
-        penalty[len(self.shift) :] = RIDGE / 100
-        gram.diagonal(dim1=1, dim2=2).add_(penalty)
-        right = fit.mT @ self.targets[: self.cut] / self.cut
-        weights = torch.cholesky_solve(right, torch.linalg.cholesky(gram))
+        weights = self._solved(fit.mT @ fit, fit.mT @ self.targets[: self.cut])
         gap = held @ weights - self.targets[self.cut :]
         return gap.square().sum(dim=2).mean(dim=1) / (self.inputs.shape[1] - 1)
+
+    def _error(self, panel: Tensor) -> float:
+        """The same for one panel: in memory that is kept, and with half of a symmetric product."""
+        rows, width = len(self.inputs), len(self.shift)
+        if self.room.shape[1:] != (width + len(panel) + 1,):
+            self.room = torch.ones(rows, width + len(panel) + 1)
+        phi = self.room
+        z = self.inputs[:, panel]
+        torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
+        phi[:, width:-1] = z
+        fit, held = phi[: self.cut], phi[self.cut :]
+        same = fit.numpy()
+        gram = torch.from_numpy(same.T @ same)  # NumPy sees that both are the same, torch does not
+        weights = self._solved(gram, fit.T @ self.targets[: self.cut])
+        gap = torch.addmm(self.targets[self.cut :], held, weights, beta=-1)
+        return float(gap.square_().sum(dim=1).mean()) / (self.inputs.shape[1] - 1)
+
+    def _solved(self, gram: Tensor, right: Tensor) -> Tensor:
+        """Weights of ridge regression, from sums over the rows."""
+        gram = gram / self.cut
+        gram.diagonal(dim1=-2, dim2=-1).add_(self.penalty[: gram.shape[-1]])
+        return torch.cholesky_solve(right / self.cut, torch.linalg.cholesky(gram))
 
 
 def _shuffled(labels: NDArray, seed: int) -> NDArray[np.int64]:
