@@ -1,6 +1,10 @@
 """Experiments end to end, in their quick form, on small data; outcomes are checked."""
 
 import json
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,6 +195,28 @@ def test_a_job_that_fails_ends_all_with_its_own_words(tmp_path):
     context = Context("clean", True, Cells(tmp_path), wanted=("mice", "har"))
     with pytest.raises(InputError, match="this experiment takes one of"):
         compute_together(["isolet", "annealing"], context, 2)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes by /proc")
+def test_processes_end_with_the_one_that_started_them():
+    code = """
+import os, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from fewer.paper.jobs import _begin
+pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin, initargs=(None, 1))
+print(pool.submit(os.getpid).result(), flush=True)
+pool.submit(time.sleep, 600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        worker = Path("/proc", parent.stdout.readline().decode().strip(), "stat")
+        assert worker.exists()
+        parent.kill()
+    for _ in range(100):
+        if not worker.exists() or ") Z " in worker.read_text():  # gone, or waiting to be buried
+            return
+        time.sleep(0.1)
+    raise AssertionError("the process goes on for nobody")
 
 
 def test_jobs_below_one():
