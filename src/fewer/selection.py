@@ -334,22 +334,9 @@ class _Selection:
         winner = candidates[0]
         if self.wanted is not None:
             return winner, final.for_target(winner)
-        if not isinstance(self.comparison, NetworkComparison):
-            return winner, final.of_line(winner)
-        if len(folds) == 1:
-            self.clock.turn(2)
-            panels = [final.of_network(winner), winner.panels[0]]
-            return winner, panels[self.comparison.best_of(panels, folds)]
-        finalists = self.comparison.finalists(candidates)
-        # those that build on others last, as they were compared
-        finalists.sort(key=lambda c: c.choose == self.strategies.for_the_network)
-        panels = []
-        for at, candidate in enumerate(finalists):
-            self._say(f"{candidate.strategy}, all rows ...")
-            self.clock.turn(2 * (len(finalists) - at))
-            panels.append(final.of_network(candidate))
-        best = self.comparison.best_of(panels, folds)
-        return finalists[best], panels[best]
+        if isinstance(self.comparison, NetworkComparison):
+            return final.of_networks(candidates, self.comparison, folds)
+        return winner, final.of_line(winner)
 
     def _panel(
         self,

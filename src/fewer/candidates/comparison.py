@@ -95,6 +95,6 @@ def repeat_close(
             candidate.errors += errors(candidate, repeat)
 
 
-def price(candidate: Candidate, rule: Constraints) -> float:
-    """What the costs of a candidate's panels add to its error, where they have weight."""
-    return float(np.mean([rule.price(panel) for panel in candidate.panels])) / rule.d
+def price(panels: Sequence[NDArray[np.int64]], rule: Constraints) -> float:
+    """What the costs of panels add to their error, where they have weight."""
+    return float(np.mean([rule.price(panel) for panel in panels])) / rule.d

@@ -1,7 +1,7 @@
 """The panel that a user gets: the winning strategy on all rows."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer.candidates.comparison import Candidate, Rows
+from fewer.candidates.networks import NetworkComparison
 from fewer.candidates.strategies import Strategies
 from fewer.data import moments
 from fewer.search import greedy, search
@@ -57,7 +58,34 @@ class FinalColumns:
         self.strategies.clock.turn(2)
         return winner.choose(self.everything, self.seed)
 
-    def of_network(self, candidate: Candidate) -> Columns:
+    def of_networks(
+        self,
+        candidates: Sequence[Candidate],
+        comparison: NetworkComparison,
+        folds: Sequence[ScaledFold],
+    ) -> tuple[Candidate, Columns]:
+        """The winner, and its columns, which the network has looked at.
+
+        With one held-out part, the winner on all rows or as it was compared; with folds, the best
+        of what all those choose from all rows that are near the best.
+        """
+        clock, winner = self.strategies.clock, candidates[0]
+        if len(folds) == 1:
+            clock.turn(2)
+            panels = [self._of_network(winner), winner.panels[0]]
+            return winner, panels[comparison.best_of(panels, folds)]
+        # those that build on others last, as they were compared
+        known = self.strategies.for_the_network
+        finalists = sorted(comparison.finalists(candidates), key=lambda c: c.choose == known)
+        panels = []
+        for at, candidate in enumerate(finalists):
+            self.say(f"{candidate.strategy}, all rows ...")
+            clock.turn(2 * (len(finalists) - at))
+            panels.append(self._of_network(candidate))
+        best = comparison.best_of(panels, folds)
+        return finalists[best], panels[best]
+
+    def _of_network(self, candidate: Candidate) -> Columns:
         """A strategy on all rows, started from what it found before.
 
         What leaves much to luck is not drawn anew where one panel was compared: that one is known
@@ -74,8 +102,7 @@ class FinalColumns:
             known.found["search", at, self.seed] = found.indices
             return found.indices
         if candidate.choose == known.for_the_network:  # from the search, and from what was compared
-            if ("search", at, self.seed) not in known.found:
-                known.found["search", at, self.seed] = known.search(self.everything, self.seed)
+            known.once("search", known.search)(self.everything, self.seed)
             for part, panel in enumerate(candidate.panels):
                 known.found[f"compared {part}", at, self.seed] = panel
         elif len(candidate.panels) == 1:

@@ -47,7 +47,7 @@ class LinearComparison:
         best = int(np.argmin(table.mean(axis=0)))
         candidate.errors = table[:, best].tolist()
         candidate.ridge = penalties[best] * variance
-        candidate.price = price(candidate, self.rule)
+        candidate.price = price(candidate.panels, self.rule)
 
     def gives_up(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> bool:
         """Never: lines cost nothing."""

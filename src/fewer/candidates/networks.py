@@ -1,6 +1,6 @@
 """Networks, trained on what each strategy proposes and compared on held-out rows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -66,11 +66,12 @@ class NetworkComparison:
         """Errors of one training on each fold, the same start for every candidate."""
         self.clock.training(len(folds) + 1)
         before = dict(self.decoders)
-        candidate.errors = self._errors(candidate, folds, 0)
-        candidate.price = price(candidate, self.rule)
+        candidate.errors = self._errors(candidate.panels, folds, 0)
+        candidate.price = price(candidate.panels, self.rule)
         if self.leader is None or candidate.rank < self.leader.rank:
             self.leader = candidate
-            mine = {(panel.tobytes(), id(fold)) for fold, panel in _pairs(candidate, folds)}
+            pairs = zip(candidate.panels, folds, strict=True)
+            mine = {(panel.tobytes(), id(fold)) for panel, fold in pairs}
             self.decoders = {key: self.decoders[key] for key in mine if key in self.decoders}
         else:
             self.decoders = before
@@ -85,8 +86,8 @@ class NetworkComparison:
             return False
         before = dict(self.decoders)
         self.clock.training(len(folds) + 1)
-        ratio = self._errors(candidate, folds[:1], 0)[0] / leader.errors[0]
-        extra = price(candidate, self.rule)
+        ratio = self._errors(candidate.panels, folds[:1], 0)[0] / leader.errors[0]
+        extra = price(candidate.panels, self.rule)
         if leader.error * ratio + extra <= BEHIND * leader.rank:
             return False
         self.decoders = before
@@ -104,7 +105,7 @@ class NetworkComparison:
             return
 
         def again(candidate: Candidate, repeat: int) -> list[float]:
-            return self._errors(candidate, [self._resplit(folds[0], repeat)], repeat)
+            return self._errors(candidate.panels, [self._resplit(folds[0], repeat)], repeat)
 
         self.others = {}
         repeat_close(candidates, again, self.clock)
@@ -152,19 +153,21 @@ class NetworkComparison:
         """
         if len({panel.tobytes() for panel in panels}) == 1 or self.clock.late:
             return 0
-        looked: list[Candidate] = []
+        ranks: list[float] = []
+        before = dict(self.decoders)
         for panel in panels:
-            if looked and self.clock.late:
+            if ranks and self.clock.late:
                 break
-            one = Candidate("all rows", _given, panels=[panel] * len(folds))
-            one.errors = self._errors(one, folds, 0)
-            one.price = price(one, self.rule)
-            looked.append(one)
-        return int(np.argmin([one.rank for one in looked]))
+            errors = self._errors([panel] * len(folds), folds, 0)
+            ranks.append(float(np.mean(errors)) + price([panel], self.rule))
+        self.decoders = before
+        return int(np.argmin(ranks))
 
-    def _errors(self, candidate: Candidate, folds: Sequence[ScaledFold], more: int) -> list[float]:
+    def _errors(
+        self, panels: Sequence[NDArray[np.int64]], folds: Sequence[ScaledFold], more: int
+    ) -> list[float]:
         found = []
-        for fold, panel in _pairs(candidate, folds):
+        for panel, fold in zip(panels, folds, strict=True):
             key = (panel.tobytes(), id(fold), more)
             if key not in self.known:
                 decoder = self._trained(panel, fold, self.seed + more, self.settings)
@@ -195,13 +198,3 @@ class NetworkComparison:
             groups=self.labels(fold),
             seconds=self.clock.training(1),
         )
-
-
-def _given(fold: ScaledFold, seed: int) -> NDArray[np.int64]:
-    raise AssertionError("the panel is there already")
-
-
-def _pairs(
-    candidate: Candidate, folds: Sequence[ScaledFold]
-) -> Iterator[tuple[ScaledFold, NDArray[np.int64]]]:
-    return zip(folds, candidate.panels, strict=True)
