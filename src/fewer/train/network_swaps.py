@@ -138,7 +138,7 @@ class StandIn:
         return gap.square().sum(dim=2).mean(dim=1) / (self.inputs.shape[1] - 1)
 
     def _error(self, panel: Tensor) -> float:
-        """The same for one panel: in memory that is kept, and with half of a symmetric product."""
+        """The same for one panel, in memory that is kept: fresh pages cost as much as the sums."""
         rows, width = len(self.inputs), len(self.shift)
         if self.room.shape[1:] != (width + len(panel) + 1,):
             self.room = torch.ones(rows, width + len(panel) + 1)
@@ -147,9 +147,7 @@ class StandIn:
         torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
         phi[:, width:-1] = z
         fit, held = phi[: self.cut], phi[self.cut :]
-        same = fit.numpy()
-        gram = torch.from_numpy(same.T @ same)  # NumPy sees that both are the same, torch does not
-        weights = self._solved(gram, fit.T @ self.targets[: self.cut])
+        weights = self._solved(fit.T @ fit, fit.T @ self.targets[: self.cut])
         gap = torch.addmm(self.targets[self.cut :], held, weights, beta=-1)
         return float(gap.square_().sum(dim=1).mean()) / (self.inputs.shape[1] - 1)
 
