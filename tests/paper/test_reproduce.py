@@ -64,18 +64,19 @@ def test_the_second_table_needs_no_further_work(tables):
 def test_what_was_written(tables):
     folder = tables[0]
     for name in ("table1", "table2"):
-        stored = json.loads((folder / f"{name}.json").read_text())
+        stem = f"{name}-mice"
+        stored = json.loads((folder / f"{stem}.json").read_text())
         origin = stored["provenance"]
         assert origin["command"] == f"fewer reproduce table{name[-1]} --quick --data mice"
         assert origin["data"]["mice"]["sha256"]
         assert {"processor", "cores", "threads"} <= set(origin["machine"])
         assert {"numpy", "torch", "fewer"} <= set(origin["versions"])
-        page = (folder / f"{name}.md").read_text()
-        assert f"![{name}]({name}.png)" in page
-        picture = imread(folder / f"{name}.png")
+        page = (folder / f"{stem}.md").read_text()
+        assert f"![{stem}]({stem}.png)" in page
+        picture = imread(folder / f"{stem}.png")
         assert picture[..., :3].std() > 0.05
-        assert (folder / f"{name}.svg").read_text().startswith("<?xml")
-    page = (folder / "table1.md").read_text()
+        assert (folder / f"{stem}.svg").read_text().startswith("<?xml")
+    page = (folder / "table1-mice.md").read_text()
     assert f"{ERRORS['mice']['cae-gradient']:.3f}†" in page  # published, not on this scale
     assert f"{ERRORS['mice']['pca']:.3f}†" not in page
     assert "by mouse" in page
@@ -101,13 +102,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert "the same command goes on from there" in stopped.output
     kept = sorted(path.stem for path in tmp_path.rglob("seed-0/*.json"))
     assert kept == ["pca", "random", "variance"]
-    assert not (tmp_path / "quick" / "table1.md").exists()
+    assert not (tmp_path / "quick" / "table1-digits.md").exists()
     chosen.clear()
     chosen.append("qr")
     done = CliRunner().invoke(app, call)
     assert done.exit_code == 0, done.output
     assert chosen[1:] == ["qr", "greedy"]
-    assert (tmp_path / "quick" / "table1.md").exists()
+    assert (tmp_path / "quick" / "table1-digits.md").exists()
 
 
 def test_only_the_exponential_schedule_settles(data_folder, tmp_path):

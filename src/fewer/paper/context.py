@@ -56,10 +56,10 @@ class Context:
     loaded: dict[str, Dataset] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
-    def dataset(self, name: str) -> Dataset:
-        """A data set, read once."""
+    def dataset(self, name: str, **options: Any) -> Dataset:
+        """A data set, read once; options are those of `fewer.datasets.load`."""
         if name not in self.loaded:
-            self.loaded[name] = load(name, download=self.download)
+            self.loaded[name] = load(name, download=self.download, **options)
         self.used.add(name)
         return self.loaded[name]
 

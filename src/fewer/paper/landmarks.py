@@ -2,117 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any
-
 import numpy as np
-import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from fewer.data import covariance, open_source
-from fewer.errors import InputError
-from fewer.paper.case import Case, Values
 from fewer.paper.context import Context, Outcome
-from fewer.paper.measure import mean_square
+from fewer.paper.geo_genes import GeoGenes
 from fewer.paper.methods import METHODS
-from fewer.paper.network import Recipe, best_epochs, train_network
 from fewer.paper.style import new_figure
 from fewer.paper.tables import markdown, spread
-from fewer.search import greedy, search
-from fewer.train.folds import split_rows
-from fewer.train.held_out_swaps import HeldOut, held_out_swaps
-from fewer.train.least_squares import solve_normal
+from fewer.paper.tumour_genes import TumourGenes
 
 __all__ = ["run"]
 
-Panel = NDArray[np.int64]
-PENALTIES = (0.03, 0.1, 0.2, 0.3, 0.5, 1.0)  # of the decoder, in units of variance
-SEARCH_PENALTIES = (0.1, 0.3, 1.0, 3.0)
-FOLDS = 5
-FIRST_SPLIT = 3  # the method was developed with the test errors of the splits before in view
-# rounds of swaps on held-out error: for the largest panel, then for each smaller one
-ROUNDS, ROUNDS_QUICK = (20, 6), (4, 4)
-DROPPED = 5  # members that leave a panel at once on the way to a smaller one
-WIDTH = 1000  # of hidden layers
-# numbers of genes, as shares of the landmarks': 450, 400, 360, 340, 330, 320, 300 on TCGA
-FULL = (1, 8 / 9, 4 / 5, 34 / 45, 11 / 15, 32 / 45, 2 / 3)
-QUICK = (1, 34 / 45)
+Genes = TumourGenes | GeoGenes
+Errors = dict[str, dict[str, list[float]]]  # by method and number of genes or of hidden layers
+SETS: dict[str, type[Genes]] = {
+    "tcga": TumourGenes,
+    "luad": TumourGenes,
+    "geo": GeoGenes,
+    "geo-synthetic": GeoGenes,
+}
 LABELS = {
     "landmarks": "landmark genes",
     "random": "random genes",
     "greedy": "greedy",
     "swaps": "search with ridge",
     "held-out": "search on held-out error",
+    "cae-gradient": METHODS["cae-gradient"].label,
+    "cae": METHODS["cae"].label,
+    "search": "greedy, then swaps",
 }
 COLOURS = {
     "landmarks": "#882255",
-    "random": METHODS["random"].colour,
-    "greedy": METHODS["greedy"].colour,
     "swaps": METHODS["column-subset"].colour,
     "held-out": METHODS["select"].colour,
+    "search": METHODS["column-subset"].colour,
+} | {name: METHODS[name].colour for name in ("random", "greedy", "cae-gradient", "cae")}
+MARKERS = {"landmarks": "d", "swaps": "X", "held-out": "*", "search": "X"} | {
+    name: METHODS[name].marker for name in ("random", "greedy", "cae-gradient", "cae")
 }
-MARKERS = {"landmarks": "d", "random": ">", "greedy": "+", "swaps": "X", "held-out": "*"}
-ABOUT = """# Chosen genes against the landmark genes
-
-{title}.
-{n} rows to fit, {test} to test ({rule}), each gene
-standardised by the rows to fit. {k} of the genes are L1000 landmarks. Error: mean squared residual
-on test rows over all genes, of a ridge regression from the chosen genes, its penalty chosen on
-validation rows for every panel alike. *search with ridge*: `fewer.search` (greedy, then swaps) on
-the training covariance, with the penalty of {penalties} that does best on validation rows;
-*search on held-out error*: that, then swaps that lower the error on held-out folds of the rows to
-fit (by {unit}; see held_out_swaps.py). No test row takes part in a choice of genes, and these are
-splits that nobody looked at while the method was made (numbers {first} and up)."""
-RECIPE = Recipe(epochs=100, decay=0.95, batch=64, dropout=0.1)
 
 
 def run(context: Context) -> Outcome:
     """Errors against the number of genes, and with hidden layers at the landmarks' number."""
-    data = context.only("tcga", "luad", "geo")
-    marks = context.dataset(data).landmarks
-    if marks is None:
-        raise InputError(f"{data} does not say which genes are landmarks")
-    most = int(marks.sum())
-    sizes = [round(share * most) for share in (QUICK if context.quick else FULL)]
-    errors: dict[str, dict[str, list[float]]] = {name: {} for name in LABELS}
-    hidden: dict[str, dict[str, list[float]]] = {"landmarks": {}, "held-out": {}}
-    for split in context.seed_range(full=3, quick=1):
-        genes = _Genes(context, data, FIRST_SPLIT + split, sizes)
-        for name, found in errors.items():
-            for k in sizes[:1] if name == "landmarks" else sizes:
+    data = context.only(*SETS)
+    errors: Errors = {}
+    hidden: Errors = {}
+    for start in context.seed_range(full=3, quick=1):
+        genes = SETS[data](context, data, start)
+        for name in genes.methods:
+            found = errors.setdefault(name, {})
+            for k in genes.sizes[:1] if name == "landmarks" else genes.sizes:
                 found.setdefault(str(k), []).append(genes.cell(name, k)["error"])
-        for name, found in hidden.items():
-            for layers in (0,) if context.quick else (0, 1, 2):
+        for name in genes.deep:
+            found = hidden.setdefault(name, {})
+            for layers in genes.layers:
                 found.setdefault(str(layers), []).append(genes.network(name, layers)["error"])
-    target = float(np.mean(errors["landmarks"][str(most)]))
-    match = {name: _matching(errors[name], target) for name in LABELS if name != "landmarks"}
+    base = "landmarks" if "landmarks" in errors else "random"
+    target = float(np.mean(errors[base][str(genes.most)]))
+    match = {name: _matching(errors[name], target) for name in errors if name != base}
     result = {"errors": errors, "hidden_layers": hidden, "genes_to_match_the_landmarks": match}
-    case = context.case(data, FIRST_SPLIT, scaling="standard")
-    page = _page(case, errors, hidden, match)
-    return Outcome(result, page, {"landmarks": _draw(errors, hidden)})
-
-
-def ridge_error(case: Case, panel: Panel) -> tuple[float, float]:
-    """The penalty that does best on validation rows, and the test error with it."""
-    best = PENALTIES[int(np.argmin(_validation_errors(case, panel)))]
-    return best, mean_square(_ridge(case.fit, panel, best)(case.test), case.test)
-
-
-def _validation_errors(case: Case, panel: Panel) -> list[float]:
-    lines = [_ridge(case.train, panel, penalty) for penalty in PENALTIES]
-    return [mean_square(line(case.validation), case.validation) for line in lines]
-
-
-def _ridge(rows: Values, panel: Panel, penalty: float) -> Callable[[Values], Values]:
-    """Ridge regression from a panel to all genes, as a function of whole rows."""
-    mean = rows.mean(axis=0)
-    x = torch.from_numpy(rows - mean)
-    z = x[:, panel]
-    weights = solve_normal(z.T @ z / len(x), z.T @ x / len(x), penalty).numpy()
-    return lambda new: (new - mean)[:, panel] @ weights + mean
+    genes = SETS[data](context, data, 0)
+    page = _page(genes, base, errors, hidden, match)
+    return Outcome(result, page, {"landmarks": _draw(genes, base, errors, hidden)})
 
 
 def _matching(errors: dict[str, list[float]], target: float) -> float | None:
@@ -124,51 +76,43 @@ def _matching(errors: dict[str, list[float]], target: float) -> float | None:
     return round(float(np.interp(-target, [-mean for mean in means], sizes)), 1)
 
 
+def _shown(needed: float | None, errors: dict[str, list[float]], target: float) -> str:
+    """Show a number of genes as in `_matching`, or that it is outside of the sizes tried."""
+    if needed is not None:
+        return f"{needed:.0f}"
+    fewest = min(errors, key=int)
+    return f"< {fewest}" if np.mean(errors[fewest]) < target else "more"
+
+
 def _page(
-    case: Case,
-    errors: dict[str, dict[str, list[float]]],
-    hidden: dict[str, dict[str, list[float]]],
-    match: dict[str, float | None],
+    genes: Genes, base: str, errors: Errors, hidden: Errors, match: dict[str, float | None]
 ) -> str:
-    most = next(iter(errors["landmarks"]))
-    about = ABOUT.format(
-        title=case.data.description,
-        n=len(case.fit),
-        test=len(case.test),
-        rule=case.split.rule,
-        k=most,
-        unit=case.data.unit,
-        penalties=", ".join(f"{one:g}" for one in SEARCH_PENALTIES),
-        first=FIRST_SPLIT,
-    )
-    sizes = list(errors["greedy"])
+    most = str(genes.most)
+    sizes = [str(k) for k in genes.sizes]
+    known = np.array(errors[base][most])
     rows = []
-    for name, label in LABELS.items():
-        cells = [spread(errors[name][k], 4) if k in errors[name] else "–" for k in sizes]
-        ratios = np.array(errors[name][most]) / np.array(errors["landmarks"][most]) - 1
+    for name, found in errors.items():
+        cells = [spread(found[k], 4) if k in found else "–" for k in sizes]
+        ratios = np.array(found[most]) / known - 1
         at_most = f"{ratios.mean():+.1%}" + (
             f" ± {ratios.std(ddof=1):.1%}" if len(ratios) > 1 else ""
         )
-        needed = match.get(name)
-        shown = "–" if name == "landmarks" else f"{needed:.0f}" if needed else "more"
-        rows.append([label, *cells, at_most, shown])
+        needed = "–" if name == base else _shown(match[name], found, float(known.mean()))
+        rows.append([LABELS[name], *cells, at_most, needed])
     head = ["genes chosen by", *(f"{k} genes" for k in sizes), f"at {most}", "genes to match"]
-    layers = list(hidden["landmarks"])
-    lines = [[LABELS[n], *(spread(hidden[n][one], 4) for one in layers)] for n in hidden]
-    table = markdown([f"{most} genes", *(f"{one} hidden layers" for one in layers)], lines)
+    lines = [[LABELS[n], *(spread(found[one], 4) for one in found)] for n, found in hidden.items()]
+    table = markdown([f"{most} genes", *(f"{one} hidden layers" for one in genes.layers)], lines)
     note = (
-        f"*at {most}*: error against that of the {most} landmark genes, split by split. *genes to "
-        "match*: how many reach the error of the landmarks, by interpolation of the mean over "
-        "splits. Hidden "
-        f"layers: {WIDTH} units, dropout 0.1, on top of the ridge regression, trained for as many "
-        "epochs as do best on validation rows."
+        f"*at {most}*: error against that of the {most} {LABELS[base]}, {genes.again} by "
+        f"{genes.again}. *genes to match*: how many reach the error of the {LABELS[base]}, by "
+        f"interpolation of the mean over {genes.again}s. Hidden layers: {genes.decoders}, trained "
+        "for as many epochs as do best on validation rows."
     )
+    about = f"# Chosen genes against the landmark genes\n\n{genes.about}"
     return "\n\n".join([about, markdown(head, rows), table, note])
 
 
-def _draw(
-    errors: dict[str, dict[str, list[float]]], hidden: dict[str, dict[str, list[float]]]
-) -> Figure:
+def _draw(genes: Genes, base: str, errors: Errors, hidden: Errors) -> Figure:
     figure = new_figure(6.8, 2.8)
     left, right = figure.subplots(1, 2, width_ratios=[2, 3])
     for name, found in hidden.items():
@@ -179,129 +123,16 @@ def _draw(
     left.set_xlim(-0.3, max(layers) + 0.3)
     left.set_xlabel("hidden layers")
     left.set_ylabel("test error")
-    base = float(np.mean(next(iter(errors["landmarks"].values()))))
-    right.axhline(base, color=COLOURS["landmarks"], ls="--", label=LABELS["landmarks"])
-    for name in ("random", "greedy", "swaps", "held-out"):
-        sizes = [int(k) for k in errors[name]]
-        means = [np.mean(values) for values in errors[name].values()]
+    most, known = max(errors[base].items(), key=lambda item: int(item[0]))
+    label = LABELS[base] if base == "landmarks" else f"{most} {LABELS[base]}"
+    right.axhline(float(np.mean(known)), color=COLOURS[base], ls="--", label=label)
+    for name, found in errors.items():
+        if name == "landmarks":
+            continue
+        sizes = [int(k) for k in found]
+        means = [np.mean(values) for values in found.values()]
         right.plot(sizes, means, marker=MARKERS[name], color=COLOURS[name], label=LABELS[name])
     right.set_xlabel("genes")
-    right.set_ylabel("test error, ridge")
+    right.set_ylabel(f"test error, {genes.line}")
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
-
-
-class _Genes:
-    """The panels of one split, and their errors."""
-
-    def __init__(self, context: Context, data: str, seed: int, sizes: list[int]) -> None:
-        self.context, self.data, self.seed, self.sizes = context, data, seed, sizes
-        self.rounds = ROUNDS_QUICK if context.quick else ROUNDS
-        self.digest = context.dataset(data).digest
-        self.most = int(np.asarray(context.dataset(data).landmarks).sum())
-
-    @cached_property
-    def case(self) -> Case:
-        return self.context.case(self.data, self.seed, scaling="standard")
-
-    @cached_property
-    def matrix(self) -> torch.Tensor:
-        return covariance(open_source(self.case.fit)).matrix
-
-    @cached_property
-    def path(self) -> Panel:
-        return greedy(self.matrix, self.most).order
-
-    def cell(self, name: str, k: int) -> dict[str, Any]:
-        """The panel of k genes and its error."""
-        settings: dict[str, Any] = {"k": k, "data": self.digest, "penalties": PENALTIES}
-        if name == "held-out":
-            settings |= {"rounds": self.rounds, "sizes": self.sizes}
-        if name in ("swaps", "held-out"):
-            settings["search_penalties"] = SEARCH_PENALTIES
-        key = ("landmarks", self.data, f"seed {self.seed}", name, f"k {k}")
-        return self.context.cells.get(key, settings, partial(self._score, name, k))
-
-    def network(self, name: str, layers: int) -> dict[str, Any]:
-        """The error of the landmarks' number of genes with so many hidden layers."""
-        cell = self.cell(name, self.most)
-        if not layers:
-            return cell
-        panel = np.array(cell["columns"])
-        key = ("landmarks", self.data, f"seed {self.seed}", name, f"{layers} hidden")
-        return self.context.cells.get(
-            key,
-            {"data": self.digest, "width": WIDTH, "panel": panel.tolist(), "epochs": "validation"},
-            partial(self._network, panel, layers),
-        )
-
-    def _score(self, name: str, k: int) -> dict[str, Any]:
-        panel = np.sort(self._panel(name, k))
-        penalty, error = ridge_error(self.case, panel)
-        return {"columns": panel.tolist(), "penalty": penalty, "error": error}
-
-    def _panel(self, name: str, k: int) -> Panel:
-        if name == "landmarks":
-            return np.flatnonzero(np.asarray(self.case.data.landmarks))
-        if name == "random":
-            return np.random.default_rng(self.seed).permutation(self.case.d)[:k]
-        if name == "greedy":
-            return self.path[:k]
-        if name == "swaps":
-            ridge = self._search_penalty()
-            return search(self.matrix, k, ridge=ridge, stall=0, seed=self.seed).indices
-        return self._held_out(k)
-
-    def _search_penalty(self) -> float:
-        """The penalty whose genes, chosen on training rows, rebuild validation rows best."""
-
-        def compute() -> dict[str, Any]:
-            C = covariance(open_source(self.case.train)).matrix
-            errors = []
-            for ridge in SEARCH_PENALTIES:
-                panel = search(C, self.most, ridge=ridge, stall=0, seed=self.seed).indices
-                errors.append(min(_validation_errors(self.case, panel)))
-            return {"errors": errors, "penalty": SEARCH_PENALTIES[int(np.argmin(errors))]}
-
-        key = ("landmarks", self.data, f"seed {self.seed}", "search penalty")
-        settings = {"data": self.digest, "tried": SEARCH_PENALTIES, "penalties": PENALTIES}
-        return self.context.cells.get(key, settings, compute)["penalty"]
-
-    def _held_out(self, k: int) -> Panel:
-        """Swaps on held-out error; a smaller panel starts from the next larger one."""
-        larger = [size for size in self.sizes if size > k]
-        if not larger:
-            start = np.array(self.cell("swaps", k)["columns"])
-            return held_out_swaps(self._folds(start), start, self.rounds[0])
-        start = np.array(self.cell("held-out", min(larger))["columns"])
-        folds = self._folds(start)
-        while len(start) > k:
-            leaving = np.argsort(folds.drops(start))[: min(DROPPED, len(start) - k)]
-            start = np.delete(start, leaving)
-        return held_out_swaps(folds, start, self.rounds[1])
-
-    def _folds(self, panel: Panel) -> HeldOut:
-        """Folds that keep the rows of one patient together, with the penalty that suits a panel."""
-        held = split_rows(len(self.case.fit), FOLDS, self.seed, self.case.groups)
-        trials = [HeldOut.of(self.case.fit, held, ridge) for ridge in PENALTIES]
-        return min(trials, key=lambda trial: trial.error(panel))
-
-    def _network(self, panel: Panel, layers: int) -> dict[str, Any]:
-        """Hidden layers on top of the ridge regression: they learn what that leaves."""
-        case = self.case
-        penalty, _ = ridge_error(case, panel)
-        hidden = (WIDTH,) * layers
-
-        def left(rows: Values, line: Callable[[Values], Values]) -> tuple[Values, Values]:
-            return rows[:, panel], rows - line(rows)
-
-        line = _ridge(case.train, panel, penalty)
-        parts = left(case.train, line), left(case.validation, line)
-        epochs = best_epochs(*parts, hidden, RECIPE, self.seed)
-        line = _ridge(case.fit, panel, penalty)
-        rebuilt = line(case.test)
-        if epochs:
-            recipe = replace(RECIPE, epochs=epochs)
-            net = train_network(*left(case.fit, line), hidden, recipe, self.seed)
-            rebuilt = rebuilt + net(case.test[:, panel])
-        return {"error": mean_square(rebuilt, case.test), "epochs": epochs}

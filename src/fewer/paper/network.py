@@ -11,8 +11,11 @@ from torch import Tensor, nn
 
 from fewer.nn import build_decoder
 from fewer.paper.case import Values
+from fewer.train.device import seeded
 
-__all__ = ["Recipe", "best_epochs", "train_network"]
+__all__ = ["Recipe", "best_epochs", "helpful_epochs", "train_module", "train_network"]
+
+ROWS = 4096  # held-out rows at once
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,7 @@ def train_network(
     True
     """
     seen, wanted, middle = _standardised(inputs, targets)
-    x, t = seen(inputs), wanted(targets)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = _trained(x, t, hidden, recipe)
+    net = train_module(seen(inputs), wanted(targets), hidden, recipe, seed)
 
     @torch.no_grad()
     def predict(rows: Values) -> Values:
@@ -71,16 +71,68 @@ def best_epochs(
     True
     """
     seen, wanted, _ = _standardised(*train)
-    (x, t), (new, truth) = ((seen(a), wanted(b)) for a, b in (train, held))
-    errors = [float(truth.square().mean())]
+    ready, new = ((seen(x), wanted(t)) for x, t in (train, held))
+    return helpful_epochs(ready, new, hidden, recipe, seed)
 
-    def look(net: nn.Module) -> None:
-        errors.append(float(nn.functional.mse_loss(net(new), truth)))
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        _trained(x, t, hidden, recipe, look)
+def helpful_epochs(
+    train: tuple[Tensor, Tensor],
+    held: tuple[Tensor, Tensor],
+    hidden: tuple[int, ...],
+    recipe: Recipe,
+    seed: int,
+) -> int:
+    """Do as `best_epochs`, with tensors taken as they are, on the device where they lie.
+
+    Examples
+    --------
+    >>> x = torch.linspace(-1, 1, 64)[:, None]
+    >>> helpful_epochs((x, x.abs()), (x, x.abs()), (32,), Recipe(epochs=5, rate=1e-2), 0) > 0
+    True
+    """
+    errors = [_error(lambda x: 0.0, held)]
+    train_module(*train, hidden, recipe, seed, lambda net: errors.append(_error(net, held)))
     return int(np.argmin(errors))
+
+
+def train_module(
+    x: Tensor,
+    t: Tensor,
+    hidden: tuple[int, ...],
+    recipe: Recipe,
+    seed: int,
+    look: Callable[[nn.Module], None] | None = None,
+) -> nn.Module:
+    """Train on tensors, where they lie; ``look`` sees the network after each epoch.
+
+    Examples
+    --------
+    >>> x = torch.linspace(-1, 1, 64)[:, None]
+    >>> net = train_module(x, 2 * x, (), Recipe(epochs=300, rate=0.1), 0)
+    >>> bool((net(x) - 2 * x).abs().max() < 0.01)
+    True
+    """
+    with seeded(seed, x.device):
+        net = build_decoder(hidden or "linear", x.shape[1], t.shape[1], dropout=recipe.dropout)
+        net.to(x.device).train()
+        adam = torch.optim.Adam(net.parameters(), lr=recipe.rate, fused=True)
+        rate = torch.optim.lr_scheduler.ExponentialLR(adam, recipe.decay)
+        for _ in range(recipe.epochs):
+            for rows in torch.randperm(len(x)).to(x.device).split(recipe.batch):
+                adam.zero_grad()
+                nn.functional.mse_loss(net(x[rows]), t[rows]).backward()
+                adam.step()
+            rate.step()
+            if look is not None:
+                with torch.no_grad():
+                    look(net.eval())
+                net.train()
+    return net.eval()
+
+
+def _error(net: Callable[[Tensor], Tensor | float], held: tuple[Tensor, Tensor]) -> float:
+    parts = zip(*(values.split(ROWS) for values in held), strict=True)
+    return sum(float((t - net(x)).square().sum()) for x, t in parts) / held[1].numel()
 
 
 def _standardised(
@@ -95,27 +147,3 @@ def _standardised(
         lambda rows: torch.from_numpy(rows - middle).float(),
         middle,
     )
-
-
-def _trained(
-    x: Tensor,
-    t: Tensor,
-    hidden: tuple[int, ...],
-    recipe: Recipe,
-    look: Callable[[nn.Module], None] | None = None,
-) -> nn.Module:
-    net = build_decoder(hidden or "linear", x.shape[1], t.shape[1], dropout=recipe.dropout)
-    net.train()
-    adam = torch.optim.Adam(net.parameters(), lr=recipe.rate, fused=True)
-    rate = torch.optim.lr_scheduler.ExponentialLR(adam, recipe.decay)
-    for _ in range(recipe.epochs):
-        for rows in torch.randperm(len(x)).split(recipe.batch):
-            adam.zero_grad()
-            nn.functional.mse_loss(net(x[rows]), t[rows]).backward()
-            adam.step()
-        rate.step()
-        if look is not None:
-            with torch.no_grad():
-                look(net.eval())
-            net.train()
-    return net.eval()

@@ -78,7 +78,7 @@ def reproduce(
     seeds : int, default=None
         Splits and starts; what each experiment finds right if None.
     data : sequence of str, default=()
-        Data sets to use instead of the experiment's own.
+        Data sets to use instead of the experiment's own; file names then end in theirs.
     download : bool, default=False
         Fetch data sets that are not there from OpenML (see `fewer.datasets.load`).
     jobs : int, default=1
@@ -141,10 +141,11 @@ def _write(
         "provenance": origin,
         **outcome.result,
     }
-    pictures = [
-        path for stem, figure in outcome.figures.items() for path in save_both(figure, folder, stem)
-    ]
-    shown = "".join(f"\n\n![{stem}]({stem}.png)" for stem in outcome.figures)
+    # with other data sets than its own, an experiment leaves the pages of its own alone
+    chosen = "".join(f"-{one}" for one in context.wanted)
+    figures = {stem + chosen: figure for stem, figure in outcome.figures.items()}
+    pictures = [path for stem in figures for path in save_both(figures[stem], folder, stem)]
+    shown = "".join(f"\n\n![{stem}]({stem}.png)" for stem in figures)
     machine = origin["machine"]
     footer = (
         f"\n\n`{origin['command']}`, commit {origin['commit']}, {origin['date']}, "
@@ -154,7 +155,7 @@ def _write(
     if cells and cells != [(origin["commit"] or UNKNOWN, machine["processor"])]:
         parts = "; ".join(f"commit {at}, machine {by}" for at, by in cells)
         footer += f"\nComputed in parts: {parts}.\n"
-    page, numbers = folder / f"{name}.md", folder / f"{name}.json"
+    page, numbers = folder / f"{name}{chosen}.md", folder / f"{name}{chosen}.json"
     write_text(page, outcome.page + shown + footer)
     write_text(numbers, json.dumps(result, indent=1) + "\n")
     return [page, numbers, *pictures]
