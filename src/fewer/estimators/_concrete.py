@@ -13,11 +13,14 @@ from fewer.errors import InputError
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import Loss, build_decoder, make_loss
 from fewer.train import GradientSettings, fit_covariance, fit_gradient, fit_proxy, nodes_for
+from fewer.train.device import pick_device
 from fewer.train.launch import agreed_seed
 
 __all__ = ["ConcreteEstimator"]
 
-MOST_FOR_COVARIANCE = 10_000  # features: the matrix and what is made of it then take 3 GB
+# features: the matrix and what is made of it then take 3 GB, and the steps of a large k an hour;
+# on a GPU 13 GB, and seconds
+MOST_FOR_COVARIANCE, MOST_ON_CUDA = 10_000, 20_000
 # options that a selector solved in closed form does not have, and that an exact decoder has not
 ONLY_GRADIENT = (
     "learning_rate_decay",
@@ -206,7 +209,9 @@ class ConcreteEstimator(FeatureSelector):
                 )
         if self.solver != "auto":
             return self.solver
-        exact = fits and settings.linear and not idle and d <= MOST_FOR_COVARIANCE
+        on_cuda = pick_device(settings.device).type == "cuda"
+        most = MOST_ON_CUDA if on_cuda else MOST_FOR_COVARIANCE
+        exact = fits and settings.linear and not idle and d <= most
         return "closed_form" if exact else "gradient"
 
     # -- the choice ------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def run(context: Context) -> Outcome:
     data = context.only(*SETS)
     errors: Errors = {}
     hidden: Errors = {}
+    epochs = 0
     for start in context.seed_range(full=3, quick=1):
         genes = SETS[data](context, data, start)
         for name in genes.methods:
@@ -57,13 +58,19 @@ def run(context: Context) -> Outcome:
         for name in genes.deep:
             found = hidden.setdefault(name, {})
             for layers in genes.layers:
-                found.setdefault(str(layers), []).append(genes.network(name, layers)["error"])
+                cell = genes.network(name, layers)
+                found.setdefault(str(layers), []).append(cell["error"])
+                epochs += cell.get("epochs", 0)
     base = "landmarks" if "landmarks" in errors else "random"
     target = float(np.mean(errors[base][str(genes.most)]))
     match = {name: _matching(errors[name], target) for name in errors if name != base}
     result = {"errors": errors, "hidden_layers": hidden, "genes_to_match_the_landmarks": match}
     genes = SETS[data](context, data, 0)
     page = _page(genes, base, errors, hidden, match)
+    if len(genes.layers) > 1 and not epochs:
+        page += (
+            " Here that was none at all: what these genes tell of the others, they tell linearly."
+        )
     return Outcome(result, page, {"landmarks": _draw(genes, base, errors, hidden)})
 
 
