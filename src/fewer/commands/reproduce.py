@@ -21,7 +21,9 @@ def run(
         "results"
     ),
     seeds: Annotated[int | None, typer.Option(help="Splits and starts.", min=1)] = None,
-    data: Annotated[str, typer.Option(help="Data sets to use, with commas between.")] = "",
+    data: Annotated[
+        str, typer.Option(help="Data sets to use, with commas between; names of files end in them.")
+    ] = "",
     download: Annotated[
         bool, typer.Option("--download", help="Fetch data sets that are not there from OpenML.")
     ] = False,
