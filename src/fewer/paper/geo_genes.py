@@ -33,6 +33,10 @@ EPOCHS = 100  # of a concrete autoencoder trained by gradient
 RECIPE = Recipe(epochs=20, rate=3e-4, decay=0.9, batch=512, dropout=0.1)
 BATCHES = 128  # at least so many an epoch, where rows are few
 ROWS = 4096  # test rows at once
+LARGE = 10**8  # values, beyond which a CPU is too slow
+NO_GPU = (
+    "{data}: there is no GPU here, and without one this takes days (geo-synthetic: see --quick)"
+)
 ABOUT = """{title}.
 {n} rows to fit, {test} to test ({rule}), each gene
 standardised by the rows to fit. {base}
@@ -91,6 +95,8 @@ class GeoGenes:
         self.layers = (0, 1) if context.quick else (0, 1, 2)
         self.width = WIDTH_QUICK if context.quick else WIDTH
         self.device = pick_device("auto")
+        if self.device.type == "cpu" and self.stored.X.size > LARGE:
+            context.cells.say(NO_GPU.format(data=data))
 
     @property
     def about(self) -> str:
@@ -144,7 +150,8 @@ class GeoGenes:
         return self.context.cells.get(key, settings, partial(self._network, panel, layers))
 
     def _settings(self, k: int) -> dict[str, Any]:
-        return {"k": k, "data": self.stored.digest or self.stored.description}
+        shape = "{} x {}".format(*self.stored.X.shape)
+        return {"k": k, "data": self.stored.digest or f"{self.stored.description}, {shape}"}
 
     def _score(self, name: str, k: int) -> dict[str, Any]:
         panel = np.sort(self._panel(name, k))
@@ -179,7 +186,7 @@ class GeoGenes:
         with torch.no_grad(), products("float32"):
             for part in torch.from_numpy(self.rows.test).split(ROWS):
                 rows = part.to(self.device)
-                wrong += float((rebuilt(rows) - rows).double().square().sum())
+                wrong += float((rebuilt(rows) - rows).square().sum())
         return wrong / self.rows.test.size
 
     def _network(self, panel: Panel, layers: int) -> dict[str, Any]:
