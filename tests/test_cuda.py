@@ -34,7 +34,7 @@ def test_auto_takes_the_gpu(digits):
 
 
 def test_a_transcriptome_is_solved_in_closed_form():
-    """What takes an hour on a CPU with a panel of hundreds takes seconds here."""
+    """A CPU would take the gradient with so many features."""
     X = load("geo-synthetic", n=600, d=10_463).X
     cae = ConcreteAutoencoder(k=30, random_state=0).fit(X[:500])
     assert cae.history_[-1]["val_loss"] is None  # only the gradient holds rows out

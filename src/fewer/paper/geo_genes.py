@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
-from typing import Any, ClassVar
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +18,14 @@ from fewer.datasets import Dataset
 from fewer.errors import FewerWarning
 from fewer.estimators import ConcreteAutoencoder
 from fewer.paper.context import Context
-from fewer.paper.network import Recipe, helpful_epochs, train_module
-from fewer.search import greedy, search
+from fewer.paper.genes import Genes, Panel
+from fewer.paper.network import Recipe, best_epochs, train_module
+from fewer.search import search
 from fewer.train.device import pick_device, products
 from fewer.train.least_squares import solve_normal
 
 __all__ = ["GeoGenes"]
 
-Panel = NDArray[np.int64]
 SHARE = 943 / 10_463  # of the genes, that are landmarks in GEO
 QUICK: dict[str, Any] = {"n": 4000, "d": 800}  # of the stand-in
 WIDTH, WIDTH_QUICK = 9000, 300  # of hidden layers; 9000 is D-GEX's
@@ -33,10 +33,8 @@ EPOCHS = 100  # of a concrete autoencoder trained by gradient
 RECIPE = Recipe(epochs=20, rate=3e-4, decay=0.9, batch=512, dropout=0.1)
 BATCHES = 128  # at least so many an epoch, where rows are few
 ROWS = 4096  # test rows at once
-LARGE = 10**8  # values, beyond which a CPU is too slow
-NO_GPU = (
-    "{data}: there is no GPU here, and without one this takes days (geo-synthetic: see --quick)"
-)
+LARGE = 10**8  # values, beyond which a CPU is slow
+NO_GPU = "{data}: without a GPU this will take very long (geo-synthetic has --quick)"
 ABOUT = """{title}.
 {n} rows to fit, {test} to test ({rule}), each gene
 standardised by the rows to fit. {base}
@@ -60,7 +58,7 @@ class _Rows:
     test: NDArray[np.float32]
 
 
-class GeoGenes:
+class GeoGenes(Genes):
     """Panels of genes of GEO or its stand-in, and their errors.
 
     Parameters
@@ -73,29 +71,24 @@ class GeoGenes:
         Seed of everything random; the split is the published one.
     """
 
-    line: ClassVar = "linear"
-    again: ClassVar = "start"
-
-    # numbers of genes, as shares of the landmarks'; 943 to 750 are the paper's
-    SHARES: ClassVar = tuple(k / 943 for k in (943, 900, 850, 800, 750, 600, 450))
-    SHARES_QUICK: ClassVar = (1, 750 / 943, 450 / 943)
-    ALWAYS_THE_SAME: ClassVar = ("landmarks", "greedy", "search")
+    line = "linear"
+    again = "start"
+    shares = tuple(k / 943 for k in (943, 900, 850, 800, 750, 600, 450))  # to 750 the paper's
+    shares_quick = (1, 750 / 943, 450 / 943)
 
     def __init__(self, context: Context, data: str, start: int) -> None:
-        self.context, self.data, self.seed = context, data, start
         small = context.quick and data == "geo-synthetic"
-        self.stored = context.dataset(data, **(QUICK if small else {}))
-        marks, d = self.stored.landmarks, self.stored.X.shape[1]
-        self.most = round(SHARE * d) if marks is None else int(marks.sum())
+        stored = context.dataset(data, **(QUICK if small else {}))
+        marks, d = stored.landmarks, stored.X.shape[1]
+        most = round(SHARE * d) if marks is None else int(marks.sum())
+        super().__init__(context, stored, start, most)
         chosen = ("random", "greedy", "cae-gradient", "cae", "search")
         self.methods = chosen if marks is None else ("landmarks", *chosen)
         self.deep = (self.methods[0], "search")
-        shares = self.SHARES_QUICK if context.quick else self.SHARES
-        self.sizes = [round(share * self.most) for share in shares]
         self.layers = (0, 1) if context.quick else (0, 1, 2)
         self.width = WIDTH_QUICK if context.quick else WIDTH
         self.device = pick_device("auto")
-        if self.device.type == "cpu" and self.stored.X.size > LARGE:
+        if self.device.type == "cpu" and stored.X.size > LARGE:
             context.cells.say(NO_GPU.format(data=data))
 
     @property
@@ -128,43 +121,19 @@ class GeoGenes:
         return covariance(open_source(self.rows.fit), device=self.device).matrix
 
     @cached_property
-    def path(self) -> Panel:
-        """Genes in the order in which greedy takes them."""
-        return greedy(self.matrix, self.most).order
+    def _train_matrix(self) -> Tensor:
+        """Covariance of the rows to train on, to compare on validation rows."""
+        rows = self.rows
+        return covariance(open_source(rows.fit[: rows.train]), device=self.device).matrix
 
-    def cell(self, name: str, k: int) -> dict[str, Any]:
-        """The panel of k genes and its error."""
-        start = "any start" if name in self.ALWAYS_THE_SAME else f"start {self.seed}"
-        key = ("landmarks", self.data, start, name, f"k {k}")
-        settings = self._settings(k) | ({"epochs": EPOCHS} if name == "cae-gradient" else {})
-        return self.context.cells.get(key, settings, partial(self._score, name, k))
+    def _settings(self, name: str, k: int) -> dict[str, Any]:
+        trained = {"epochs": EPOCHS} if name == "cae-gradient" else {}
+        return super()._settings(name, k) | trained
 
-    def network(self, name: str, layers: int) -> dict[str, Any]:
-        """The error of the landmarks' number of genes with so many hidden layers."""
-        cell = self.cell(name, self.most)
-        if not layers:
-            return cell
-        panel = np.array(cell["columns"])
-        settings = self._settings(self.most) | {"width": self.width, "panel": panel.tolist()}
-        key = ("landmarks", self.data, f"start {self.seed}", name, f"{layers} hidden")
-        return self.context.cells.get(key, settings, partial(self._network, panel, layers))
+    def _scored(self, panel: Panel) -> dict[str, Any]:
+        return {"error": self._error(self._line(self.matrix, panel))}
 
-    def _settings(self, k: int) -> dict[str, Any]:
-        shape = "{} x {}".format(*self.stored.X.shape)
-        return {"k": k, "data": self.stored.digest or f"{self.stored.description}, {shape}"}
-
-    def _score(self, name: str, k: int) -> dict[str, Any]:
-        panel = np.sort(self._panel(name, k))
-        line = self._line(self.matrix, panel)
-        return {"columns": panel.tolist(), "error": self._error(line)}
-
-    def _panel(self, name: str, k: int) -> Panel:
-        if name == "landmarks":
-            return np.flatnonzero(np.asarray(self.stored.landmarks))
-        if name == "random":
-            return np.random.default_rng(self.seed).permutation(len(self.stored.names))[:k]
-        if name == "greedy":
-            return self.path[:k]
+    def _searched(self, name: str, k: int) -> Panel:
         if name == "search":
             return search(self.matrix, k, stall=0).indices
         cae = ConcreteAutoencoder(k, solver="closed_form", random_state=self.seed)
@@ -190,7 +159,6 @@ class GeoGenes:
         return wrong / self.rows.test.size
 
     def _network(self, panel: Panel, layers: int) -> dict[str, Any]:
-        """Hidden layers on top of the linear regression: they learn what that leaves."""
         rows, hidden = self.rows, (self.width,) * layers
         recipe = replace(RECIPE, batch=min(RECIPE.batch, max(32, rows.train // BATCHES)))
         fit = torch.from_numpy(rows.fit).to(self.device)
@@ -201,10 +169,9 @@ class GeoGenes:
             return x[:, at], line(x).neg_().add_(x)
 
         with products("tf32"):
-            seen = covariance(open_source(rows.fit[: rows.train]), device=self.device).matrix
-            line = self._line(seen, panel)
+            line = self._line(self._train_matrix, panel)
             parts = left(train, line), left(validation, line)
-            epochs = helpful_epochs(*parts, hidden, recipe, self.seed)
+            epochs = best_epochs(*parts, hidden, recipe, self.seed)
             del parts
             line = self._line(self.matrix, panel)
             if not epochs:

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fewer.paper.context import Context, Outcome
+from fewer.paper.genes import Genes
 from fewer.paper.geo_genes import GeoGenes
 from fewer.paper.methods import METHODS
 from fewer.paper.style import new_figure
@@ -14,9 +15,8 @@ from fewer.paper.tumour_genes import TumourGenes
 
 __all__ = ["run"]
 
-Genes = TumourGenes | GeoGenes
 Errors = dict[str, dict[str, list[float]]]  # by method and number of genes or of hidden layers
-SETS: dict[str, type[Genes]] = {
+SETS: dict[str, type[TumourGenes] | type[GeoGenes]] = {
     "tcga": TumourGenes,
     "luad": TumourGenes,
     "geo": GeoGenes,
@@ -48,7 +48,6 @@ def run(context: Context) -> Outcome:
     data = context.only(*SETS)
     errors: Errors = {}
     hidden: Errors = {}
-    epochs = 0
     for start in context.seed_range(full=3, quick=1):
         genes = SETS[data](context, data, start)
         for name in genes.methods:
@@ -58,19 +57,13 @@ def run(context: Context) -> Outcome:
         for name in genes.deep:
             found = hidden.setdefault(name, {})
             for layers in genes.layers:
-                cell = genes.network(name, layers)
-                found.setdefault(str(layers), []).append(cell["error"])
-                epochs += cell.get("epochs", 0)
+                found.setdefault(str(layers), []).append(genes.network(name, layers)["error"])
     base = "landmarks" if "landmarks" in errors else "random"
     target = float(np.mean(errors[base][str(genes.most)]))
     match = {name: _matching(errors[name], target) for name in errors if name != base}
     result = {"errors": errors, "hidden_layers": hidden, "genes_to_match_the_landmarks": match}
     genes = SETS[data](context, data, 0)
     page = _page(genes, base, errors, hidden, match)
-    if len(genes.layers) > 1 and not epochs:
-        page += (
-            " Here that was none at all: what these genes tell of the others, they tell linearly."
-        )
     return Outcome(result, page, {"landmarks": _draw(genes, base, errors, hidden)})
 
 
@@ -115,6 +108,12 @@ def _page(
         f"interpolation of the mean over {genes.again}s. Hidden layers: {genes.decoders}, trained "
         "for as many epochs as do best on validation rows."
     )
+    if len(genes.layers) > 1 and all(
+        deep == found["0"] for found in hidden.values() for deep in found.values()
+    ):
+        note += (
+            " Here that was none at all: what these genes tell of the others, they tell linearly."
+        )
     about = f"# Chosen genes against the landmark genes\n\n{genes.about}"
     return "\n\n".join([about, markdown(head, rows), table, note])
 

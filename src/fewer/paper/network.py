@@ -13,7 +13,7 @@ from fewer.nn import build_decoder
 from fewer.paper.case import Values
 from fewer.train.device import seeded
 
-__all__ = ["Recipe", "best_epochs", "helpful_epochs", "train_module", "train_network"]
+__all__ = ["Recipe", "best_epochs", "standardised", "train_module", "train_network"]
 
 ROWS = 4096  # held-out rows at once
 
@@ -44,7 +44,7 @@ def train_network(
     >>> bool(np.mean((predict(x)[:, 0] - x[:, 0] * x[:, 1]) ** 2) < 0.1)
     True
     """
-    seen, wanted, middle = _standardised(inputs, targets)
+    seen, wanted, middle = standardised(inputs, targets)
     net = train_module(seen(inputs), wanted(targets), hidden, recipe, seed)
 
     @torch.no_grad()
@@ -55,39 +55,21 @@ def train_network(
 
 
 def best_epochs(
-    train: tuple[Values, Values],
-    held: tuple[Values, Values],
-    hidden: tuple[int, ...],
-    recipe: Recipe,
-    seed: int,
-) -> int:
-    """After how many epochs the error on held-out rows is lowest; 0 if training never helps.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> noise = rng.normal(size=(40, 3)), rng.normal(size=(40, 5))
-    >>> best_epochs(noise, (-noise[0], noise[1]), (32,), Recipe(epochs=30), 0) < 10
-    True
-    """
-    seen, wanted, _ = _standardised(*train)
-    ready, new = ((seen(x), wanted(t)) for x, t in (train, held))
-    return helpful_epochs(ready, new, hidden, recipe, seed)
-
-
-def helpful_epochs(
     train: tuple[Tensor, Tensor],
     held: tuple[Tensor, Tensor],
     hidden: tuple[int, ...],
     recipe: Recipe,
     seed: int,
 ) -> int:
-    """Do as `best_epochs`, with tensors taken as they are, on the device where they lie.
+    """After how many epochs the error on held-out rows is lowest; 0 if training never helps.
+
+    Inputs and targets are taken as they are, on the device where they lie.
 
     Examples
     --------
-    >>> x = torch.linspace(-1, 1, 64)[:, None]
-    >>> helpful_epochs((x, x.abs()), (x, x.abs()), (32,), Recipe(epochs=5, rate=1e-2), 0) > 0
+    >>> noise = torch.randn(80, 8, generator=torch.Generator().manual_seed(0))
+    >>> train, held = noise[:40].split([3, 5], 1), noise[40:].split([3, 5], 1)
+    >>> best_epochs(train, held, (32,), Recipe(epochs=30), 0) < 10
     True
     """
     errors = [_error(lambda x: 0.0, held)]
@@ -135,10 +117,17 @@ def _error(net: Callable[[Tensor], Tensor | float], held: tuple[Tensor, Tensor])
     return sum(float((t - net(x)).square().sum()) for x, t in parts) / held[1].numel()
 
 
-def _standardised(
+def standardised(
     inputs: Values, targets: Values
 ) -> tuple[Callable[[Values], Tensor], Callable[[Values], Tensor], Values]:
-    """How rows become inputs and targets of a network, and the mean of the targets."""
+    """How rows become inputs and targets of a network, and the mean of the targets.
+
+    Examples
+    --------
+    >>> seen, wanted, mean = standardised(np.array([[1.0], [5.0]]), np.array([[2.0], [4.0]]))
+    >>> seen(np.array([[5.0]])), wanted(np.array([[4.0]])), mean
+    (tensor([[1.]]), tensor([[1.]]), array([3.]))
+    """
     center, scale = inputs.mean(axis=0), inputs.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     middle = targets.mean(axis=0)

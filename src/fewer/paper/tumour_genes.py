@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fewer.data import covariance, open_source
 from fewer.errors import InputError
 from fewer.paper.case import Case, Values
 from fewer.paper.context import Context
+from fewer.paper.genes import Genes, Panel
 from fewer.paper.measure import mean_square
-from fewer.paper.network import Recipe, best_epochs, train_network
-from fewer.search import greedy, search
+from fewer.paper.network import Recipe, best_epochs, standardised, train_network
+from fewer.search import search
 from fewer.train.folds import split_rows
 from fewer.train.held_out_swaps import HeldOut, held_out_swaps
 from fewer.train.least_squares import solve_normal
 
 __all__ = ["TumourGenes"]
 
-Panel = NDArray[np.int64]
 PENALTIES = (0.03, 0.1, 0.2, 0.3, 0.5, 1.0)  # of the decoder, in units of variance
 SEARCH_PENALTIES = (0.1, 0.3, 1.0, 3.0)
 FOLDS = 5
@@ -32,7 +31,6 @@ FIRST_SPLIT = 3  # the method was developed with the test errors of the splits b
 # rounds of swaps on held-out error: for the largest panel, then for each smaller one
 ROUNDS, ROUNDS_QUICK = (20, 6), (4, 4)
 DROPPED = 5  # members that leave a panel at once on the way to a smaller one
-WIDTH = 1000  # of hidden layers
 RECIPE = Recipe(epochs=100, decay=0.95, batch=64, dropout=0.1)
 ABOUT = """{title}.
 {n} rows to fit, {test} to test ({rule}), each gene
@@ -45,7 +43,7 @@ fit (by {unit}; see held_out_swaps.py). No test row takes part in a choice of ge
 splits that nobody looked at while the method was made (numbers {first} and up)."""
 
 
-class TumourGenes:
+class TumourGenes(Genes):
     """Panels of one split of the tumours, and their errors.
 
     Parameters
@@ -58,25 +56,20 @@ class TumourGenes:
         Which split, from 0.
     """
 
-    methods: ClassVar = ("landmarks", "random", "greedy", "swaps", "held-out")
-    deep: ClassVar = ("landmarks", "held-out")
-    line: ClassVar = "ridge"
-    again: ClassVar = "split"
-
-    # numbers of genes, as shares of the landmarks': 450, 400, 360, 340, 330, 320, 300 on TCGA
-    SHARES: ClassVar = (1, 8 / 9, 4 / 5, 34 / 45, 11 / 15, 32 / 45, 2 / 3)
-    SHARES_QUICK: ClassVar = (1, 34 / 45)
+    line = "ridge"
+    again = "split"
+    shares = (1, 8 / 9, 4 / 5, 34 / 45, 11 / 15, 32 / 45, 2 / 3)  # 450 to 300 on TCGA
+    shares_quick = (1, 34 / 45)
+    methods = ("landmarks", "random", "greedy", "swaps", "held-out")
+    deep = ("landmarks", "held-out")
+    width = 1000
 
     def __init__(self, context: Context, data: str, start: int) -> None:
-        self.context, self.data, self.seed = context, data, FIRST_SPLIT + start
         stored = context.dataset(data)
         if stored.landmarks is None:
             raise InputError(f"{data} does not say which genes are landmarks")
-        self.digest = stored.digest
+        super().__init__(context, stored, FIRST_SPLIT + start, int(stored.landmarks.sum()))
         self.rounds = ROUNDS_QUICK if context.quick else ROUNDS
-        self.most = int(stored.landmarks.sum())
-        shares = self.SHARES_QUICK if context.quick else self.SHARES
-        self.sizes = [round(share * self.most) for share in shares]
         self.layers = (0,) if context.quick else (0, 1, 2)
 
     @property
@@ -96,62 +89,35 @@ class TumourGenes:
     @property
     def decoders(self) -> str:
         """What hidden layers are like."""
-        return f"{WIDTH} units, dropout {RECIPE.dropout}, on top of the ridge regression"
+        return f"{self.width} units, dropout {RECIPE.dropout}, on top of the ridge regression"
 
     @cached_property
     def case(self) -> Case:
         """Rows of the split."""
-        return self.context.case(self.data, self.seed, scaling="standard")
+        return self.context.case(self.stored.name, self.seed, scaling="standard")
 
     @cached_property
     def matrix(self) -> torch.Tensor:
         """Covariance of the rows to fit."""
         return covariance(open_source(self.case.fit)).matrix
 
-    @cached_property
-    def path(self) -> Panel:
-        """Genes in the order in which greedy takes them."""
-        return greedy(self.matrix, self.most).order
-
-    def cell(self, name: str, k: int) -> dict[str, Any]:
-        """The panel of k genes and its error."""
-        settings: dict[str, Any] = {"k": k, "data": self.digest, "penalties": PENALTIES}
+    def _settings(self, name: str, k: int) -> dict[str, Any]:
+        settings = super()._settings(name, k) | {"penalties": PENALTIES}
         if name == "held-out":
             settings |= {"rounds": self.rounds, "sizes": self.sizes}
         if name in ("swaps", "held-out"):
             settings["search_penalties"] = SEARCH_PENALTIES
-        key = ("landmarks", self.data, f"seed {self.seed}", name, f"k {k}")
-        return self.context.cells.get(key, settings, partial(self._score, name, k))
+        return settings
 
-    def network(self, name: str, layers: int) -> dict[str, Any]:
-        """The error of the landmarks' number of genes with so many hidden layers."""
-        cell = self.cell(name, self.most)
-        if not layers:
-            return cell
-        panel = np.array(cell["columns"])
-        key = ("landmarks", self.data, f"seed {self.seed}", name, f"{layers} hidden")
-        return self.context.cells.get(
-            key,
-            {"data": self.digest, "width": WIDTH, "panel": panel.tolist(), "epochs": "validation"},
-            partial(self._network, panel, layers),
-        )
-
-    def _score(self, name: str, k: int) -> dict[str, Any]:
-        panel = np.sort(self._panel(name, k))
+    def _scored(self, panel: Panel) -> dict[str, Any]:
         penalty, error = _ridge_error(self.case, panel)
-        return {"columns": panel.tolist(), "penalty": penalty, "error": error}
+        return {"penalty": penalty, "error": error}
 
-    def _panel(self, name: str, k: int) -> Panel:
-        if name == "landmarks":
-            return np.flatnonzero(np.asarray(self.case.data.landmarks))
-        if name == "random":
-            return np.random.default_rng(self.seed).permutation(self.case.d)[:k]
-        if name == "greedy":
-            return self.path[:k]
-        if name == "swaps":
-            ridge = self._search_penalty()
-            return search(self.matrix, k, ridge=ridge, stall=0, seed=self.seed).indices
-        return self._held_out(k)
+    def _searched(self, name: str, k: int) -> Panel:
+        if name == "held-out":
+            return self._held_out(k)
+        ridge = self._search_penalty()
+        return search(self.matrix, k, ridge=ridge, stall=0, seed=self.seed).indices
 
     def _search_penalty(self) -> float:
         """The penalty whose genes, chosen on training rows, rebuild validation rows best."""
@@ -164,8 +130,8 @@ class TumourGenes:
                 errors.append(min(_validation_errors(self.case, panel)))
             return {"errors": errors, "penalty": SEARCH_PENALTIES[int(np.argmin(errors))]}
 
-        key = ("landmarks", self.data, f"seed {self.seed}", "search penalty")
-        settings = {"data": self.digest, "tried": SEARCH_PENALTIES, "penalties": PENALTIES}
+        key = ("landmarks", self.stored.name, f"seed {self.seed}", "search penalty")
+        settings = {"data": self._identity, "tried": SEARCH_PENALTIES, "penalties": PENALTIES}
         return self.context.cells.get(key, settings, compute)["penalty"]
 
     def _held_out(self, k: int) -> Panel:
@@ -188,17 +154,18 @@ class TumourGenes:
         return min(trials, key=lambda trial: trial.error(panel))
 
     def _network(self, panel: Panel, layers: int) -> dict[str, Any]:
-        """Hidden layers on top of the ridge regression: they learn what that leaves."""
         case = self.case
         penalty, _ = _ridge_error(case, panel)
-        hidden = (WIDTH,) * layers
+        hidden = (self.width,) * layers
 
         def left(rows: Values, line: Callable[[Values], Values]) -> tuple[Values, Values]:
             return rows[:, panel], rows - line(rows)
 
         line = _ridge(case.train, panel, penalty)
         parts = left(case.train, line), left(case.validation, line)
-        epochs = best_epochs(*parts, hidden, RECIPE, self.seed)
+        seen, wanted, _ = standardised(*parts[0])
+        train, held = ((seen(x), wanted(t)) for x, t in parts)
+        epochs = best_epochs(train, held, hidden, RECIPE, self.seed)
         line = _ridge(case.fit, panel, penalty)
         rebuilt = line(case.test)
         if epochs:
