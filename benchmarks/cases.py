@@ -28,7 +28,7 @@ class Case:
 def load_case(name: str) -> Case:
     """MNIST and Fashion / 255, COIL / 255, digits / 16; others min-max by the training rows."""
     case = make_case(load(name))
-    return Case(name, case.fit, case.test, case.split.rule, case.groups)
+    return Case(name, case.fit, case.test, case.split.constraints, case.groups)
 
 
 def lab_case(name: str) -> Case:

@@ -37,7 +37,7 @@ from fewer.train.fused import FusedEpochs
 from fewer.train.least_squares import solve_normal
 from fewer.train.problem import Problem, prepare
 from fewer.train.refit import refit_decoder
-from fewer.train.settings import GradientSettings
+from fewer.train.settings import TrainingConfig
 
 RANK, DECAY, SQUASH, NOISE = 600, 0.6, 0.15, 0.25
 TEST_ROWS = 12_263
@@ -300,7 +300,7 @@ def landmark_table(X: np.ndarray, test: Tensor, sizes: tuple[int, ...], width: i
     problem = prepare(
         source,
         moments(source, CUDA),
-        GradientSettings(k=max(sizes), decoder=(width,), device="cuda", **NETWORKS),
+        TrainingConfig(k=max(sizes), decoder=(width,), device="cuda", **NETWORKS),
         make_loss("mse"),
         0,
         None,
@@ -329,7 +329,7 @@ def network_error(
     problem = replace(
         problem,
         settings=replace(problem.settings, k=k, decoder=decoder),
-        rule=resolve(None, test.shape[1], k),
+        constraints=resolve(None, test.shape[1], k),
     )
     with products(problem.precision), seeded(0, CUDA) as generator:
         network, _ = refit_decoder(problem, nn.Identity(), panel, conflicts=0, generator=generator)

@@ -22,7 +22,7 @@ from sklearn.model_selection import GroupShuffleSplit
 from fewer.candidates.comparison import Candidate
 from fewer.candidates.held_rows import held_rows
 from fewer.candidates.scaling import scaled_folds
-from fewer.data import RowSubset, covariance, open_source
+from fewer.data import RowView, covariance, open_source
 from fewer.datasets import load
 from fewer.selection import _Selection
 from fewer.train.folds import ScaledFold
@@ -86,7 +86,7 @@ def flattery(name: str, rows: int, k: int, seed: int) -> tuple[float, float]:
     held = held_rows(one.n, k, "auto", labels, linear=True, seed=one.seed)
     folds = scaled_folds(one.raw, held, one.scaling, one.device)
     candidates = one._compared(folds)
-    summary = covariance(RowSubset(open_source(X), rest))
+    summary = covariance(RowView(open_source(X), rest))
     new = [seen_anew(fold, summary.mean, summary.matrix) for fold in folds]
     greedy = next(c for c in candidates if c.strategy == "greedy")
     variance = float(folds[0].train.diagonal().mean())

@@ -20,15 +20,15 @@ def test_names_numbers_and_masks_say_the_same():
     by_name = rules(include=["pulse", "age"])
     by_number = rules(include=[np.int32(3), 0])
     by_mask = rules(include=np.array([True, False, False, True, False]))
-    for rule in (by_name, by_number, by_mask):
-        assert rule.include.tolist() == [0, 3]
+    for constraints in (by_name, by_number, by_mask):
+        assert constraints.include.tolist() == [0, 3]
 
 
 def test_costs_by_mapping_and_array_agree():
     mapped = rules(costs=dict(zip(NAMES, [1, 2, 3, 4, 5], strict=True)), budget=4)
-    listed = rules(costs=[1, 2, 3, 4, 5], budget=4)
-    np.testing.assert_array_equal(mapped.costs, listed.costs)
-    assert mapped.cost([0, 2]) == listed.cost([0, 2]) == 4
+    join_names = rules(costs=[1, 2, 3, 4, 5], budget=4)
+    np.testing.assert_array_equal(mapped.costs, join_names.costs)
+    assert mapped.cost([0, 2]) == join_names.cost([0, 2]) == 4
 
 
 @pytest.mark.parametrize(
@@ -41,29 +41,29 @@ def test_costs_by_mapping_and_array_agree():
     ],
 )
 def test_groups_in_every_form(groups):
-    rule = rules(k=2, groups=groups)
-    assert [unit.tolist() for unit in rule.units] == [[0, 2], [1], [3], [4]]
-    assert rule.complete([2, 3]).tolist() == [0, 2, 3]
+    constraints = rules(k=2, groups=groups)
+    assert [unit.tolist() for unit in constraints.units] == [[0, 2], [1], [3], [4]]
+    assert constraints.complete([2, 3]).tolist() == [0, 2, 3]
 
 
 def test_a_group_counts_once_and_costs_its_dearest_feature():
-    rule = rules(k=2, groups=[[0, 2]], costs=[1, 10, 3, 10, 1], budget=4)
-    rule.check([0, 2, 4])
-    assert rule.cost([0, 2, 4]) == 4
+    constraints = rules(k=2, groups=[[0, 2]], costs=[1, 10, 3, 10, 1], budget=4)
+    constraints.check([0, 2, 4])
+    assert constraints.cost([0, 2, 4]) == 4
     with pytest.raises(InputError, match="missing though its group"):
-        rule.check([0, 4])
+        constraints.check([0, 4])
 
 
 def test_including_one_of_a_group_includes_all_but_the_excluded():
-    rule = rules(k=1, groups=[[0, 2, 3]], include=["weight"], exclude=["pulse"])
-    assert rule.include.tolist() == [0, 2]
-    rule.check([0, 2])
+    constraints = rules(k=1, groups=[[0, 2, 3]], include=["weight"], exclude=["pulse"])
+    assert constraints.include.tolist() == [0, 2]
+    constraints.check([0, 2])
 
 
 def test_a_group_whose_features_are_all_excluded_is_gone():
-    rule = rules(k=3, groups=[[0, 2]], exclude=[0, 2])
-    assert len(rule.units) == 3
-    assert rule.unit_of.tolist() == [-1, 0, -1, 1, 2]
+    constraints = rules(k=3, groups=[[0, 2]], exclude=[0, 2])
+    assert len(constraints.units) == 3
+    assert constraints.unit_of.tolist() == [-1, 0, -1, 1, 2]
 
 
 def test_most_units_is_what_the_budget_buys():
@@ -75,11 +75,11 @@ def test_most_units_is_what_the_budget_buys():
 
 def test_arrays_are_the_rules_own():
     costs = np.ones(5)
-    rule = rules(costs=costs, budget=3)
+    constraints = rules(costs=costs, budget=3)
     costs[:] = 7
-    assert rule.costs.tolist() == [1.0] * 5
+    assert constraints.costs.tolist() == [1.0] * 5
     with pytest.raises(ValueError, match="read-only"):
-        rule.costs[0] = 2
+        constraints.costs[0] = 2
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_wrong_kinds_are_type_errors(options, words):
     ],
 )
 def test_check_names_the_broken_rule(panel, words):
-    rule = rules(include=[0], exclude=[4], costs=[1, 1, 1, 9, 1], budget=5)
-    rule.check([0, 2])
+    constraints = rules(include=[0], exclude=[4], costs=[1, 1, 1, 9, 1], budget=5)
+    constraints.check([0, 2])
     with pytest.raises(InputError, match=words):
-        rule.check(panel)
+        constraints.check(panel)
 
 
 def test_it_imports_without_torch():

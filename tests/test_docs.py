@@ -134,14 +134,14 @@ def test_links_between_pages_lead_somewhere():
 
 
 def test_every_page_is_reachable():
-    listed = set()
+    join_names = set()
     for page in PAGES:
         for tree in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
             for line in tree.splitlines():
                 if line and not line.startswith(":"):
                     target = re.sub(r".*<(.+)>", r"\1", line.strip())
-                    listed.add((page.parent / target).resolve().with_suffix(".md"))
-    lost = {page for page in PAGES if page.resolve() not in listed} - {DOCS / "index.md"}
+                    join_names.add((page.parent / target).resolve().with_suffix(".md"))
+    lost = {page for page in PAGES if page.resolve() not in join_names} - {DOCS / "index.md"}
     assert not lost
 
 

@@ -6,7 +6,7 @@ import pytest
 import fewer
 from fewer import baselines
 from fewer.data import open
-from fewer.errors import InputError, in_our_words
+from fewer.errors import InputError, translate_sklearn_errors
 
 X = np.random.default_rng(0).normal(size=(60, 6))
 y = np.arange(60) % 3
@@ -147,7 +147,7 @@ def test_masked_values_are_missing():
 
 
 def test_what_is_not_known_is_passed_on_in_one_line():
-    with pytest.raises(InputError, match=r"^one two$"), in_our_words():
+    with pytest.raises(InputError, match=r"^one two$"), translate_sklearn_errors():
         raise ValueError("one\n two")
-    with pytest.raises(InputError, match=r"^mine$"), in_our_words():
+    with pytest.raises(InputError, match=r"^mine$"), translate_sklearn_errors():
         raise InputError("mine")

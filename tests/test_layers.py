@@ -8,7 +8,8 @@ import fewer
 ROOT = Path(fewer.__file__).parent
 LAYERS = [
     "errors",
-    "files",
+    "_files",
+    "_optional",
     "constraints",
     "data",
     "nn",
@@ -29,8 +30,6 @@ LAYERS = [
     "export",
     "datasets",
     "paper",
-    "demo",
-    "commands",
     "cli",
     "__main__",
 ]

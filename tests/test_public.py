@@ -88,16 +88,16 @@ def test_every_option_is_documented(module):
 
 
 def test_every_public_object_is_in_the_reference():
-    listed = set()
+    join_names = set()
     for page in API.glob("*.rst"):
         home = "no module"
         for line in page.read_text(encoding="utf-8").splitlines():
             if found := re.match(r"\.\. (?:current)?module:: (\S+)", line):
                 home = found[1]
             elif found := re.match(r"   ([\w.]+)$", line):
-                listed.add(f"{home}.{found[1]}")
+                join_names.add(f"{home}.{found[1]}")
     shown = set()
-    for name in listed:  # what the reference names must be there
+    for name in join_names:  # what the reference names must be there
         module, _, last = name.rpartition(".")
         try:
             shown.add(id(getattr(importlib.import_module(module), last)))

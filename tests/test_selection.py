@@ -157,8 +157,8 @@ def test_constraints(frames):
         budget=9,
         random_state=0,
     )
-    rule = resolve(NAMES, 64, None, ["pixel 20"], ["pixel 30"], costs=costs, budget=9)
-    rule.check(panel.indices)
+    constraints = resolve(NAMES, 64, None, ["pixel 20"], ["pixel 30"], costs=costs, budget=9)
+    constraints.check(panel.indices)
     grouped = fewer.select(frames[0], 3, groups=[NAMES[:16], NAMES[16:32]], random_state=0)
     resolve(NAMES, 64, 3, groups=[NAMES[:16], NAMES[16:32]]).check(grouped.indices)
 

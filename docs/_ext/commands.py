@@ -10,7 +10,7 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
 from fewer.cli import app as program
-from fewer.commands.running import EXIT_CODES
+from fewer.cli.running import EXIT_CODES
 
 KINDS = {"str": "text", "int": "number", "float": "number", "Path": "path", "bool": ""}
 COMMON = ("--json", "--quiet", "--debug", "--help")

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Self
 
-from fewer.data.extras import require_extra
+from fewer._optional import import_optional
 
 __all__ = ["TensorBoard"]
 
@@ -64,7 +64,7 @@ class TensorBoard:
         self._writer, self._last = None, 0
 
     def _new_run(self) -> Any:
-        require_extra("tensorboard")
+        import_optional("tensorboard")
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (it needs tensorboard)
 
         number = 1

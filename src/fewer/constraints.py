@@ -61,8 +61,8 @@ class Constraints:
 
     Examples
     --------
-    >>> rule = resolve(["a", "b", "c", "d"], 4, 2, include=["c"], exclude=["a"])
-    >>> rule.include, rule.allowed
+    >>> constraints = resolve(["a", "b", "c", "d"], 4, 2, include=["c"], exclude=["a"])
+    >>> constraints.include, constraints.allowed
     (array([2]), array([False,  True,  True,  True]))
     """
 
@@ -236,8 +236,8 @@ def resolve(
 
     Examples
     --------
-    >>> rule = resolve(["a", "b", "c"], 3, None, costs={"a": 1, "b": 5, "c": 2}, budget=3)
-    >>> rule.most_units, rule.cost([0, 2])
+    >>> constraints = resolve(["a", "b", "c"], 3, None, costs={"a": 1, "b": 5, "c": 2}, budget=3)
+    >>> constraints.most_units, constraints.cost([0, 2])
     (2, 3.0)
     """
     look = _Lookup(names, d)
@@ -258,14 +258,14 @@ def resolve(
         )
     price = None if costs is None else _prices(costs, look)
     limit = _limit(budget, price)
-    rule = Constraints(
+    constraints = Constraints(
         d, number, required, banned, price, limit, labels, _weight(cost_weight, price)
     )
     for array in (required, banned, price, labels):
         if array is not None:
             array.flags.writeable = False
-    _feasible(rule)
-    return rule
+    _feasible(constraints)
+    return constraints
 
 
 def check_k(k: Any, d: int) -> int:
@@ -435,28 +435,30 @@ def _is_blank(label: Any) -> bool:
     return label is None or (isinstance(label, (float, np.floating)) and math.isnan(label))
 
 
-def _feasible(rule: Constraints) -> None:
+def _feasible(constraints: Constraints) -> None:
     """Refuse rules that no panel can meet."""
-    what = "features" if rule.groups is None else "groups of features"
-    must, available = len(rule.included_units), len(rule.units)
+    what = "features" if constraints.groups is None else "groups of features"
+    must, available = len(constraints.included_units), len(constraints.units)
     if available == 0:
         raise InputError("exclude leaves no feature to choose from; shorten it")
-    if rule.k is not None and must > rule.k:
-        raise InputError(f"include has {must} {what} but k={rule.k}; raise k or shorten include")
-    if rule.k is not None and rule.k > available:
+    if constraints.k is not None and must > constraints.k:
         raise InputError(
-            f"k={rule.k} is more than the {available} {what} that may be chosen; lower k"
+            f"include has {must} {what} but k={constraints.k}; raise k or shorten include"
         )
-    if rule.budget is None:
-        return
-    paid = float(rule.unit_costs[rule.included_units].sum())
-    if paid > rule.ceiling:
-        raise InputError(f"include costs {paid:g}, budget={rule.budget:g}; raise the budget")
-    rest = np.sort(np.delete(rule.unit_costs, rule.included_units))
-    need = (1 if must == 0 else 0) if rule.k is None else rule.k - must
-    cheapest = paid + float(rest[:need].sum())
-    if cheapest > rule.ceiling:
+    if constraints.k is not None and constraints.k > available:
         raise InputError(
-            f"the cheapest panel costs {cheapest:g}, budget={rule.budget:g}; "
-            + ("raise the budget" if rule.k is None else "raise the budget or lower k")
+            f"k={constraints.k} is more than the {available} {what} that may be chosen; lower k"
+        )
+    if constraints.budget is None:
+        return
+    paid = float(constraints.unit_costs[constraints.included_units].sum())
+    if paid > constraints.ceiling:
+        raise InputError(f"include costs {paid:g}, budget={constraints.budget:g}; raise the budget")
+    rest = np.sort(np.delete(constraints.unit_costs, constraints.included_units))
+    need = (1 if must == 0 else 0) if constraints.k is None else constraints.k - must
+    cheapest = paid + float(rest[:need].sum())
+    if cheapest > constraints.ceiling:
+        raise InputError(
+            f"the cheapest panel costs {cheapest:g}, budget={constraints.budget:g}; "
+            + ("raise the budget" if constraints.k is None else "raise the budget or lower k")
         )

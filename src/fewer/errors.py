@@ -31,7 +31,7 @@ __all__ = [
     "NotFittedError",
     "ProcessError",
     "TypeInputError",
-    "in_our_words",
+    "translate_sklearn_errors",
     "warn",
 ]
 
@@ -162,7 +162,7 @@ class NotConvergedWarning(FewerWarning, ConvergenceWarning):
 
 
 @contextmanager
-def in_our_words() -> Iterator[None]:
+def translate_sklearn_errors() -> Iterator[None]:
     """Tell what scikit-learn's checks complain about in one line, as an `InputError`.
 
     Its own words come first, since its users know them; the remedy follows.
@@ -170,7 +170,7 @@ def in_our_words() -> Iterator[None]:
     Examples
     --------
     >>> from sklearn.utils import check_array
-    >>> with in_our_words():
+    >>> with translate_sklearn_errors():
     ...     check_array([[1.0], [2.0]], ensure_min_samples=3)
     Traceback (most recent call last):
     fewer.errors.InputError: Found array with 2 sample(s) (shape=(2, 1)) while a minimum of 3 is ...

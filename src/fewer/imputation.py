@@ -13,7 +13,7 @@ from fewer.data import (
     Source,
     check_out,
     column_names,
-    needs_opening,
+    is_source_like,
     open_source,
     read_aside,
     read_blocks,
@@ -131,7 +131,7 @@ def _opened(panel: Imputer, measured: Any, options: dict[str, Any]) -> Source:
     """The chosen features, with every column beside them that is no feature of the panel."""
     names = None if panel.names is None else np.array(panel.names, dtype=object)
     table = hasattr(measured, "columns")
-    if not table and not needs_opening(measured):
+    if not table and not is_source_like(measured):
         return open_source(read_measured(measured, panel.indices, names))
     have = [str(name) for name in measured.columns] if table else column_names(measured)
     known = set(panel.names or map(str, range(panel.d)))

@@ -15,15 +15,15 @@ from torch import nn
 from fewer.data import (
     Source,
     as_array,
+    as_source,
     check_values,
+    is_source_like,
     match_columns,
     moments,
-    needs_opening,
     open_source,
     read_all,
-    validated,
 )
-from fewer.errors import FileFormatError, InputError, in_our_words
+from fewer.errors import FileFormatError, InputError, translate_sklearn_errors
 from fewer.estimators._measured import like_table, read_measured
 from fewer.estimators._selector import decode, filled_decoder
 from fewer.estimators._storage import read_folder, require, restore_parameters, write_folder
@@ -304,8 +304,8 @@ class Panel:
         )
 
     def _whole(self, X: Any) -> Any:
-        if needs_opening(X):
-            return match_columns(validated(X), self.names, self.d, "the panel")
+        if is_source_like(X):
+            return match_columns(as_source(X), self.names, self.d, "the panel")
         if hasattr(X, "columns") and self.names is not None:
             have = {str(name): name for name in X.columns}
             missing = [name for name in self.names if name not in have]
@@ -315,7 +315,7 @@ class Panel:
                     f"{', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}"
                 )
             X = X[[have[name] for name in self.names]]  # other columns may hold anything
-        with in_our_words():
+        with translate_sklearn_errors():
             X = check_array(
                 as_array(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False
             )

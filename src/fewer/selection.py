@@ -25,13 +25,13 @@ from fewer.candidates.strategies import Strategies
 from fewer.candidates.training import train_here
 from fewer.candidates.wanted import Wanted, read_target
 from fewer.constraints import resolve
-from fewer.data import RowSubset, ScaledSource, Source, moments, validated, without_empty
+from fewer.data import RowView, ScaledSource, Source, as_source, moments, without_empty
 from fewer.errors import warn
 from fewer.estimators._storage import describe_parameters
 from fewer.evidence import Evidence
 from fewer.panel import Leaderboard, Panel
 from fewer.target import Target
-from fewer.train import Checkpoint, GradientSettings, nodes_for
+from fewer.train import Checkpoint, TrainingConfig, nodes_for
 from fewer.train.device import float64_device, pick_device
 from fewer.train.folds import ScaledFold, scaled_fold, whole_fold
 from fewer.train.launch import agreed_seed, joined, opened_together
@@ -171,8 +171,8 @@ def select(
             progress=progress,
             checkpoint=checkpoint,
         )
-        base, settings, rule = selection.raw, selection.settings, selection.rule
-        return led_panel(team, selection.run, base, settings, rule, train_here)
+        base, settings, constraints = selection.raw, selection.settings, selection.constraints
+        return led_panel(team, selection.run, base, settings, constraints, train_here)
 
 
 class _Selection:
@@ -188,7 +188,7 @@ class _Selection:
         given = data
         if options["target"] is not None:
             self.wanted, data = read_target(options["target"], data)
-        rows = opened_together(lambda: validated(data, least_rows=3))
+        rows = opened_together(lambda: as_source(data, least_rows=3))
         self.raw, stats = without_empty(rows, moments(rows))
         self.names = self.raw.names
         self.n, self.d = self.raw.shape
@@ -196,20 +196,20 @@ class _Selection:
         wishes = options["wishes"]
         check_data(self.raw, stats, self.wanted, options["strategies"], wishes["cost_weight"])
         warn_about_k(k, self.n, self.d, stats)
-        self.k, self.rule = k, resolve(self.names, self.d, k, **wishes)
+        self.k, self.constraints = k, resolve(self.names, self.d, k, **wishes)
         self.center, self.scale = self.scaling.of(stats.mean, stats.variance)
         self.seed = agreed_seed(options["random_state"], options["checkpoint"])
         self.device = pick_device(options["device"])
-        self.settings = GradientSettings(
-            k=nodes_for(self.rule, ScaledSource(self.raw, self.center, self.scale)),
+        self.settings = TrainingConfig(
+            k=nodes_for(self.constraints, ScaledSource(self.raw, self.center, self.scale)),
             decoder=options["decoder"],
             device=options["device"],
-            cost_weight=self.rule.cost_weight,
+            cost_weight=self.constraints.cost_weight,
             progress=False,
         )
         self.linear = self.settings.linear
         self.strategies = Strategies(
-            self.rule,
+            self.constraints,
             self.settings,
             float64_device(self.device),
             lambda fold: self._rows(fold, fold.train_index),
@@ -218,12 +218,12 @@ class _Selection:
             kept=self._kept(stats.scale),
         )
         # what decides between candidates, and what rebuilds the other features
-        self.line = line = LinearComparison(self._rows, self.rule)
+        self.line = line = LinearComparison(self._rows, self.constraints)
         self.comparison: Comparison = line
         if self.wanted is not None:
             self.comparison = TargetComparison(
                 self._rows,
-                self.rule,
+                self.constraints,
                 self.settings,
                 self.seed,
                 self.wanted,
@@ -233,7 +233,7 @@ class _Selection:
         elif not self.linear:
             self.comparison = NetworkComparison(
                 self._rows,
-                self.rule,
+                self.constraints,
                 self.settings,
                 self.seed,
                 self.clock,
@@ -375,7 +375,7 @@ class _Selection:
             ridge=winner.ridge,
             final=columns if self.rebuilding is self.line else None,
             source=self.raw,
-            rule=self.rule,
+            constraints=self.constraints,
             comparison=self.line,
             greedy=self.strategies.once("greedy", self.strategies.greedy),
             metrics=("units",) if self.scaling.how == "none" else ("units", "equal"),
@@ -436,7 +436,7 @@ class _Selection:
         if self.wanted is not None:
             options |= {"decoder": "linear", "predictor": self.options["decoder"]}
         return describe_parameters(options) | {
-            "k": self.rule.k,
+            "k": self.constraints.k,
             "rows": self.n,
             "seed": self.seed,
             "winner": winner.strategy,
@@ -445,7 +445,7 @@ class _Selection:
         }
 
     def _rows(self, fold: ScaledFold, index: NDArray[np.int64]) -> Source:
-        return ScaledSource(RowSubset(self.raw, index), fold.center, fold.scale)
+        return ScaledSource(RowView(self.raw, index), fold.center, fold.scale)
 
     def _labels(self, fold: ScaledFold) -> NDArray | None:
         labels = self.options["row_groups"]

@@ -11,8 +11,8 @@ from fewer.candidates.comparison import Candidate
 from fewer.candidates.lines import LEVEL, LinearComparison
 from fewer.candidates.networks import NetworkComparison
 from fewer.constraints import resolve
-from fewer.data import RowSubset, ScaledSource, validated
-from fewer.train import GradientSettings
+from fewer.data import RowView, ScaledSource, as_source
+from fewer.train import TrainingConfig
 from fewer.train.folds import make_folds, scaled_fold, split_rows
 
 D, K = 12, 3
@@ -22,11 +22,11 @@ def held_out(parts, seed=0):
     random = np.random.default_rng(seed)
     X = random.normal(size=(600, 4)) @ random.normal(size=(4, D))
     X += 3 * random.normal(size=(600, D))  # no panel is far ahead
-    source = validated(X)
+    source = as_source(X)
     center, scale = np.zeros(D), np.ones(D)
     folds = make_folds(source, split_rows(600, parts, seed))
     comparison = LinearComparison(
-        lambda fold, index: ScaledSource(RowSubset(source, index), fold.center, fold.scale),
+        lambda fold, index: ScaledSource(RowView(source, index), fold.center, fold.scale),
         resolve(None, D, K),
     )
     return comparison, [scaled_fold(fold, center, scale) for fold in folds]
@@ -125,15 +125,15 @@ def network_comparison(clock, parts=3):
     random = np.random.default_rng(0)
     factors = random.normal(size=(500, 3))
     X = np.c_[factors, factors @ random.normal(size=(3, 6)), random.normal(size=(500, 3))]
-    source = validated(X)
+    source = as_source(X)
     folds = [
         scaled_fold(fold, np.zeros(D), np.ones(D))
         for fold in make_folds(source, split_rows(500, parts, 0))
     ]
     comparison = NetworkComparison(
-        lambda fold, index: ScaledSource(RowSubset(source, index), fold.center, fold.scale),
+        lambda fold, index: ScaledSource(RowView(source, index), fold.center, fold.scale),
         resolve(None, D, K),
-        GradientSettings(k=K, decoder=(16,), device="cpu", progress=False, refit_epochs=20),
+        TrainingConfig(k=K, decoder=(16,), device="cpu", progress=False, refit_epochs=20),
         0,
         clock,
     )

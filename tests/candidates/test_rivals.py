@@ -10,7 +10,7 @@ from fewer.candidates.lines import LinearComparison
 from fewer.candidates.rivals import HeldOutRivals, _leading
 from fewer.candidates.scaling import Scaling, scaled_folds
 from fewer.constraints import resolve
-from fewer.data import RowSubset, ScaledSource, open_source
+from fewer.data import RowView, ScaledSource, open_source
 from fewer.search import greedy
 
 K = 6
@@ -20,13 +20,13 @@ def rivals_of(X, scale="standard", held=None, metrics=("units", "equal"), **wish
     source = open_source(X)
     held = [np.arange(0, len(X), 5)] if held is None else held
     folds = scaled_folds(source, held, Scaling(scale), torch.device("cpu"))
-    rule = resolve(None, X.shape[1], K, **wishes)
+    constraints = resolve(None, X.shape[1], K, **wishes)
 
     def choose(fold, seed):
-        return greedy(fold.train, rule).panel()
+        return greedy(fold.train, constraints).panel()
 
     def rows(fold, index):
-        return ScaledSource(RowSubset(source, index), fold.center, fold.scale)
+        return ScaledSource(RowView(source, index), fold.center, fold.scale)
 
     return HeldOutRivals(
         folds=folds,
@@ -34,8 +34,8 @@ def rivals_of(X, scale="standard", held=None, metrics=("units", "equal"), **wish
         ridge=0.0,
         final=np.arange(K),
         source=source,
-        rule=rule,
-        comparison=LinearComparison(rows, rule),
+        constraints=constraints,
+        comparison=LinearComparison(rows, constraints),
         greedy=choose,
         metrics=metrics,
         device=torch.device("cpu"),

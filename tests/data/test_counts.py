@@ -6,16 +6,16 @@ import torch
 from scipy import sparse
 
 from fewer.data import (
-    ColumnChoice,
+    ColumnView,
     DenseSource,
-    RowSubset,
+    RowView,
     SparseSource,
     covariance,
     moments,
     read_all,
     read_blocks,
 )
-from fewer.data.batch_means import WithoutBatches
+from fewer.data.batch_means import BatchCentered
 from fewer.data.counts import NormalizedCounts, looks_like_counts
 from fewer.errors import InputError
 
@@ -41,7 +41,7 @@ def test_sparse_and_dense_counts_agree(gaps):
         np.testing.assert_allclose(source.rows(some, torch.float64), logged(counts)[some])
     np.testing.assert_allclose(thin.sparse_rows(slice(2, 9)).toarray(), logged(counts)[2:9])
     assert dense.sparse_rows(slice(2)) is None
-    part = RowSubset(thin, np.arange(10, 50))
+    part = RowView(thin, np.arange(10, 50))
     np.testing.assert_allclose(moments(part).mean, np.nanmean(logged(counts)[10:50], axis=0))
     if not gaps:
         wanted = np.cov(logged(counts).T, bias=True)
@@ -91,7 +91,7 @@ def test_batches_of_one_mean():
     labels = np.array(["a", "b", "c"])[rng.integers(0, 3, 60)]
     rows = rng.normal(size=(60, 4)) + 5 * (labels == "b")[:, None]
     rows[7, 1] = np.nan
-    found = read_all(WithoutBatches(DenseSource(rows), labels))
+    found = read_all(BatchCentered(DenseSource(rows), labels))
     for label in "abc":
         mine = labels == label
         np.testing.assert_allclose(np.nanmean(found[mine], 0), np.nanmean(rows, 0))
@@ -115,8 +115,8 @@ class Asked(DenseSource):
 def test_few_columns_of_wide_rows_are_read_in_small_blocks(wrap):
     wide = Asked(np.zeros((50, 10_000), dtype=np.float32))
     wide.memory_limit = 6 * 8 * 10_000 * 7  # seven rows a block
-    few = ColumnChoice(wrap(wide), np.array([3, 1]))
+    few = ColumnView(wrap(wide), np.array([3, 1]))
     assert sum(len(x) for _, x in read_blocks(few)) == 50
     assert wide.most == 7
-    assert sum(len(x) for _, x in read_blocks(RowSubset(few, np.arange(40)))) == 40
+    assert sum(len(x) for _, x in read_blocks(RowView(few, np.arange(40)))) == 40
     assert wide.most == 7

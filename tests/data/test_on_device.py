@@ -7,7 +7,7 @@ import torch
 from fewer.data import (
     DenseSource,
     Log1pSource,
-    RowSubset,
+    RowView,
     ScaledSource,
     covariance,
     on_device,
@@ -53,7 +53,7 @@ def test_missing_values_as_on_the_cpu(monkeypatch):
 def test_what_may_cross_over_as_float32():
     counts = DenseSource(np.ones((3, 2), np.int16))
     assert exact_dtype(counts) == torch.float32
-    assert exact_dtype(RowSubset(counts, np.arange(2))) == torch.float32
+    assert exact_dtype(RowView(counts, np.arange(2))) == torch.float32
     assert exact_dtype(DenseSource(np.ones((3, 2), np.int32))) == torch.float64
     assert exact_dtype(Log1pSource(counts)) == torch.float64
     assert exact_dtype(ScaledSource(counts, np.zeros(2), np.ones(2))) == torch.float64

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fewer
 from fewer import ColumnSubset
-from fewer.data import column_names, covariance, moments, read_all, validated
+from fewer.data import as_source, column_names, covariance, moments, read_all
 from fewer.errors import FewerWarning, InputError
 
 N, D = 300, 12
@@ -293,8 +293,8 @@ def test_headers_of_numbers(tmp_path):
 
 
 def test_lines_longer_than_a_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(fewer.data.text, "SAMPLE_BYTES", 64)
-    monkeypatch.setattr(fewer.data.text, "BLOCK_BYTES", 128)
+    monkeypatch.setattr(fewer.data.csv, "SAMPLE_BYTES", 64)
+    monkeypatch.setattr(fewer.data.csv, "BLOCK_BYTES", 128)
     np.testing.assert_allclose(read_all(fewer.data.open(text(tmp_path))), X, rtol=1e-6)
 
 
@@ -407,11 +407,11 @@ def test_names_of_all_columns_without_reading_them_all(tmp_path):
 def test_text_columns_of_a_table_are_left_out_by_name(library):
     table = library({"who": ["x", "y", "z"], "a": [1.0, 2.0, 3.0], "b": [3, 5, 4]})
     with pytest.warns(FewerWarning, match=r"non-numeric columns were left out \(1\): 'who'"):
-        source = validated(table)
+        source = as_source(table)
     assert source.names == ["a", "b"]
     np.testing.assert_array_equal(read_all(source), [[1, 3], [2, 5], [3, 4]])
     with pytest.raises(InputError, match="1 of 1 columns are not numbers: 'who'"):
-        validated(library({"who": ["x", "y"]}))
+        as_source(library({"who": ["x", "y"]}))
 
 
 @pytest.mark.parametrize("nothing", ["", "  "])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fewer.data import Batches, DenseSource, RowSubset, ScaledSource, shard
+from fewer.data import Batches, DenseSource, RowView, ScaledSource, shard
 from fewer.data.order import windows
 from fewer.errors import InputError
 
@@ -65,7 +65,7 @@ def test_blocks_begin_where_chunks_do():
 def test_an_epoch_over_some_rows_reads_each_chunk_once(wrap):
     """Also where the rows in use are part of a part of what is stored."""
     source = limited(40, chunk_rows=5)
-    part = RowSubset(source, np.arange(3, N, 2))
+    part = RowView(source, np.arange(3, N, 2))
     index = np.arange(0, 50)[np.arange(50) % 4 > 0]
     rows = Batches(wrap(part), index, mean=torch.zeros(D), has_missing=False)
     chunks = []

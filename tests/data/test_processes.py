@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from fewer.data import (
-    ColumnChoice,
+    ColumnView,
     DenseSource,
     Log1pSource,
-    RowSubset,
+    RowView,
     ScaledSource,
     covariance,
     open_source,
@@ -53,10 +53,10 @@ def test_values_come_back_as_they_were():
     "view",
     [
         lambda base: base,
-        lambda base: RowSubset(base, np.array([3, 1, 7])),
-        lambda base: RowRange(RowSubset(base, np.arange(0, 20, 2)), 2, 9),
-        lambda base: ScaledSource(RowSubset(base, np.arange(5)), X.mean(0), X.std(0)),
-        lambda base: ColumnChoice(Log1pSource(base), np.array([2, 0])),
+        lambda base: RowView(base, np.array([3, 1, 7])),
+        lambda base: RowRange(RowView(base, np.arange(0, 20, 2)), 2, 9),
+        lambda base: ScaledSource(RowView(base, np.arange(5)), X.mean(0), X.std(0)),
+        lambda base: ColumnView(Log1pSource(base), np.array([2, 0])),
     ],
 )
 def test_a_view_is_made_again_from_its_description(view):
@@ -69,7 +69,7 @@ def test_a_view_is_made_again_from_its_description(view):
 
 
 def test_rows_of_another_source_are_no_view():
-    assert described_view(RowSubset(DenseSource(X), np.arange(3)), DenseSource(X)) is None
+    assert described_view(RowView(DenseSource(X), np.arange(3)), DenseSource(X)) is None
 
 
 @pytest.mark.parametrize(

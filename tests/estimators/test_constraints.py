@@ -70,8 +70,8 @@ def test_a_budget_with_and_without_k(make):
     costs = {name: 1 + j % 4 for j, name in enumerate(NAMES)}
     for k in (3, None):
         model = make(k=k, costs=costs, budget=6).fit(FRAME, Y)
-        rule = resolve(NAMES, 12, k, costs=costs, budget=6)
-        rule.check(model.columns_)
+        constraints = resolve(NAMES, 12, k, costs=costs, budget=6)
+        constraints.check(model.columns_)
         assert len(model.columns_) == 3 or k is None
         assert len(model.feature_groups(2)) == len(model.columns_)
 

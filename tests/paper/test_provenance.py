@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from fewer.paper.cells import Cells
+from fewer.paper.cells import ResultCache
 from fewer.paper.provenance import commit
 
 
@@ -43,7 +43,7 @@ def test_no_tree_no_commit(tmp_path):
 
 
 def test_a_cell_says_which_code_made_it_and_old_cells_stay(tmp_path):
-    cells = Cells(tmp_path)
+    cells = ResultCache(tmp_path)
     assert cells.get(("a",), {}, lambda: {"error": 1})["commit"] == commit()
     old = {"key": ["b"], "settings": {}, "error": 2, "seconds_in_all": 1.0}
     (tmp_path / "b.json").write_text(json.dumps(old))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fewer.cli import app
 from fewer.errors import FileFormatError, InputError
 from fewer.paper import EXPERIMENTS, reproduce
-from fewer.paper.cells import Cells
+from fewer.paper.cells import ResultCache
 from fewer.paper.context import Context
 from fewer.paper.jobs import compute_together
 from fewer.paper.methods import METHODS
@@ -175,7 +175,7 @@ def test_data_are_fetched_only_when_asked_for(tmp_path, monkeypatch):
 
 def test_experiments_run_at_the_same_time(tables, tmp_path):
     said = []
-    context = Context("clean", True, Cells(tmp_path / "cells", said.append), wanted=("mice",))
+    context = Context("clean", True, ResultCache(tmp_path / "cells", said.append), wanted=("mice",))
     took = compute_together(["table2", "isolet", "table1"], context, 2)
     assert set(took) == {"table1", "isolet"}  # the second table needs nothing else
     alone = tables[1].result["scores"]["mice"]
@@ -186,14 +186,14 @@ def test_experiments_run_at_the_same_time(tables, tmp_path):
 
 
 def test_splits_can_be_computed_side_by_side(tmp_path):
-    context = Context("clean", False, Cells(tmp_path), seeds=4, part=2)
+    context = Context("clean", False, ResultCache(tmp_path), seeds=4, part=2)
     assert list(context.seed_range()) == [2]
-    assert list(Context("clean", False, Cells(tmp_path)).seed_range(full=3)) == [0, 1, 2]
-    assert list(Context("clean", True, Cells(tmp_path), part=1).seed_range(quick=1)) == []
+    assert list(Context("clean", False, ResultCache(tmp_path)).seed_range(full=3)) == [0, 1, 2]
+    assert list(Context("clean", True, ResultCache(tmp_path), part=1).seed_range(quick=1)) == []
 
 
 def test_a_job_that_fails_ends_all_with_its_own_words(tmp_path):
-    context = Context("clean", True, Cells(tmp_path), wanted=("mice", "har"))
+    context = Context("clean", True, ResultCache(tmp_path), wanted=("mice", "har"))
     with pytest.raises(InputError, match="this experiment takes one of"):
         compute_together(["isolet", "annealing"], context, 2)
 

@@ -38,18 +38,21 @@ def explained(C: NDArray[np.float64], panels: NDArray[np.int64], ridge: float) -
     return np.einsum("nij,nid,njd->n", np.linalg.pinv(A, rcond=1e-9, hermitian=True), rows, rows)
 
 
-def optimum(C: NDArray[np.float64], rule: Constraints, ridge: float = 0.0) -> float:
+def optimum(C: NDArray[np.float64], constraints: Constraints, ridge: float = 0.0) -> float:
     """The lowest residual, prices included, of any panel that obeys the rules."""
     best = -np.inf
-    must = set(rule.included_units.tolist())
-    sizes = range(1, rule.most_units + 1) if rule.k is None else [rule.k]
+    must = set(constraints.included_units.tolist())
+    sizes = range(1, constraints.most_units + 1) if constraints.k is None else [constraints.k]
     for size in sizes:
         groups: dict[int, list[NDArray[np.int64]]] = {}
-        for units in combinations(range(len(rule.units)), size):
-            if must <= set(units) and rule.unit_costs[list(units)].sum() <= rule.ceiling:
-                panel = np.concatenate([rule.units[u] for u in units])
+        for units in combinations(range(len(constraints.units)), size):
+            if (
+                must <= set(units)
+                and constraints.unit_costs[list(units)].sum() <= constraints.ceiling
+            ):
+                panel = np.concatenate([constraints.units[u] for u in units])
                 groups.setdefault(len(panel), []).append(panel)
         for panels in groups.values():
-            price = np.array([rule.price(panel) for panel in panels])
+            price = np.array([constraints.price(panel) for panel in panels])
             best = max(best, (explained(C, np.array(panels), ridge) - price).max())
     return float(np.trace(C) - best)

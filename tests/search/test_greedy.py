@@ -67,20 +67,20 @@ def test_small_residuals_keep_their_order():
 
 def test_included_come_first_and_excluded_never(digits):
     C = np.cov(digits[0].T)
-    rule = resolve(None, 64, 5, include=[20, 44], exclude=[36, 21])
-    path = greedy(C, rule)
+    constraints = resolve(None, 64, 5, include=[20, 44], exclude=[36, 21])
+    path = greedy(C, constraints)
     assert set(path.order[:2]) == {20, 44}
     order, _ = slow_greedy(C, 2, 0.0, first=path.order[:2])
     assert order == path.order[:2].tolist()
-    rule.check(path.panel())
+    constraints.check(path.panel())
 
 
 def test_groups_are_taken_whole(digits):
     C = np.cov(digits[0].T)
-    rule = resolve(None, 64, 3, groups=np.arange(64) // 4)
-    path = greedy(C, rule)
+    constraints = resolve(None, 64, 3, groups=np.arange(64) // 4)
+    path = greedy(C, constraints)
     assert path.sizes.tolist() == [4, 8, 12]
-    best = min((residual(C, unit), tuple(unit)) for unit in rule.units)
+    best = min((residual(C, unit), tuple(unit)) for unit in constraints.units)
     assert tuple(path.order[:4]) == best[1]
     assert path.errors == pytest.approx([residual(C, path.panel(p)) for p in (1, 2, 3)], rel=1e-9)
 
@@ -97,10 +97,10 @@ def test_a_budget_is_spent_by_gain_or_by_gain_per_cost():
 
 def test_a_budget_with_k_leaves_money_for_the_last_place():
     C = np.diag([10.0, 6.0, 5.0, 1.0])
-    rule = resolve(None, 4, 3, costs=[5, 4, 1, 1], budget=7)
-    path = greedy(C, rule)
-    rule.check(path.panel())
-    assert path.errors[-1] == pytest.approx(optimum(C, rule))
+    constraints = resolve(None, 4, 3, costs=[5, 4, 1, 1], budget=7)
+    path = greedy(C, constraints)
+    constraints.check(path.panel())
+    assert path.errors[-1] == pytest.approx(optimum(C, constraints))
 
 
 def test_a_budget_alone_buys_nothing_useless():

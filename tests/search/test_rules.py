@@ -27,23 +27,23 @@ def problems(draw):
         options["costs"] = draw(st.lists(price, min_size=d, max_size=d))
         options["budget"] = draw(st.sampled_from([0, 0.3, 1, 3, 10, 100]))
     try:
-        rule = resolve(None, d, **options)
+        constraints = resolve(None, d, **options)
     except InputError:
         reject()
     C = instance(draw(st.sampled_from(KINDS)), d, draw(st.integers(0, 99)))
-    return C, rule, draw(st.sampled_from([0.0, 1e-3, 1.0]))
+    return C, constraints, draw(st.sampled_from([0.0, 1e-3, 1.0]))
 
 
 @settings(max_examples=80, deadline=None)
 @given(problems())
 def test_no_panel_breaks_a_rule(problem: tuple[np.ndarray, Constraints, float]):
-    C, rule, ridge = problem
-    path = greedy(C, rule, ridge=ridge)
-    rule.check(path.panel())
-    found = search(C, rule, ridge=ridge, stall=1, starts=3)
+    C, constraints, ridge = problem
+    path = greedy(C, constraints, ridge=ridge)
+    constraints.check(path.panel())
+    found = search(C, constraints, ridge=ridge, stall=1, starts=3)
     for value, panel in found.elite:
-        rule.check(panel)
+        constraints.check(panel)
         assert value == residual(C, panel, ridge)
     assert found.objective <= residual(C, path.panel(), ridge) * (1 + 1e-9) + 1e-12
-    if rule.k is not None and rule.groups is None:
-        assert len(found.indices) == rule.k
+    if constraints.k is not None and constraints.groups is None:
+        assert len(found.indices) == constraints.k

@@ -58,14 +58,14 @@ def test_it_finds_the_optimum(rule_of):
         for seed in range(10 if rule_of is plain else 4):
             rng = np.random.default_rng(seed)
             d = int(rng.integers(6, 15))
-            rule = rule_of(rng, d, int(rng.integers(1, min(d - 2, 7))))
+            constraints = rule_of(rng, d, int(rng.integers(1, min(d - 2, 7))))
             C = instance(kind, d, seed)
             ridge = 0.05 * np.trace(C) / d if seed % 3 == 2 else 0.0
-            found = search(C, rule, ridge=ridge, seed=seed, stall=2)
-            rule.check(found.indices)
-            price = rule.price(found.indices)
+            found = search(C, constraints, ridge=ridge, seed=seed, stall=2)
+            constraints.check(found.indices)
+            price = constraints.price(found.indices)
             assert found.objective == residual(C, found.indices, ridge) + price
-            hits.append(found.objective <= optimum(C, rule, ridge) + 1e-7 * np.trace(C))
+            hits.append(found.objective <= optimum(C, constraints, ridge) + 1e-7 * np.trace(C))
     assert np.mean(hits) >= 0.95
 
 
@@ -74,11 +74,13 @@ def test_nothing_stays_that_is_not_worth_its_price():
     for seed in range(12):
         C = instance("plain", 30, seed)
         costs = rng.integers(1, 10, 30)
-        rule = resolve(None, 30, None, costs=costs, budget=0.5 * costs.sum(), cost_weight=0.3)
-        found = search(C, rule, seed=seed, stall=1)
+        constraints = resolve(
+            None, 30, None, costs=costs, budget=0.5 * costs.sum(), cost_weight=0.3
+        )
+        found = search(C, constraints, seed=seed, stall=1)
         for out in range(len(found.indices)):
             rest = np.delete(found.indices, out)
-            assert residual(C, rest) + rule.price(rest) >= found.objective * (1 - 1e-9)
+            assert residual(C, rest) + constraints.price(rest) >= found.objective * (1 - 1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +143,8 @@ def test_there_is_only_one_choice():
     everything = search(np.eye(3), 3)
     assert everything.indices.tolist() == [0, 1, 2]
     assert everything.objective == 0
-    rule = resolve(None, 4, 2, exclude=[0, 3])
-    rest = search(np.diag([4.0, 3.0, 2.0, 1.0]), rule)
+    constraints = resolve(None, 4, 2, exclude=[0, 3])
+    rest = search(np.diag([4.0, 3.0, 2.0, 1.0]), constraints)
     assert rest.indices.tolist() == [1, 2]
     assert everything.stopped == rest.stopped == "only choice"
 

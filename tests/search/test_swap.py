@@ -7,15 +7,15 @@ from fewer.search import greedy, residual, swap
 from tests.search.brute import KINDS, instance
 
 
-def neighbours(C, rule, panel):
+def neighbours(C, constraints, panel):
     """Objectives of all allowed panels that differ by one unit."""
-    units = np.unique(rule.unit_of[panel])
+    units = np.unique(constraints.unit_of[panel])
     for out in units:
-        for new in set(range(len(rule.units))) - set(units.tolist()):
+        for new in set(range(len(constraints.units))) - set(units.tolist()):
             swapped = [new if unit == out else unit for unit in units]
-            other = np.concatenate([rule.units[unit] for unit in swapped])
+            other = np.concatenate([constraints.units[unit] for unit in swapped])
             try:
-                rule.check(other)
+                constraints.check(other)
             except InputError:
                 continue
             yield residual(C, other)
@@ -40,14 +40,14 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_it_ends_where_no_swap_helps(kind, name):
     C = instance(kind, 12, 1)
-    rule = resolve(None, 12, **RULES[name])
-    start = greedy(C, rule).panel()
-    found = swap(C, start, rule)
-    rule.check(found.indices)
+    constraints = resolve(None, 12, **RULES[name])
+    start = greedy(C, constraints).panel()
+    found = swap(C, start, constraints)
+    constraints.check(found.indices)
     assert found.optimal
     assert found.objective == pytest.approx(residual(C, found.indices), abs=1e-12 * np.trace(C))
     assert found.objective <= residual(C, start)
-    best = min(neighbours(C, rule, found.indices), default=np.inf)
+    best = min(neighbours(C, constraints, found.indices), default=np.inf)
     assert best >= found.objective - 1e-7 * np.trace(C)
 
 

@@ -12,22 +12,22 @@ from fewer.train import distinct_features, obeying_features
 
 def test_without_constraints_it_is_the_assignment():
     logits = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
-    rule = resolve(None, 9, 4)
-    assert obeying_features(logits, rule).tolist() == distinct_features(logits).tolist()
+    constraints = resolve(None, 9, 4)
+    assert obeying_features(logits, constraints).tolist() == distinct_features(logits).tolist()
 
 
 def test_nodes_take_different_groups():
     logits = torch.tensor([[9.0, 8.0, 0.0, 0.0], [8.0, 9.0, 1.0, 0.0]])
-    rule = resolve(None, 4, 2, groups=[[0, 1]])
-    chosen = obeying_features(logits, rule)
-    assert len({int(rule.unit_of[j]) for j in chosen}) == 2
+    constraints = resolve(None, 4, 2, groups=[[0, 1]])
+    chosen = obeying_features(logits, constraints)
+    assert len({int(constraints.unit_of[j]) for j in chosen}) == 2
     assert chosen[1] == 2 or chosen[0] in (0, 1)
 
 
 def test_what_is_left_of_a_budget_is_spent():
     logits = torch.tensor([[9.0, 3.0, 2.0, 1.0]])
-    rule = resolve(None, 4, None, costs=[2, 1, 1, 5], budget=4)
-    assert sorted(obeying_features(logits, rule).tolist()) == [0, 1, 2]
+    constraints = resolve(None, 4, None, costs=[2, 1, 1, 5], budget=4)
+    assert sorted(obeying_features(logits, constraints).tolist()) == [0, 1, 2]
 
 
 @settings(max_examples=150, deadline=None)
@@ -44,16 +44,18 @@ def test_rules_hold_whatever_the_nodes_want(data):
     include = [int(rng.integers(d))] if data.draw(st.booleans()) else []
     banned = {int(j) for j in rng.choice(d, 1)} - set(include) if data.draw(st.booleans()) else ()
     try:
-        rule = resolve(None, d, k, include, list(banned), costs=costs, budget=budget, groups=groups)
+        constraints = resolve(
+            None, d, k, include, list(banned), costs=costs, budget=budget, groups=groups
+        )
     except InputError:
         return
-    nodes = k if k is not None else max(1, len(rule.included_units), rule.most_units)
+    nodes = k if k is not None else max(1, len(constraints.included_units), constraints.most_units)
     logits = torch.tensor(rng.normal(size=(nodes, d)) * 3)
-    logits[:, list(rule.exclude)] = -torch.inf
-    for node, unit in enumerate(rule.included_units):
-        feature = rule.units[unit][0]
+    logits[:, list(constraints.exclude)] = -torch.inf
+    for node, unit in enumerate(constraints.included_units):
+        feature = constraints.units[unit][0]
         logits[node] = -torch.inf
         logits[node, feature] = 0.0
-        logits[len(rule.included_units) :, rule.units[unit]] = -torch.inf
-    chosen = obeying_features(logits, rule)
-    rule.check(rule.complete(chosen))
+        logits[len(constraints.included_units) :, constraints.units[unit]] = -torch.inf
+    chosen = obeying_features(logits, constraints)
+    constraints.check(constraints.complete(chosen))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fewer import ConcreteAutoencoder
-from fewer.train.cooling import Cooling
+from fewer.train.cooling import CosineDecay
 
 
 def test_without_a_stall_it_is_half_a_cosine():
-    cooling = Cooling(40)
+    cooling = CosineDecay(40)
     shares = [cooling.share(epoch) for epoch in range(1, 41)]
     expected = (1 + np.cos(np.pi * np.arange(40) / 40)) / 2
     np.testing.assert_allclose(shares, expected)
@@ -17,7 +17,7 @@ def test_without_a_stall_it_is_half_a_cosine():
 
 @pytest.mark.parametrize(("stalled", "left", "last"), [(10, 5, 15), (38, 5, 40), (40, 5, 40)])
 def test_after_a_stall_it_falls_from_where_it_was(stalled, left, last):
-    cooling = Cooling(40)
+    cooling = CosineDecay(40)
     before = cooling.share(stalled + 1)
     cooling.hurry(stalled, left)
     assert cooling.last == last
@@ -29,14 +29,14 @@ def test_after_a_stall_it_falls_from_where_it_was(stalled, left, last):
 
 
 def test_a_state_that_was_kept_goes_on():
-    one, other = Cooling(40), Cooling(40)
+    one, other = CosineDecay(40), CosineDecay(40)
     one.hurry(10, 6)
     other.restore(one.state())
     assert [other.share(e) for e in range(11, 17)] == [one.share(e) for e in range(11, 17)]
 
 
 def test_the_rate_falls_with_the_time():
-    cooling = Cooling(40)
+    cooling = CosineDecay(40)
     assert cooling.share(1, 0.5) == pytest.approx(0.5)
     assert cooling.share(31, 0.1) == cooling.share(31)
 

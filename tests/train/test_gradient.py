@@ -8,13 +8,13 @@ from sklearn.linear_model import LinearRegression
 from fewer.data import moments, open_source
 from fewer.errors import InputError, NotConvergedWarning
 from fewer.nn import make_loss
-from fewer.train import GradientSettings, distinct_features, fit_gradient
+from fewer.train import TrainingConfig, distinct_features, fit_gradient
 from fewer.train.stopping import KeepBest
 
 
 def fit(X, *, seed=0, loss="mse", **options):
     source = open_source(X)
-    settings = GradientSettings(device="cpu", **options)
+    settings = TrainingConfig(device="cpu", **options)
     return fit_gradient(source, moments(source), settings, loss=make_loss(loss), seed=seed)
 
 

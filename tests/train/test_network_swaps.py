@@ -3,7 +3,7 @@ import pytest
 
 from fewer.constraints import resolve
 from fewer.data import covariance, open_source
-from fewer.train.network_swaps import StandIn, network_swaps
+from fewer.train.network_swaps import RandomFeatureSurrogate, network_swaps
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +21,9 @@ def summary(folded):
 
 def test_it_finds_what_a_linear_look_cannot(folded, summary):
     source = open_source(folded)
-    rule = resolve(None, 18, 6)
+    constraints = resolve(None, 18, 6)
     start = np.arange(6, 12)  # the squares
-    found = network_swaps(source, summary, [start], rule)
+    found = network_swaps(source, summary, [start], constraints)
     assert found.tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -31,7 +31,7 @@ def test_it_never_ends_worse_than_its_best_start(folded, summary):
     source = open_source(folded)
     rng = np.random.default_rng(1)
     starts = [np.sort(rng.choice(18, 4, replace=False)) for _ in range(3)]
-    judge = StandIn(source, summary, k=4, seed=5)
+    judge = RandomFeatureSurrogate(source, summary, k=4, seed=5)
     found = network_swaps(source, summary, starts, resolve(None, 18, 4), seed=5)
     assert judge.errors([found])[0] <= judge.errors(starts).min()
 
@@ -41,10 +41,12 @@ def test_the_rules_hold(folded, summary):
     costs = np.ones(18)
     costs[:6] = 3.0
     groups = [[0, 6], [1, 7]]
-    rule = resolve(None, 18, 4, include=[12], exclude=[2], costs=costs, budget=8.0, groups=groups)
-    start = rule.complete([12, 13, 14, 15])
-    found = network_swaps(source, summary, [start], rule, rounds=5)
-    rule.check(found)
+    constraints = resolve(
+        None, 18, 4, include=[12], exclude=[2], costs=costs, budget=8.0, groups=groups
+    )
+    start = constraints.complete([12, 13, 14, 15])
+    found = network_swaps(source, summary, [start], constraints, rounds=5)
+    constraints.check(found)
 
 
 def test_a_price_keeps_dear_features_out(folded, summary):
@@ -68,26 +70,27 @@ def test_rows_of_a_group_are_not_parted(folded, summary):
     source = open_source(np.repeat(folded[:60], 10, axis=0))  # ten copies of each row
     labels = np.repeat(np.arange(60), 10)
     panel = [np.arange(6)]
-    honest = StandIn(source, summary, k=6, labels=labels, width=64)
-    leaky = StandIn(source, summary, k=6, width=64)
+    honest = RandomFeatureSurrogate(source, summary, k=6, labels=labels, width=64)
+    leaky = RandomFeatureSurrogate(source, summary, k=6, width=64)
     assert honest.cut % 10 == 0
     assert honest.errors(panel)[0] > 1.5 * leaky.errors(panel)[0]
-    assert StandIn(source, summary, k=6, labels=np.zeros(600), width=64).cut == 420
+    assert RandomFeatureSurrogate(source, summary, k=6, labels=np.zeros(600), width=64).cut == 420
 
 
 def test_missing_values_count_as_means(folded):
     gappy = folded.copy()
     gappy[::7, 3] = np.nan
     source = open_source(gappy)
-    judge = StandIn(source, covariance(source), k=2, width=32)
+    judge = RandomFeatureSurrogate(source, covariance(source), k=2, width=32)
     assert np.isfinite(judge.errors([np.array([3, 4])])).all()
 
 
 def test_the_seed_repeats(folded, summary):
     source = open_source(folded)
-    rule = resolve(None, 18, 5)
+    constraints = resolve(None, 18, 5)
     one, two = (
-        network_swaps(source, summary, [np.arange(5)], rule, seed=3, rounds=4) for _ in range(2)
+        network_swaps(source, summary, [np.arange(5)], constraints, seed=3, rounds=4)
+        for _ in range(2)
     )
     assert one.tolist() == two.tolist()
 
@@ -98,7 +101,7 @@ def test_panels_one_by_one_and_together():
     panels = [np.array([0, 3, 7]), np.array([1, 2]), np.array([4, 5, 6, 11]), np.array([0, 3, 7])]
 
     def judge():
-        return StandIn(source, covariance(source), k=3, width=32, rows=300)
+        return RandomFeatureSurrogate(source, covariance(source), k=3, width=32, rows=300)
 
     one_by_one, together = judge(), judge()
     together.alone = False

@@ -7,17 +7,17 @@ import fewer
 from fewer.constraints import resolve
 from fewer.data import moments, open_source
 from fewer.nn import make_loss
-from fewer.train import GradientSettings
+from fewer.train import TrainingConfig
 from fewer.train.problem import prepare
 
 
 def held(labels, share=0.1, seed=0):
     X = np.random.default_rng(0).random((len(labels), 5))
     source = open_source(X)
-    settings = GradientSettings(k=2, validation_fraction=share, device="cpu")
-    rule = resolve(None, 5, 2)
+    settings = TrainingConfig(k=2, validation_fraction=share, device="cpu")
+    constraints = resolve(None, 5, 2)
     problem = prepare(
-        source, moments(source), settings, make_loss("mse"), seed, None, None, rule, labels
+        source, moments(source), settings, make_loss("mse"), seed, None, None, constraints, labels
     )
     valid = np.array([], dtype=int) if problem.valid is None else problem.valid.index
     assert sorted([*problem.train.index, *valid]) == list(range(len(labels)))

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fewer._optional import import_optional
 from fewer.anndata.units import SETTINGS, in_units
 from fewer.data import Source
 from fewer.data import open as open_any
 from fewer.data.annotated import is_annotated
-from fewer.data.columns import listed
-from fewer.data.extras import require_extra
-from fewer.data.stores import damaged, open_hdf5_file
+from fewer.data.columns import join_names
+from fewer.data.hdf5_zarr import damaged, open_hdf5_file
 from fewer.errors import InputError, TypeInputError
 from fewer.panel import Panel
 
@@ -94,7 +94,7 @@ class CellFile:
         with open_hdf5_file(path) as file:
             try:
                 self.layers = list(file.get("layers", ()))
-                read = require_extra("anndata").io.read_elem
+                read = import_optional("anndata").io.read_elem
                 self.obs, self.var_names = read(file["obs"]), read(file["var"]).index
             except (KeyError, OSError, RuntimeError) as error:
                 raise damaged(str(path), error) from error
@@ -124,7 +124,7 @@ def as_annotated(data: Any) -> Any:
 def obs_column(data: Any, name: str, what: str) -> np.ndarray:
     """A column of obs as an array; None where there is no value."""
     if name not in data.obs:
-        have = listed(list(data.obs), 12) or "no columns"
+        have = join_names(list(data.obs), 12) or "no columns"
         raise InputError(f"{what}={name!r} is not in obs, which has {have}")
     column = data.obs[name]
     if column.dtype.kind in "biuf":

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fewer._optional import import_optional
 from fewer.anndata.cells import as_annotated, open_cells
 from fewer.anndata.selection import description
 from fewer.anndata.units import SETTINGS
-from fewer.data import ColumnChoice, Source, read_aside, read_blocks, write_rows
-from fewer.data.columns import listed
-from fewer.data.extras import require_extra
+from fewer.data import ColumnView, Source, read_aside, read_blocks, write_rows
+from fewer.data.columns import join_names
 from fewer.errors import InputError
 from fewer.panel import Panel
 
@@ -99,7 +99,7 @@ def impute(
     if panel.names is None:
         raise InputError("this panel knows no names of genes; make one with select_genes")
     whole = source.shape[1] == panel.d
-    measured = ColumnChoice(source, panel.indices) if whole else source
+    measured = ColumnView(source, panel.indices) if whole else source
     measured.row_width = max(measured.row_width, panel.d)  # of what comes out of each block
     if not whole:
         return (
@@ -139,14 +139,14 @@ def _columns(cells: Any, panel: Panel) -> NDArray[np.int64]:
     unknown = [str(name) for name in cells.var_names if str(name) not in at]
     if unknown:
         raise InputError(
-            f"the panel does not know {len(unknown)} genes of the AnnData: {listed(unknown)}; "
+            f"the panel does not know {len(unknown)} genes of the AnnData: {join_names(unknown)}; "
             "give those that it was made from, as in adata[:, panel.names].copy()"
         )
     return np.array([at[str(name)] for name in cells.var_names], dtype=np.int64)
 
 
 def _new_object(cells: Any, panel: Panel, measured: Source) -> Any:
-    anndata, pandas = require_extra("anndata"), require_extra("pandas")
+    anndata, pandas = import_optional("anndata"), import_optional("pandas")
     # text as Python's own objects, which every version of anndata can write
     names = pandas.Index(np.array(panel.names, dtype=object), dtype=object)
     var = pandas.DataFrame({"fewer_selected": np.isin(np.arange(panel.d), panel.indices)})
@@ -173,7 +173,7 @@ def _file_with_layer(
     cells: Any, path: Path, layer: str, panel: Panel, measured: Source, columns: NDArray[np.int64]
 ) -> Path:
     """All that the cells hold, and the result as a layer beside it."""
-    h5py = require_extra("h5py")
+    h5py = import_optional("h5py")
     folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     unfinished = folder / path.name
     try:

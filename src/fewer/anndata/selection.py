@@ -9,8 +9,8 @@ from fewer import __version__
 from fewer.anndata.cells import as_annotated, obs_column, open_cells
 from fewer.anndata.units import SETTINGS, describe_units
 from fewer.data.annotated import is_annotated
-from fewer.data.batch_means import WithoutBatches
-from fewer.data.columns import listed
+from fewer.data.batch_means import BatchCentered
+from fewer.data.columns import join_names
 from fewer.errors import InputError
 from fewer.panel import Panel
 from fewer.selection import select
@@ -120,7 +120,7 @@ def select_genes(
     rows, batches = source, None
     if batch_key is not None:
         batches = _batches(cells, batch_key)
-        rows = WithoutBatches(source, batches)
+        rows = BatchCentered(source, batches)
     groups = None if groupby is None else _groups(cells, groupby)
     panel = select(
         rows,
@@ -177,7 +177,7 @@ def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
     if missing:
         raise InputError(
             f"the AnnData lacks {len(missing)} of the {panel.k} genes of the panel: "
-            f"{listed(missing, 8)}"
+            f"{join_names(missing, 8)}"
         )
     n = data.n_vars
     selected, rank, gain = np.zeros(n, dtype=bool), np.full(n, np.nan), np.full(n, np.nan)

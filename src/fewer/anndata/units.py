@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fewer.data import ColumnChoice, Source, match_columns, moments, read_blocks
-from fewer.data.columns import listed
+from fewer.data import ColumnView, Source, match_columns, moments, read_blocks
+from fewer.data.columns import join_names
 from fewer.data.counts import NormalizedCounts, looks_like_counts
 from fewer.errors import InputError, warn
 from fewer.panel import Panel
@@ -62,7 +62,7 @@ def in_units(
 
 def describe_units(source: Source, panel: Panel) -> dict[str, Any]:
     """What the settings of a panel keep of the values that it was made from."""
-    while isinstance(source, ColumnChoice):
+    while isinstance(source, ColumnView):
         source = source.source
     if not isinstance(source, NormalizedCounts):
         return {"counts": "none", "units": "as in the data"}
@@ -98,10 +98,10 @@ def _genes_of(source: Source, panel: Panel) -> Source:
     if missing:
         raise InputError(
             f"the data lack {len(missing)} of the {panel.k} genes on the panel: "
-            f"{listed(missing, 8)}; add them, with NaN where they were not measured"
+            f"{join_names(missing, 8)}; add them, with NaN where they were not measured"
         )
     at = {name: j for j, name in enumerate(source.names or ())}
-    return ColumnChoice(source, np.array([at[name] for name in panel.features]))
+    return ColumnView(source, np.array([at[name] for name in panel.features]))
 
 
 def _estimated(genes: Source, made: Mapping[str, Any]) -> np.ndarray:

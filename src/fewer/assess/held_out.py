@@ -12,7 +12,7 @@ from torch import Tensor
 from fewer.candidates.lines import DECODER_RIDGES
 from fewer.candidates.scaling import Scaling, scaled_folds
 from fewer.constraints import resolve
-from fewer.data import RowSubset, Source, moments, validated, without_empty
+from fewer.data import RowView, Source, as_source, moments, without_empty
 from fewer.errors import InputError
 from fewer.train.device import float64_device, pick_device
 from fewer.train.folds import ScaledFold, make_folds, scaled_fold, split_rows
@@ -98,7 +98,7 @@ class Rows:
     """
 
     def __init__(self, data: Any, scale: str, row_groups: Any, seed: int, device: str) -> None:
-        source = validated(data, least_rows=4)
+        source = as_source(data, least_rows=4)
         self.source, self.stats = without_empty(source, moments(source))
         if (self.stats.observed == 0).any():
             raise InputError("there are columns without any value; drop them")
@@ -136,7 +136,7 @@ class Rows:
 
     def train(self, split: Split) -> Source:
         """The training rows of a parting, in the units of the data."""
-        return RowSubset(self.source, split.fold.train_index)
+        return RowView(self.source, split.fold.train_index)
 
     def columns(self, features: Any) -> Columns:
         """Column numbers of names or numbers."""
@@ -158,5 +158,5 @@ class Rows:
         if len(index) < 5 or (labels is not None and len(np.unique(labels)) < 2):
             return None
         part = split_rows(len(index), INNER, self.seed, labels)
-        raw = make_folds(RowSubset(self.source, index), part, self.home)[0]
+        raw = make_folds(RowView(self.source, index), part, self.home)[0]
         return scaled_fold(raw, fold.center, fold.scale)

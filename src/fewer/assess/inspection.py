@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from fewer.data import (
-    ColumnChoice,
+    ColumnView,
     Moments,
-    RowSubset,
+    RowView,
     Source,
     covariance,
     moments,
@@ -129,7 +129,7 @@ def inspect_rows(source: Source, tell: Tell | None = None) -> Inspection:
     useless = _useless(source, stats)
     ignored |= {str(_label(source, j)): why for j, why in useless.items()}
     kept = np.array([j for j in range(source.shape[1]) if j not in useless], dtype=np.int64)
-    part = ColumnChoice(source, kept) if useless else source
+    part = ColumnView(source, kept) if useless else source
     stats = _taken(stats, kept)
     say("looking for copies", 0.3)
     whole, same = _look(part)
@@ -271,7 +271,7 @@ def _sizes(
     most = min(n, SAMPLE if wide else ROWS)
     rows = source
     if most < n:
-        rows = RowSubset(source, np.unique(np.linspace(0, n - 1, most).astype(np.int64)))
+        rows = RowView(source, np.unique(np.linspace(0, n - 1, most).astype(np.int64)))
     spread = torch.from_numpy(np.sqrt(stats.variance[varying]).clip(1e-300))
     if scale == "none":
         spread = torch.ones_like(spread)
@@ -282,7 +282,7 @@ def _sizes(
         spectrum = torch.linalg.eigvalsh(x @ x.T / most).flip(0)
         path = None
     else:
-        C = covariance(ColumnChoice(rows, varying)).matrix / (spread[:, None] * spread)
+        C = covariance(ColumnView(rows, varying)).matrix / (spread[:, None] * spread)
         spectrum = torch.linalg.eigvalsh(C).flip(0)
         components = _first(spectrum.cumsum(0) / spectrum.sum(), LEVELS[-1])
         looked = min(len(varying), n - 1, BEYOND * (components or len(varying)))

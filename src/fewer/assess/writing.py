@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fewer._files import write_text
 from fewer.errors import InputError
-from fewer.files import write_text
 
 __all__ = ["write_table"]
 

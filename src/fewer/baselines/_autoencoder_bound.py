@@ -12,7 +12,7 @@ from fewer.baselines._bound import Bound
 from fewer.baselines._eigen import largest_eigenvectors
 from fewer.baselines._options import check_number, check_whole
 from fewer.baselines._pca_bound import projection
-from fewer.data import Moments, RowSubset, Source, covariance
+from fewer.data import Moments, RowView, Source, covariance
 from fewer.errors import InputError
 from fewer.nn import build_decoder
 from fewer.nn.decoder import hidden_widths
@@ -152,7 +152,7 @@ class AutoencoderBound(Bound):
         out = n >= ENOUGH and self.validation_fraction > 0
         held = split_rows(n, float(self.validation_fraction), seed)[0] if out else np.arange(n)
         kept = np.setdiff1d(np.arange(n), held) if out else held
-        part = RowSubset(source, kept)
+        part = RowView(source, kept)
         components = largest_eigenvectors(covariance(part).matrix.numpy(), self.k)[1].T
         with seeded(seed, device) as generator:
             net = PrincipalAutoencoder(components, hidden).to(device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fewer.baselines._rows import varying_rows
 from fewer.constraints import check_k
 from fewer.data import Moments, Source
-from fewer.errors import in_our_words
+from fewer.errors import translate_sklearn_errors
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import MeasuredDecoder
 from fewer.train import fit_linear
@@ -52,7 +52,7 @@ class Baseline(FeatureSelector):
         X = self._validated(X, reset=True)
         self._check_options(*X.shape)
         source, stats = self._opened(X)
-        with in_our_words():
+        with translate_sklearn_errors():
             rng = check_random_state(getattr(self, "random_state", None))
         self.order_ = self._choose(source, stats, rng)
         columns = np.sort(self.order_)

@@ -13,7 +13,7 @@ from torch import nn
 
 from fewer.constraints import check_k
 from fewer.data import Moments, Source, as_array, check_values, moments, open_source
-from fewer.errors import NotFittedError, in_our_words
+from fewer.errors import NotFittedError, translate_sklearn_errors
 from fewer.estimators._selector import decode, refuse_empty
 from fewer.nn import MeasuredDecoder
 from fewer.train.explained import explained_variance
@@ -44,7 +44,7 @@ class Bound(BaseEstimator):
         source = open_source(X)
         stats = moments(source)
         refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
-        with in_our_words():
+        with translate_sklearn_errors():
             rng = check_random_state(getattr(self, "random_state", None))
         net, scale = self._learn(source, stats, rng)
         mean = torch.from_numpy(stats.mean)
@@ -87,7 +87,7 @@ class Bound(BaseEstimator):
         return explained_variance(self.autoencoder_, source, np.arange(source.shape[1]))[0]
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
-        with in_our_words():
+        with translate_sklearn_errors():
             X = validate_data(
                 self,
                 as_array(X),

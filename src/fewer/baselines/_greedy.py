@@ -69,10 +69,10 @@ class Greedy(Baseline):
         self.groups = groups
 
     def _check_options(self, n: int, d: int) -> None:
-        self._rule(d)
+        self._constraints(d)
 
     def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
-        path = greedy(covariance(source).matrix, self._rule(source.shape[1]))
+        path = greedy(covariance(source).matrix, self._constraints(source.shape[1]))
         self.residuals_ = path.errors
         return path.order
 

@@ -95,6 +95,6 @@ def repeat_close(
             candidate.errors += errors(candidate, repeat)
 
 
-def price(panels: Sequence[NDArray[np.int64]], rule: Constraints) -> float:
+def price(panels: Sequence[NDArray[np.int64]], constraints: Constraints) -> float:
     """What the costs of panels add to their error, where they have weight."""
-    return float(np.mean([rule.price(panel) for panel in panels])) / rule.d
+    return float(np.mean([constraints.price(panel) for panel in panels])) / constraints.d

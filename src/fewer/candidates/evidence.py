@@ -148,7 +148,7 @@ def _substitutes(
     """Features that would take a chosen one's place, best first, and what that costs."""
     losses = swap_losses(C, order, rivals.ridge).astype(np.float64)
     losses[np.arange(len(order)), order] = np.inf
-    losses[:, rivals.rule.exclude] = np.inf
+    losses[:, rivals.constraints.exclude] = np.inf
     best, cost = _best(-losses)
     return best, np.where(np.isfinite(cost), -cost, np.nan)
 

@@ -38,17 +38,17 @@ class FinalColumns:
 
     def of_line(self, winner: Candidate) -> Columns:
         """The winning strategy on all rows, started from what it found before."""
-        rule = self.strategies.rule
+        constraints = self.strategies.constraints
         C = self.everything.train.to(self.strategies.device)
         self.strategies.clock.turn(2)  # the last swaps have the other half
         if winner.strategy == "search":
             left = self.strategies.clock.left()
-            found = search(C, rule, seed=self.seed, time_limit=left, initial=winner.panels)
+            found = search(C, constraints, seed=self.seed, time_limit=left, initial=winner.panels)
             return self._polished(found.indices, winner.ridge)
         panel = winner.choose(self.everything, self.seed)
         # penalised or drawn on purpose, yet never worse than greedy on the rows themselves
-        base = greedy(C, rule).panel()
-        better = worth(C, panel, rule, 0.0) <= worth(C, base, rule, 0.0)
+        base = greedy(C, constraints).panel()
+        better = worth(C, panel, constraints, 0.0) <= worth(C, base, constraints, 0.0)
         return self._polished(panel if better else base, winner.ridge)
 
     def for_target(self, winner: Candidate) -> Columns:
@@ -91,14 +91,16 @@ class FinalColumns:
         What leaves much to luck is not drawn anew where one panel was compared: that one is known
         to be good.
         """
-        known, rule = self.strategies, self.strategies.rule
+        known, constraints = self.strategies, self.strategies.constraints
         at = id(self.everything)
         if known.clock.late:
             return candidate.panels[0]
         if candidate.strategy == "search":
             C = self.everything.train.to(known.device)
             left = known.clock.left()
-            found = search(C, rule, seed=self.seed, time_limit=left, initial=candidate.panels)
+            found = search(
+                C, constraints, seed=self.seed, time_limit=left, initial=candidate.panels
+            )
             known.found["search", at, self.seed] = found.indices
             return found.indices
         if candidate.choose == known.for_the_network:  # from the search, and from what was compared
@@ -111,9 +113,13 @@ class FinalColumns:
 
     def _polished(self, panel: Columns, ridge: float) -> Columns:
         """Where rows are about as few as features: swaps that lower the held-out error itself."""
-        rule, fold = self.strategies.rule, self.everything
+        constraints, fold = self.strategies.constraints, self.everything
         n, d = len(fold.train_index), len(fold.train)
-        plain = rule.groups is None and rule.budget is None and not rule.cost_weight
+        plain = (
+            constraints.groups is None
+            and constraints.budget is None
+            and not constraints.cost_weight
+        )
         many = n >= FEWER_ROWS * len(panel)
         if many or not plain or d > WIDEST_POLISH or len(self.held) < 2:
             return panel
@@ -129,7 +135,7 @@ class FinalColumns:
             folds,
             panel,
             POLISH_ROUNDS,
-            keep=rule.include,
-            shut=rule.exclude,
+            keep=constraints.include,
+            shut=constraints.exclude,
             deadline=None if left is None else time.monotonic() + left,
         )

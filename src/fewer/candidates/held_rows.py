@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fewer.candidates.comparison import Candidate, Comparison
 from fewer.candidates.scaling import in_units
-from fewer.data import RowSubset, Source, moments
+from fewer.data import RowView, Source, moments
 from fewer.errors import InputError
 from fewer.evidence import Evidence
 from fewer.panel import LEVELS, Score
@@ -86,7 +86,7 @@ def held_score(
     examples = max(1, Evidence.sample_size(source.shape[1]) // len(folds))
     for fold, panel in zip(folds, winner.panels, strict=True):
         decoder = in_units(comparison.fitted(winner, panel, fold), panel, fold).double().eval()
-        held = RowSubset(source, fold.held_index)
+        held = RowView(source, fold.held_index)
         value, error = explained_variance(decoder, held, panel)
         values.append(value)
         errors.append(error)
@@ -104,7 +104,7 @@ def held_score(
     by_feature = weights @ np.stack(errors)
     value = float(weights @ values)
     if min(rows) == 1:  # a single row has no variance of its own
-        together = RowSubset(source, np.concatenate([fold.held_index for fold in folds]))
+        together = RowView(source, np.concatenate([fold.held_index for fold in folds]))
         total = float(moments(together).variance.sum())
         value = 1.0 - float(by_feature.sum()) / total if total > 0 else value
     return HeldScore(

@@ -20,7 +20,7 @@ from fewer.data.helpers import lead_with_help, with_help
 from fewer.data.processes import Team, alone
 from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.panel import Panel
-from fewer.train import Checkpoint, Fit, GradientSettings, fit_gradient
+from fewer.train import Checkpoint, Fit, TrainingConfig, fit_gradient
 
 __all__ = ["gradient_fit", "led_panel", "trained_together"]
 
@@ -30,11 +30,11 @@ Train = Callable[..., MeasuredDecoder]
 def gradient_fit(
     source: Source,
     stats: Moments,
-    settings: GradientSettings,
+    settings: TrainingConfig,
     *,
     loss: Loss,
     seed: int,
-    rule: Constraints,
+    constraints: Constraints,
     targets: Tensor | None = None,
     out: int | None = None,
     groups: NDArray | None = None,
@@ -50,7 +50,7 @@ def gradient_fit(
             seed=seed,
             targets=targets,
             out=out,
-            rule=rule,
+            constraints=constraints,
             groups=groups,
         )
 
@@ -72,7 +72,7 @@ def trained_together(
     train: Train,
     source: Source,
     columns: NDArray[np.int64],
-    settings: GradientSettings,
+    settings: TrainingConfig,
     loss: Loss,
     seed: int,
     *,
@@ -101,8 +101,8 @@ def led_panel(
     team: Team,
     work: Callable[[], Panel],
     base: Source,
-    settings: GradientSettings,
-    rule: Constraints,
+    settings: TrainingConfig,
+    constraints: Constraints,
     train: Train,
 ) -> Panel:
     """A panel that the first process finds with the help of the others, in all of them.
@@ -115,7 +115,7 @@ def led_panel(
         The selection.
     base : Source
         The rows, as all have opened them.
-    settings, rule : GradientSettings, Constraints
+    settings, constraints : TrainingConfig, Constraints
         Of the selection, the same in all processes.
     train : callable
         Trains a decoder on given columns.
@@ -125,12 +125,14 @@ def led_panel(
 
     def fit(source: Source, *, stats: Any, settings: Any, loss: str, **sent: Any) -> None:
         wanted = _received(settings)
-        fit_gradient(source, Moments(**stats), wanted, loss=make_loss(loss), rule=rule, **sent)
+        fit_gradient(
+            source, Moments(**stats), wanted, loss=make_loss(loss), constraints=constraints, **sent
+        )
 
     def decoder(source: Source, *, columns: Any, settings: Any, loss: str, **sent: Any) -> None:
         train(source, columns, _received(settings), make_loss(loss), **sent)
 
-    def _received(sent: dict[str, Any]) -> GradientSettings:
+    def _received(sent: dict[str, Any]) -> TrainingConfig:
         return replace(settings, **sent)
 
     found: list[Panel] = []
@@ -149,7 +151,7 @@ def led_panel(
         return Panel.load(folder, **functions)
 
 
-def _sent(settings: GradientSettings) -> dict[str, Any]:
+def _sent(settings: TrainingConfig) -> dict[str, Any]:
     """Options as values, without functions and without what concerns one process alone."""
     aside = ("device", "progress", "on_epoch")
     found = {field.name: getattr(settings, field.name) for field in fields(settings)}

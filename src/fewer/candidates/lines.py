@@ -27,12 +27,12 @@ class LinearComparison:
     ----------
     rows : callable
         Scaled rows of a fold.
-    rule : Constraints
+    constraints : Constraints
         For the price of panels.
     """
 
-    def __init__(self, rows: Rows, rule: Constraints) -> None:
-        self.rows, self.rule = rows, rule
+    def __init__(self, rows: Rows, constraints: Constraints) -> None:
+        self.rows, self.constraints = rows, constraints
 
     def measure(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> None:
         """Errors with the penalty that does best over the folds."""
@@ -47,7 +47,7 @@ class LinearComparison:
         best = int(np.argmin(table.mean(axis=0)))
         candidate.errors = table[:, best].tolist()
         candidate.ridge = penalties[best] * variance
-        candidate.price = price(candidate.panels, self.rule)
+        candidate.price = price(candidate.panels, self.constraints)
 
     def gives_up(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> bool:
         """Never: lines cost nothing."""
@@ -66,7 +66,7 @@ class LinearComparison:
         best = min(candidate.rank for candidate in candidates)
         for candidate in candidates:
             if candidate.rank <= LEVEL * best:
-                candidate.left = worth(C, candidate.panels[0], self.rule, 0.0)
+                candidate.left = worth(C, candidate.panels[0], self.constraints, 0.0)
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold

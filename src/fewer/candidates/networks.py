@@ -11,7 +11,7 @@ from fewer.candidates.comparison import Candidate, Rows, price, repeat_close
 from fewer.candidates.training import trained_decoder
 from fewer.constraints import Constraints
 from fewer.nn import MeasuredDecoder, make_loss
-from fewer.train import GradientSettings
+from fewer.train import TrainingConfig
 from fewer.train.explained import explained_variance
 from fewer.train.folds import ScaledFold
 
@@ -28,9 +28,9 @@ class NetworkComparison:
     ----------
     rows : callable
         Scaled rows of a fold.
-    rule : Constraints
+    constraints : Constraints
         For the price of panels.
-    settings : GradientSettings
+    settings : TrainingConfig
         Of the decoder and its training.
     seed : int
         Of the first training; later ones count on from it.
@@ -45,14 +45,14 @@ class NetworkComparison:
     def __init__(
         self,
         rows: Rows,
-        rule: Constraints,
-        settings: GradientSettings,
+        constraints: Constraints,
+        settings: TrainingConfig,
         seed: int,
         clock: Clock,
         labels: Callable[[ScaledFold], NDArray | None] = lambda fold: None,
         resplit: Callable[[int], NDArray[np.int64]] | None = None,
     ) -> None:
-        self.rows, self.rule, self.settings = rows, rule, settings
+        self.rows, self.constraints, self.settings = rows, constraints, settings
         self.seed, self.clock, self.labels, self.resplit = seed, clock, labels, resplit
         self.known: dict[tuple[bytes, int, int], float] = {}  # strategies may agree on a panel
         # how long each panel's trainings helped: epochs for each row that was trained on
@@ -67,7 +67,7 @@ class NetworkComparison:
         self.clock.training(len(folds) + 1)
         before = dict(self.decoders)
         candidate.errors = self._errors(candidate.panels, folds, 0)
-        candidate.price = price(candidate.panels, self.rule)
+        candidate.price = price(candidate.panels, self.constraints)
         if self.leader is None or candidate.rank < self.leader.rank:
             self.leader = candidate
             pairs = zip(candidate.panels, folds, strict=True)
@@ -87,7 +87,7 @@ class NetworkComparison:
         before = dict(self.decoders)
         self.clock.training(len(folds) + 1)
         ratio = self._errors(candidate.panels, folds[:1], 0)[0] / leader.errors[0]
-        extra = price(candidate.panels, self.rule)
+        extra = price(candidate.panels, self.constraints)
         if leader.error * ratio + extra <= BEHIND * leader.rank:
             return False
         self.decoders = before
@@ -159,7 +159,7 @@ class NetworkComparison:
             if ranks and self.clock.late:
                 break
             errors = self._errors([panel] * len(folds), folds, 0)
-            ranks.append(float(np.mean(errors)) + price([panel], self.rule))
+            ranks.append(float(np.mean(errors)) + price([panel], self.constraints))
         self.decoders = before
         return int(np.argmin(ranks))
 
@@ -186,7 +186,7 @@ class NetworkComparison:
         columns: NDArray[np.int64],
         fold: ScaledFold,
         seed: int,
-        settings: GradientSettings,
+        settings: TrainingConfig,
     ) -> MeasuredDecoder:
         part = self.rows(fold, fold.train_index)
         return trained_decoder(

@@ -20,7 +20,7 @@ from fewer.data import Source, moments, read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import MeasuredDecoder
 from fewer.search import search
-from fewer.train import GradientSettings
+from fewer.train import TrainingConfig
 from fewer.train.folds import ScaledFold
 
 __all__ = ["TargetComparison", "TargetStrategies"]
@@ -58,7 +58,7 @@ class TargetStrategies:
         joint = torch.cat([top, torch.cat([small * cross.T / n, own], dim=1)])
         found = search(
             joint.to(self.plain.device),
-            _beside(self.plain.rule, y.shape[1]),
+            _beside(self.plain.constraints, y.shape[1]),
             seed=seed,
             time_limit=self.plain.clock.left(),
         )
@@ -77,7 +77,7 @@ class TargetStrategies:
                 seed=seed,
                 targets=_in_own_units(self.wanted, fold.train_index),
                 out=self.wanted.out,
-                rule=self.plain.rule,
+                constraints=self.plain.constraints,
                 groups=self.plain.labels(fold),
             )
         self.plain.history.setdefault("gradient", fit.history)
@@ -91,9 +91,9 @@ class TargetComparison:
     ----------
     rows : callable
         Scaled rows of a fold.
-    rule : Constraints
+    constraints : Constraints
         Of the panels.
-    settings : GradientSettings
+    settings : TrainingConfig
         Of the predictor and its training.
     seed : int
         Of the first training; later ones count on from it.
@@ -108,14 +108,14 @@ class TargetComparison:
     def __init__(
         self,
         rows: Rows,
-        rule: Constraints,
-        settings: GradientSettings,
+        constraints: Constraints,
+        settings: TrainingConfig,
         seed: int,
         wanted: Wanted,
         labels: Callable[[ScaledFold], NDArray | None],
         clock: Clock,
     ) -> None:
-        self.rows, self.rule, self.settings = rows, rule, settings
+        self.rows, self.constraints, self.settings = rows, constraints, settings
         self.seed, self.wanted, self.labels, self.clock = seed, wanted, labels, clock
         self.known: dict[tuple[bytes, int, int], MeasuredDecoder] = {}
         # several numbers count the same whatever their units; one stays in its own
@@ -201,14 +201,14 @@ def _outputs(decoder: MeasuredDecoder, source: Source, panel: NDArray[np.int64])
     return torch.cat([decoder(x[:, panel]) for _, x in read_blocks(source)])
 
 
-def _beside(rule: Constraints, more: int) -> Constraints:
+def _beside(constraints: Constraints, more: int) -> Constraints:
     """The same rule where ``more`` columns follow that cannot be chosen."""
-    d = rule.d + more
-    groups = rule.groups
+    d = constraints.d + more
+    groups = constraints.groups
     if groups is not None:
         groups = np.concatenate([groups, groups.max() + 1 + np.arange(more)])
-    costs = rule.costs
+    costs = constraints.costs
     if costs is not None:
         costs = np.concatenate([costs, np.zeros(more)])
-    shut = np.concatenate([rule.exclude, np.arange(rule.d, d)])
-    return replace(rule, d=d, exclude=shut, costs=costs, groups=groups)
+    shut = np.concatenate([constraints.exclude, np.arange(constraints.d, d)])
+    return replace(constraints, d=d, exclude=shut, costs=costs, groups=groups)

@@ -14,7 +14,7 @@ from fewer.candidates.comparison import Candidate
 from fewer.candidates.lines import LinearComparison
 from fewer.candidates.strategies import Choose
 from fewer.constraints import Constraints
-from fewer.data import RowSubset, Source, read_blocks
+from fewer.data import RowView, Source, read_blocks
 from fewer.search.nested import nested
 from fewer.train.folds import ScaledFold
 
@@ -46,7 +46,7 @@ class HeldOutRivals:
         The panel that the user gets, where a line reconstructs: each feature is judged by it.
     source : Source
         All rows, in the units of the data.
-    rule : Constraints
+    constraints : Constraints
         What panels obey.
     comparison : LinearComparison
         Finds the penalties of the rivals.
@@ -65,7 +65,7 @@ class HeldOutRivals:
     ridge: float
     final: Columns | None
     source: Source
-    rule: Constraints
+    constraints: Constraints
     comparison: LinearComparison
     greedy: Choose
     metrics: Sequence[str]
@@ -112,7 +112,7 @@ class HeldOutRivals:
         fold alone. ``shown`` are some held-out rows of each fold.
         """
         assert self.final is not None
-        wrong, count = torch.zeros(self.rule.d), torch.zeros(self.rule.d)
+        wrong, count = torch.zeros(self.constraints.d), torch.zeros(self.constraints.d)
         rebuilt = []
         for at, (fold, rows) in enumerate(zip(self.folds, shown, strict=True)):
             wrong = wrong + next(e for role, _, e in self._sums[at].errors if role == "final")
@@ -161,8 +161,10 @@ class HeldOutRivals:
     @cached_property
     def _random(self) -> list[Candidate]:
         random = np.random.default_rng(self.seed)
-        must = self.rule.include
-        free = np.setdiff1d(np.arange(self.rule.d), np.concatenate([must, self.rule.exclude]))
+        must = self.constraints.include
+        free = np.setdiff1d(
+            np.arange(self.constraints.d), np.concatenate([must, self.constraints.exclude])
+        )
         draws = []
         for _ in range(DRAWS):
             panels = []
@@ -231,7 +233,7 @@ class HeldOutRivals:
     @cached_property
     def _sums(self) -> list["_Sums"]:
         return [
-            _sums(list(self._maps(at)), RowSubset(self.source, fold.held_index), fold.mean)
+            _sums(list(self._maps(at)), RowView(self.source, fold.held_index), fold.mean)
             for at, fold in enumerate(self.folds)
         ]
 

@@ -32,13 +32,13 @@ def shortlist(
     target : Wanted or None
         What panels are to predict, if not the other features.
     """
-    rule, linear = known.rule, known.settings.linear
-    if len(rule.units) == rule.k or len(rule.included_units) == rule.k:
+    constraints, linear = known.constraints, known.settings.linear
+    if len(constraints.units) == constraints.k or len(constraints.included_units) == constraints.k:
         return [Candidate("only choice", known.greedy)]
     if target is not None:
         return _for_target(TargetStrategies(known, target), wanted)
     if wanted == "auto":
-        few = 2 if folds * rule.d <= SMALL else 1
+        few = 2 if folds * constraints.d <= SMALL else 1
         wanted = STRATEGIES[:few] if linear else STRATEGIES
     choose: dict[str, Choose] = {"greedy": known.greedy} if linear else {}
     if "search" in wanted:

@@ -18,7 +18,7 @@ from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
 from fewer.train import (
-    GradientSettings,
+    TrainingConfig,
     fit_closed_form,
     fit_random_features,
     network_swaps,
@@ -36,8 +36,8 @@ Choose = Callable[[ScaledFold, int], NDArray[np.int64]]
 class Strategies:
     """The strategies, with what they share. Each takes a fold of scaled rows and a seed."""
 
-    rule: Constraints
-    settings: GradientSettings
+    constraints: Constraints
+    settings: TrainingConfig
     device: torch.device  # one that has float64
     rows: Callable[[ScaledFold], Source]  # scaled training rows of a fold
     labels: Callable[[ScaledFold], NDArray | None]  # groups of those rows
@@ -64,12 +64,12 @@ class Strategies:
 
     def greedy(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Greedy selection: what everything else has to beat."""
-        return greedy(fold.train.to(self.device), self.rule).panel()
+        return greedy(fold.train.to(self.device), self.constraints).panel()
 
     def search(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Greedy, swaps, and walks from perturbed panels."""
         return search(
-            fold.train.to(self.device), self.rule, seed=seed, time_limit=self.clock.left()
+            fold.train.to(self.device), self.constraints, seed=seed, time_limit=self.clock.left()
         ).indices
 
     def penalised(self, ridge: float) -> Choose:
@@ -79,7 +79,7 @@ class Strategies:
             variance = float(fold.train.diagonal().mean())
             return search(
                 fold.train.to(self.device),
-                self.rule,
+                self.constraints,
                 ridge=ridge * variance,
                 stall=2,
                 seed=seed,
@@ -90,7 +90,7 @@ class Strategies:
 
     def closed_form(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """A concrete selector with the linear decoder solved, then swaps."""
-        include, allowed = eligible(self.rule, self._stats(fold), self.settings.k)
+        include, allowed = eligible(self.constraints, self._stats(fold), self.settings.k)
         found = fit_closed_form(
             fold.train,
             self.settings.k,
@@ -98,14 +98,16 @@ class Strategies:
             allowed=allowed,
             seed=seed,
             device=self.device,
-            costs=self.rule.costs,
-            cost_weight=self.rule.cost_weight,
+            costs=self.constraints.costs,
+            cost_weight=self.constraints.cost_weight,
             on_row=self.stops,
         )
         self.history.setdefault("closed form", found.history)
-        start = self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
+        start = self.constraints.complete(
+            obeying_features(found.logits[0], self.constraints, fold.train)
+        )
         left = self.clock.left()
-        return swap(fold.train.to(self.device), start, self.rule, time_limit=left).indices
+        return swap(fold.train.to(self.device), start, self.constraints, time_limit=left).indices
 
     def for_the_network(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Swaps judged by a stand-in for the network, from the best proposal so far."""
@@ -116,7 +118,7 @@ class Strategies:
             self.rows(fold),
             Covariance(n, mean, fold.train),
             begun or [self.search(fold, seed)],
-            self.rule,
+            self.constraints,
             seed=seed,
             device=self.device,
             labels=self.labels(fold),
@@ -126,7 +128,7 @@ class Strategies:
     def random_features(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """A concrete selector with a decoder on random features solved."""
         part = self.rows(fold)
-        include, allowed = eligible(self.rule, self._stats(fold), self.settings.k)
+        include, allowed = eligible(self.constraints, self._stats(fold), self.settings.k)
         found = fit_random_features(
             part,
             self.settings.k,
@@ -137,7 +139,9 @@ class Strategies:
             on_row=self.stops,
         )
         self.history.setdefault("random features", found.history)
-        return self.rule.complete(obeying_features(found.logits[0], self.rule, fold.train))
+        return self.constraints.complete(
+            obeying_features(found.logits[0], self.constraints, fold.train)
+        )
 
     def gradient(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """The paper's method, with the decoder that was asked for."""
@@ -150,13 +154,13 @@ class Strategies:
                 self.gradient_settings(fold),
                 loss=make_loss("mse"),
                 seed=seed,
-                rule=self.rule,
+                constraints=self.constraints,
                 groups=self.labels(fold),
             )
         self.history.setdefault("gradient", fit.history)
         return fit.columns
 
-    def gradient_settings(self, fold: ScaledFold) -> GradientSettings:
+    def gradient_settings(self, fold: ScaledFold) -> TrainingConfig:
         """Options for training on a fold: the decoder comes later, the time is limited."""
         kept = None if self.kept is None else self.kept.training("gradient", fold)
         return replace(self.settings, refit="none", on_epoch=self.stops, checkpoint=kept)

@@ -12,7 +12,7 @@ from fewer.candidates.helped import trained_together
 from fewer.constraints import resolve
 from fewer.data import Source, moments
 from fewer.nn import Loss, MeasuredDecoder
-from fewer.train import GradientSettings
+from fewer.train import TrainingConfig
 from fewer.train.device import seeded
 from fewer.train.problem import prepare
 from fewer.train.refit import refit_decoder
@@ -23,7 +23,7 @@ __all__ = ["train_here", "trained_decoder"]
 def trained_decoder(
     part: Source,
     columns: NDArray[np.int64],
-    settings: GradientSettings,
+    settings: TrainingConfig,
     loss: Loss,
     seed: int,
     **more: Any,
@@ -38,7 +38,7 @@ def trained_decoder(
 def train_here(
     part: Source,
     columns: NDArray[np.int64],
-    settings: GradientSettings,
+    settings: TrainingConfig,
     loss: Loss,
     seed: int,
     targets: Tensor | None = None,
@@ -52,8 +52,8 @@ def train_here(
     nothing on these columns.
     """
     settings = replace(settings, k=len(columns))
-    rule = resolve(None, part.shape[1], len(columns), include=columns)
-    problem = prepare(part, moments(part), settings, loss, seed, targets, out, rule, groups)
+    constraints = resolve(None, part.shape[1], len(columns), include=columns)
+    problem = prepare(part, moments(part), settings, loss, seed, targets, out, constraints, groups)
     known = torch.from_numpy(columns)
     if targets is None:
         loss = problem.loss.apart_from(known.to(problem.device))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewer.data import Source, as_array, needs_opening, open_beside, read_aside
+from fewer.data import Source, as_array, is_source_like, open_beside, read_aside
 from fewer.errors import InputError, warn
 from fewer.nn import Loss, make_loss
 
@@ -58,7 +58,7 @@ def read_target(target: Any, data: Any) -> tuple[Wanted, Any]:
     """The target, and the data without it where it was one of their columns."""
     name = target if isinstance(target, str) else None
     if name is not None:
-        target, data = _from_file(name, data) if needs_opening(data) else _from_table(name, data)
+        target, data = _from_file(name, data) if is_source_like(data) else _from_table(name, data)
     y = _known(target)
     if (y.dtype.kind in "fiub" and y.ndim == 2 and y.shape[1] > 1) or y.dtype.kind == "f":
         values = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))

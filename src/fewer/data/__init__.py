@@ -5,21 +5,21 @@ from fewer.data.cache import clear_cache
 from fewer.data.empty import without_empty
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.opening import (
+    as_source,
     column_names,
+    is_source_like,
     match_columns,
-    needs_opening,
     open,
     open_beside,
-    validated,
 )
 from fewer.data.order import shard
 from fewer.data.reading import blocks, read_all, read_aside, read_blocks
 from fewer.data.scanning import Scan, scan
 from fewer.data.source import (
-    ColumnChoice,
+    ColumnView,
     DenseSource,
     Log1pSource,
-    RowSubset,
+    RowView,
     ScaledSource,
     Source,
     SparseSource,
@@ -30,26 +30,27 @@ from fewer.data.writing import check_out, write_rows
 __all__ = [
     "Batch",
     "Batches",
-    "ColumnChoice",
+    "ColumnView",
     "Covariance",
     "DenseSource",
     "Log1pSource",
     "Moments",
-    "RowSubset",
+    "RowView",
     "ScaledSource",
     "Scan",
     "Source",
     "SparseSource",
     "as_array",
+    "as_source",
     "blocks",
     "check_out",
     "check_values",
     "clear_cache",
     "column_names",
     "covariance",
+    "is_source_like",
     "match_columns",
     "moments",
-    "needs_opening",
     "open",
     "open_beside",
     "open_source",
@@ -58,7 +59,6 @@ __all__ = [
     "read_blocks",
     "scan",
     "shard",
-    "validated",
     "without_empty",
     "write_rows",
 ]

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fewer.data.columns import listed
-from fewer.data.extras import require_extra
-from fewer.data.source import ColumnChoice, DenseSource, RowSubset, Source, SparseSource
+from fewer._optional import import_optional
+from fewer.data.columns import join_names
+from fewer.data.hdf5_zarr import damaged, open_array, open_hdf5_file
+from fewer.data.source import ColumnView, DenseSource, RowView, Source, SparseSource
 from fewer.data.sparse_files import open_sparse_group
-from fewer.data.stores import damaged, open_array, open_hdf5_file
 from fewer.data.values import check_values
 from fewer.errors import InputError
 
@@ -72,10 +72,10 @@ def open_annotated(data: Any, layer: str | None, raw: bool, obs: Any, memory_lim
             raise InputError(f"{what} has no raw; leave out raw=True")
         held = data.raw
     if layer is not None and layer not in data.layers:
-        raise InputError(f"{what} has no layer {layer!r}; it has {listed(list(data.layers))}")
+        raise InputError(f"{what} has no layer {layer!r}; it has {join_names(list(data.layers))}")
     matrix = held.X if layer is None else data.layers[layer]
     if matrix is None:
-        raise InputError(f"{what} has no X; say layer=, one of {listed(list(data.layers))}")
+        raise InputError(f"{what} has no X; say layer=, one of {join_names(list(data.layers))}")
     names = _names([str(name) for name in held.var_names], what)
     if not sparse.issparse(matrix):
         matrix = np.asarray(matrix)
@@ -89,7 +89,9 @@ def open_annotated(data: Any, layer: str | None, raw: bool, obs: Any, memory_lim
 
     def column(name: str) -> np.ndarray:
         if name not in data.obs:
-            raise InputError(f"{what} has no obs column {name!r}; it has {listed(list(data.obs))}")
+            raise InputError(
+                f"{what} has no obs column {name!r}; it has {join_names(list(data.obs))}"
+            )
         return data.obs[name].astype(object).to_numpy()
 
     return _chosen_rows(source, obs, what, column)
@@ -107,11 +109,11 @@ def _backed(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int
         raise InputError("obs= does not go with a view of a backed AnnData; give the whole object")
     with open_hdf5_file(path) as file:
         rows = _places(_labels(file["obs"]), data.obs_names, "obs_names")
-    beside, source = source.aside, RowSubset(source, rows)
+    beside, source = source.aside, RowView(source, rows)
     source.aside = beside  # of the view already
     if raw:  # raw keeps all of its features in a view
         return source
-    return ColumnChoice(source, _places(source.names or [], data.var_names, "var_names"))
+    return ColumnView(source, _places(source.names or [], data.var_names, "var_names"))
 
 
 def _places(stored: list[str], wanted: Any, what: str) -> NDArray[np.int64]:
@@ -131,10 +133,12 @@ def _matrix(file: Any, what: str, layer: str | None, raw: bool) -> tuple[Any, An
     layers = list(file["layers"]) if "layers" in file else []
     if layer is not None:
         if layer not in layers:
-            raise InputError(f"{what} has no layer {layer!r}; it has {listed(layers) or 'none'}")
+            raise InputError(
+                f"{what} has no layer {layer!r}; it has {join_names(layers) or 'none'}"
+            )
         return file["layers"][layer], file["var"]
     if "X" not in file:
-        raise InputError(f"{what} has no X; say layer=, one of {listed(layers) or 'none'}")
+        raise InputError(f"{what} has no X; say layer=, one of {join_names(layers) or 'none'}")
     return file["X"], file["var"]
 
 
@@ -142,7 +146,7 @@ def _names(names: list[str], what: str) -> list[str]:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
         raise InputError(
-            f"{what}: {len(repeated)} var_names occur more than once: {listed(repeated)}; "
+            f"{what}: {len(repeated)} var_names occur more than once: {join_names(repeated)}; "
             "call var_names_make_unique() and save it again"
         )
     return names
@@ -161,7 +165,7 @@ def _column(frame: Any, name: str, what: str) -> np.ndarray:
     else:
         held = [key for key in frame if not key.startswith("__")]
     if name not in held:
-        raise InputError(f"{what} has no obs column {name!r}; it has {listed(held)}")
+        raise InputError(f"{what} has no obs column {name!r}; it has {join_names(held)}")
     values = _values(frame[name])
     if "__categories" in frame and name in frame["__categories"]:  # until 2021
         return _decoded(values, frame["__categories"][name][...])
@@ -207,8 +211,8 @@ def _chosen_rows(source: Source, obs: Any, what: str, column: Any) -> Source:
             unknown = sorted(allowed - set(have))
             if unknown:
                 raise InputError(
-                    f"{what}: no row has {name} {listed(unknown)}; there are "
-                    f"{listed(sorted(set(have)))}"
+                    f"{what}: no row has {name} {join_names(unknown)}; there are "
+                    f"{join_names(sorted(set(have)))}"
                 )
             keep &= np.isin(have, list(allowed))
         rows = np.flatnonzero(keep)
@@ -226,7 +230,7 @@ def _bring_obs(source: Source, frame: Callable[[], dict[str, Any]], names: list[
     """Let obs come along beside the rows, its index first, as text columns of a table do."""
 
     def tables() -> Iterator[Any]:
-        pa = require_extra("pyarrow")
+        pa = import_optional("pyarrow")
         yield pa.table({name: _arrow(column) for name, column in frame().items()})
 
     source.aside, source.left_out = tables, tuple(names)
@@ -238,7 +242,7 @@ def _bring_obs_of(source: Source, data: Any) -> None:
 
 
 def _arrow(column: Any) -> Any:
-    pa = require_extra("pyarrow")
+    pa = import_optional("pyarrow")
     try:
         return pa.array(column)
     except (TypeError, ValueError):  # values of several kinds
@@ -246,7 +250,7 @@ def _arrow(column: Any) -> Any:
 
 
 def _some_rows(source: Source, rows: NDArray[np.int64]) -> Source:
-    whole, part = source.aside, RowSubset(source, rows)
+    whole, part = source.aside, RowView(source, rows)
     if whole is not None:
         part.aside = lambda: (table.take(rows) for table in whole())
     return part

@@ -12,8 +12,8 @@ from scipy import sparse
 
 from fewer.data.cache import convert_once
 from fewer.data.memory import readable_size
+from fewer.data.on_disk import SMALL_SHARE, StoredSource, in_memory_if_small
 from fewer.data.source import DenseSource, Source, SparseSource
-from fewer.data.stored import SMALL_SHARE, StoredSource, in_memory_if_small
 from fewer.data.values import check_values
 from fewer.errors import FileFormatError, InputError, warn
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fewer._optional import import_optional
 from fewer.data.columns import Columns, choose_columns
-from fewer.data.extras import require_extra
 
 __all__ = ["arrow_columns", "arrow_dtype", "arrow_values"]
 
@@ -35,7 +35,7 @@ def arrow_dtype(kind: Any) -> np.dtype | None:
     >>> arrow_dtype(pa.int16()), arrow_dtype(pa.string()), arrow_dtype(pa.decimal128(5, 2))
     (dtype('int16'), None, dtype('float64'))
     """
-    types = require_extra("pyarrow.types")
+    types = import_optional("pyarrow.types")
     if types.is_boolean(kind):
         return np.dtype(np.uint8)
     if types.is_integer(kind) or types.is_floating(kind):
@@ -70,13 +70,13 @@ def arrow_values(table: Any) -> np.ndarray:
 
 
 def _is_plain(kind: Any) -> bool:
-    types = require_extra("pyarrow.types")
+    types = import_optional("pyarrow.types")
     return types.is_integer(kind) or types.is_floating(kind)
 
 
 def _as_float(column: Any) -> Any:
     """A column with nulls, or of a type that NumPy has not."""
-    pa = require_extra("pyarrow")
+    pa = import_optional("pyarrow")
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if _is_plain(column.type) and not (column.null_count and pa.types.is_integer(column.type)):

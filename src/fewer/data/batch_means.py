@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from fewer.data.moments import moments
-from fewer.data.source import RowSubset, Source
+from fewer.data.source import RowView, Source
 
-__all__ = ["WithoutBatches"]
+__all__ = ["BatchCentered"]
 
 
-class WithoutBatches(Source):
+class BatchCentered(Source):
     """Rows of another source, each moved by the mean of all rows less the mean of its batch.
 
     Every batch has the same mean of each feature then, so that no feature is worth measuring for
@@ -28,7 +28,7 @@ class WithoutBatches(Source):
     >>> import numpy as np
     >>> from fewer.data import DenseSource
     >>> rows = DenseSource(np.array([[0.0], [2.0], [10.0], [12.0]]))
-    >>> WithoutBatches(rows, np.array(["a", "a", "b", "b"])).rows(slice(4)).T
+    >>> BatchCentered(rows, np.array(["a", "a", "b", "b"])).rows(slice(4)).T
     tensor([[5., 7., 5., 7.]])
     """
 
@@ -37,7 +37,7 @@ class WithoutBatches(Source):
         labels, self._batch = np.unique(batches, return_inverse=True)
         whole = moments(source).mean
         parts = [
-            moments(RowSubset(source, np.flatnonzero(self._batch == at))).mean
+            moments(RowView(source, np.flatnonzero(self._batch == at))).mean
             for at in range(len(labels))
         ]
         self._move = torch.from_numpy(whole - np.stack(parts))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fewer.errors import InputError, warn
 
-__all__ = ["Columns", "check_same_columns", "choose_columns", "listed", "tell_left_out"]
+__all__ = ["Columns", "check_same_columns", "choose_columns", "join_names", "tell_left_out"]
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,18 @@ def choose_columns(
     repeated = sorted(name for name, times in Counter(names).items() if times > 1)
     if repeated:
         raise InputError(
-            f"{what}: {len(repeated)} column names occur more than once: {listed(repeated)}; "
+            f"{what}: {len(repeated)} column names occur more than once: {join_names(repeated)}; "
             "rename them"
         )
     unknown = [name for name in leave_out if name not in names]
     if unknown:
         raise InputError(
-            f"{what} has no columns {listed(unknown)} to leave out; it has {listed(names)}"
+            f"{what} has no columns {join_names(unknown)} to leave out; it has {join_names(names)}"
         )
     out = {*not_numbers, *leave_out, *labels}
     features = [name for name in names if name not in out]
     if not features:
-        raise InputError(f"{what} has no column of numbers; its columns are {listed(names)}")
+        raise InputError(f"{what} has no column of numbers; its columns are {join_names(names)}")
     left_out = tuple(name for name in names if name in out)
     return Columns(features, left_out, out <= {*leave_out, *labels})
 
@@ -69,8 +69,8 @@ def check_same_columns(what: str, names: Sequence[str], first: str, wanted: Sequ
     lacks = [name for name in wanted if name not in names]
     extra = [name for name in names if name not in wanted]
     if lacks or extra:
-        parts = [f"lacks {listed(lacks)}"] if lacks else []
-        parts += [f"has {listed(extra)} besides"] if extra else []
+        parts = [f"lacks {join_names(lacks)}"] if lacks else []
+        parts += [f"has {join_names(extra)} besides"] if extra else []
         raise InputError(
             f"the columns of {what} are not those of {first}: it {' and '.join(parts)}; all files "
             "of one source need the same columns"
@@ -82,16 +82,16 @@ def tell_left_out(what: str, columns: Columns) -> None:
     if not columns.told:
         warn(
             f"{what}: non-numeric columns were left out ({len(columns.left_out)}): "
-            f"{listed(columns.left_out)}; name them in leave_out= to say that this is right"
+            f"{join_names(columns.left_out)}; name them in leave_out= to say that this is right"
         )
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
+def join_names(names: Sequence[str], most: int = 5) -> str:
     """Some names, quoted, and dots where there are more.
 
     Examples
     --------
-    >>> listed(["a", "b", "c"], most=2)
+    >>> join_names(["a", "b", "c"], most=2)
     "'a', 'b', ..."
     """
     return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")

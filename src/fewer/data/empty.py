@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fewer.data.columns import listed
+from fewer.data.columns import join_names
 from fewer.data.moments import Moments
-from fewer.data.source import ColumnChoice, Source
+from fewer.data.source import ColumnView, Source
 from fewer.errors import warn
 
 __all__ = ["without_empty"]
@@ -30,7 +30,7 @@ def without_empty(source: Source, stats: Moments) -> tuple[Source, Moments]:
     if source.names is None or not empty.any() or empty.all():
         return source, stats
     gone = [source.names[j] for j in np.flatnonzero(empty)]
-    warn(f"columns without any value were left out ({len(gone)}): {listed(gone)}; drop them")
+    warn(f"columns without any value were left out ({len(gone)}): {join_names(gone)}; drop them")
     keep = np.flatnonzero(~empty)
     kept = replace(
         stats,
@@ -40,6 +40,6 @@ def without_empty(source: Source, stats: Moments) -> tuple[Source, Moments]:
         minimum=stats.minimum[keep],
         maximum=stats.maximum[keep],
     )
-    part = ColumnChoice(source, keep)
+    part = ColumnView(source, keep)
     part.left_out = (*source.left_out, *gone)
     return part, kept

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fewer.data.extras import require_extra
+from fewer._optional import import_optional
 
 __all__ = ["H5adWriter", "write_h5ad"]
 
@@ -19,7 +19,7 @@ CHUNK_BYTES = 2**20
 
 def write_h5ad(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> "H5adWriter":
     """Begin an .h5ad file that is closed with the stack."""
-    file = stack.enter_context(require_extra("h5py").File(path, "w"))
+    file = stack.enter_context(import_optional("h5py").File(path, "w"))
     return H5adWriter(file, rows, names)
 
 
@@ -53,7 +53,7 @@ class H5adWriter:
         """Write what is known of the rows."""
         columns: dict[str, Any] = {}
         if self.beside:
-            whole = require_extra("pyarrow").concat_tables(self.beside)
+            whole = import_optional("pyarrow").concat_tables(self.beside)
             columns = {name: whole.column(name) for name in whole.column_names}
         label = next((name for name, column in columns.items() if _labels_rows(column)), None)
         frame = self.file.create_group("obs")
@@ -72,7 +72,7 @@ def _labels_rows(column: Any) -> bool:
 
 
 def _is_text(kind: Any) -> bool:
-    types = require_extra("pyarrow").types
+    types = import_optional("pyarrow").types
     if types.is_dictionary(kind):
         kind = kind.value_type
     return types.is_string(kind) or types.is_large_string(kind)
@@ -90,7 +90,7 @@ def _write_frame(frame: Any, index: str, labels: list[str], columns: dict[str, A
 
 
 def _write_column(frame: Any, name: str, column: Any) -> None:
-    types = require_extra("pyarrow").types
+    types = import_optional("pyarrow").types
     kind = column.type
     if types.is_floating(kind):
         _encoded_array(frame, name, np.asarray(column.to_numpy(), dtype=np.float64))
@@ -130,7 +130,7 @@ def _write_text(frame: Any, name: str, values: list[str | None]) -> None:
 
 
 def _write_strings(group: Any, name: str, values: list[str]) -> None:
-    text = require_extra("h5py").string_dtype()
+    text = import_optional("h5py").string_dtype()
     group.create_dataset(name, data=np.array(values, dtype=object), dtype=text)
     _encoded(group[name], "string-array", "0.2.0")
 

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fewer.data.processes import Team, leading_others
-from fewer.data.source import ColumnChoice, Log1pSource, RowRange, RowSubset, ScaledSource, Source
+from fewer.data.source import ColumnView, Log1pSource, RowRange, RowView, ScaledSource, Source
 
 __all__ = ["described_view", "lead_with_help", "shared_work", "with_help"]
 
@@ -98,19 +98,19 @@ def described_view(source: Source, base: Source | None) -> list[Any] | None:
     """
     if source is base:
         return []
-    if not isinstance(source, RowSubset | RowRange | ScaledSource | ColumnChoice | Log1pSource):
+    if not isinstance(source, RowView | RowRange | ScaledSource | ColumnView | Log1pSource):
         return None
     inner = described_view(source.source, base)
     if inner is None:
         return None
     match source:
-        case RowSubset():
+        case RowView():
             step: list[Any] = ["rows", source.index]
         case RowRange():
             step = ["range", source.start, source.stop]
         case ScaledSource():
             step = ["scaled", source.center.numpy(), source.scale.numpy()]
-        case ColumnChoice():
+        case ColumnView():
             step = ["columns", source.columns]
         case Log1pSource():
             step = ["log"]
@@ -120,10 +120,10 @@ def described_view(source: Source, base: Source | None) -> list[Any] | None:
 def seen(base: Source, view: list[Any]) -> Source:
     """The source that `described_view` described."""
     makers: dict[str, Callable[..., Source]] = {
-        "rows": RowSubset,
+        "rows": RowView,
         "range": RowRange,
         "scaled": ScaledSource,
-        "columns": ColumnChoice,
+        "columns": ColumnView,
         "log": Log1pSource,
     }
     for kind, *values in view:

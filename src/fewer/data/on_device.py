@@ -18,7 +18,7 @@ from fewer.data.source import (
     DenseSource,
     Log1pSource,
     RowRange,
-    RowSubset,
+    RowView,
     ScaledSource,
     Source,
 )
@@ -42,7 +42,7 @@ def exact_dtype(source: Source) -> torch.dtype:
     >>> exact_dtype(DenseSource(np.zeros((1, 1), np.uint8))), exact_dtype(DenseSource(np.eye(1)))
     (torch.float32, torch.float64)
     """
-    if isinstance(source, RowSubset | RowRange):
+    if isinstance(source, RowView | RowRange):
         return exact_dtype(source.source)
     if isinstance(source, ScaledSource | Log1pSource):  # these compute
         return torch.float64

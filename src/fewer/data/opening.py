@@ -11,21 +11,21 @@ from scipy import sparse
 from sklearn.utils import check_array
 from torch.utils.data import Dataset
 
+from fewer._optional import import_optional
 from fewer.data.annotated import is_annotated, open_annotated, open_annotated_group, open_h5ad
 from fewer.data.arrays import check_numbers, open_memmap, open_npy, open_npz
-from fewer.data.columns import listed
-from fewer.data.extras import require_extra
+from fewer.data.columns import join_names
+from fewer.data.csv import COMPRESSED, TEXT, open_text, text_columns
+from fewer.data.hdf5_zarr import HDF5, open_array, open_hdf5, open_zarr
 from fewer.data.memory import size_in_bytes
-from fewer.data.source import ColumnChoice, Source
-from fewer.data.stores import HDF5, open_array, open_hdf5, open_zarr
+from fewer.data.source import ColumnView, Source
 from fewer.data.table_files import FEATHER, PARQUET, open_table_files, stored_columns
 from fewer.data.tables import is_table, open_table, without_text
-from fewer.data.text import COMPRESSED, TEXT, open_text, text_columns
-from fewer.data.torch_rows import open_dataset
+from fewer.data.torch_dataset import open_dataset
 from fewer.data.values import as_array, check_values, open_source
-from fewer.errors import InputError, TypeInputError, in_our_words
+from fewer.errors import InputError, TypeInputError, translate_sklearn_errors
 
-__all__ = ["column_names", "match_columns", "needs_opening", "open", "open_beside", "validated"]
+__all__ = ["as_source", "column_names", "is_source_like", "match_columns", "open", "open_beside"]
 
 TABLES = (*TEXT, *PARQUET, *FEATHER)
 KNOWN = ".npy, .npz, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .zarr, .h5ad"
@@ -122,12 +122,12 @@ torch tensor or Dataset
     return source
 
 
-def needs_opening(data: Any) -> bool:
+def is_source_like(data: Any) -> bool:
     """Whether this is a path, a source or a store, which scikit-learn would not understand.
 
     Examples
     --------
-    >>> needs_opening("rows.npy"), needs_opening([[1.0]])
+    >>> is_source_like("rows.npy"), is_source_like([[1.0]])
     (True, False)
     """
     if isinstance(data, (Source, np.memmap, Dataset)) or _is_path(data) or _is_path_list(data):
@@ -137,7 +137,7 @@ def needs_opening(data: Any) -> bool:
     return type(data).__module__.split(".")[0] == "pyarrow" and is_table(data)
 
 
-def validated(data: Any, *, least_rows: int = 1) -> Source:
+def as_source(data: Any, *, least_rows: int = 1) -> Source:
     """A source of whatever a public function was given as X.
 
     Arrays and tables in memory are checked as scikit-learn does; columns of tables that do not
@@ -146,17 +146,17 @@ def validated(data: Any, *, least_rows: int = 1) -> Source:
     Examples
     --------
     >>> import pandas as pd
-    >>> validated(pd.DataFrame({"a": [1.0, 2.0]})).names
+    >>> as_source(pd.DataFrame({"a": [1.0, 2.0]})).names
     ['a']
     """
-    if needs_opening(data):
+    if is_source_like(data):
         source = open(data)
         if source.shape[0] < least_rows:
             raise InputError(f"{source.shape[0]} rows are too few; give at least {least_rows}")
         return source
     X = as_array(without_text(data) if is_table(data) else data)
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    with in_our_words():
+    with translate_sklearn_errors():
         X = check_array(
             X,
             accept_sparse=("csr", "csc"),
@@ -202,8 +202,8 @@ def open_beside(data: Any, names: Sequence[str], **options: Any) -> Source:
     if lacking:
         where = "obs columns" if _is_annotated(data) else "columns beside the features"
         raise InputError(
-            f"there is no column {listed(lacking)}; the {where} are "
-            f"{listed(source.left_out, 12) or 'none'}"
+            f"there is no column {join_names(lacking)}; the {where} are "
+            f"{join_names(source.left_out, 12) or 'none'}"
         )
     return source
 
@@ -234,7 +234,7 @@ def match_columns(source: Source, names: Sequence[Any] | None, d: int, what: str
     Examples
     --------
     >>> import pandas as pd
-    >>> rows = validated(pd.DataFrame({"b": [1.0], "a": [2.0], "c": [3.0]}))
+    >>> rows = as_source(pd.DataFrame({"b": [1.0], "a": [2.0], "c": [3.0]}))
     >>> match_columns(rows, ["a", "b"], 2, "the panel").rows(slice(1))
     tensor([[2., 1.]])
     """
@@ -250,8 +250,8 @@ def match_columns(source: Source, names: Sequence[Any] | None, d: int, what: str
     at = {name: j for j, name in enumerate(source.names)}
     missing = [name for name in wanted if name not in at]
     if missing:
-        raise InputError(f"X lacks {len(missing)} of the {d} features: {listed(missing, 8)}")
-    return ColumnChoice(source, np.array([at[name] for name in wanted]))
+        raise InputError(f"X lacks {len(missing)} of the {d} features: {join_names(missing, 8)}")
+    return ColumnView(source, np.array([at[name] for name in wanted]))
 
 
 # -- objects ---------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def _open_single(path: Path, form: str, options: dict[str, Any], limit: int) -> 
         return open_h5ad(path, layer, raw, obs, limit)
     if form == ".zarr" and _holds_anndata(path) and dataset is None:
         _only_allowed("AnnData folders", options, ("layer", "raw", "obs"))
-        group = require_extra("zarr").open_group(str(path), mode="r")
+        group = import_optional("zarr").open_group(str(path), mode="r")
         return open_annotated_group(group, str(path), [], layer, raw, obs, limit)
     if form == ".zarr":
         _only_allowed("zarr arrays", options, ("dataset", "names"))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewer.data.extras import require_extra
+from fewer._optional import import_optional
 from fewer.data.source import Source
 from fewer.errors import InputError
 
@@ -115,7 +115,7 @@ def read_aside(source: Source) -> Iterator[Any]:
         if tables is None:
             yield None
             continue
-        pa = require_extra("pyarrow")
+        pa = import_optional("pyarrow")
         need = rows.stop - rows.start
         while sum(table.num_rows for table in held) < need:
             table = next(tables, None)

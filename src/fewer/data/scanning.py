@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fewer.data.columns import listed
+from fewer.data.columns import join_names
 from fewer.data.memory import readable_size
 from fewer.data.moments import moments
 from fewer.data.opening import open as open_any
@@ -89,7 +89,7 @@ class Scan:
             ("left out", list(self.left_out)),
         ):
             if found:
-                shown = listed([str(name) for name in found])
+                shown = join_names([str(name) for name in found])
                 lines.append(f"{len(found)} {what}: {shown}")
         return "\n".join(lines)
 

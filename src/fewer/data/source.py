@@ -9,11 +9,11 @@ from scipy import sparse
 from torch import Tensor
 
 __all__ = [
-    "ColumnChoice",
+    "ColumnView",
     "DenseSource",
     "Log1pSource",
     "RowRange",
-    "RowSubset",
+    "RowView",
     "ScaledSource",
     "Source",
     "SparseSource",
@@ -153,14 +153,14 @@ class SparseSource(Source):
         return self.matrix[index]
 
 
-class RowSubset(Source):
+class RowView(Source):
     """Some rows of another source, as a source.
 
     Examples
     --------
     >>> import numpy as np
     >>> whole = DenseSource(np.arange(6).reshape(3, 2))
-    >>> RowSubset(whole, np.array([2, 0])).rows(slice(0, 1))
+    >>> RowView(whole, np.array([2, 0])).rows(slice(0, 1))
     tensor([[4., 5.]])
     """
 
@@ -222,14 +222,14 @@ class RowRange(Source):
         return slice(self.start + start, self.start + stop, step)
 
 
-class ColumnChoice(Source):
+class ColumnView(Source):
     """Some columns of another source, in a given order, as a source.
 
     Examples
     --------
     >>> import numpy as np
     >>> whole = DenseSource(np.arange(6).reshape(2, 3), names=["a", "b", "c"])
-    >>> part = ColumnChoice(whole, np.array([2, 0]))
+    >>> part = ColumnView(whole, np.array([2, 0]))
     >>> part.names, part.rows(slice(1))
     (['c', 'a'], tensor([[2., 0.]]))
     """

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from fewer.data.hdf5_zarr import damaged
 from fewer.data.memory import readable_size
+from fewer.data.on_disk import GAP_BYTES, PIECE_BYTES, SMALL_SHARE, StoredSource, runs
 from fewer.data.source import Source, SparseSource
-from fewer.data.stored import GAP_BYTES, PIECE_BYTES, SMALL_SHARE, StoredSource, runs
-from fewer.data.stores import damaged
 from fewer.data.values import check_values
 from fewer.errors import InputError
 

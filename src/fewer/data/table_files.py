@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from fewer._optional import import_optional
 from fewer.data.arrays import open_npy
 from fewer.data.arrow import arrow_columns, arrow_dtype, arrow_values
 from fewer.data.cache import cache_folder, convert_once, write_npy_header
-from fewer.data.columns import check_same_columns, listed, tell_left_out
-from fewer.data.extras import require_extra
+from fewer.data.columns import check_same_columns, join_names, tell_left_out
 from fewer.data.memory import readable_size
+from fewer.data.on_disk import StoredSource, in_memory_if_small
 from fewer.data.source import Source
-from fewer.data.stored import StoredSource, in_memory_if_small
 from fewer.errors import FileFormatError, InputError, warn
 
 __all__ = ["FEATHER", "PARQUET", "TableFiles", "open_table_files", "stored_columns"]
@@ -191,7 +191,7 @@ class _ParquetPieces:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.file = require_extra("pyarrow.parquet").ParquetFile(path)
+        self.file = import_optional("pyarrow.parquet").ParquetFile(path)
         self.schema, self.pieces = self.file.schema_arrow, self.file.metadata.num_row_groups
 
     def piece_rows(self, piece: int) -> int:
@@ -202,7 +202,7 @@ class _ParquetPieces:
 
     def stream(self, names: list[str] | None, rows: int) -> Iterator[Any]:
         # buffered, so that a piece is not read whole before its first rows come
-        file = require_extra("pyarrow.parquet").ParquetFile(self.path, buffer_size=2**16)
+        file = import_optional("pyarrow.parquet").ParquetFile(self.path, buffer_size=2**16)
         for batch in file.iter_batches(rows, columns=names):
             yield batch.select(names)
 
@@ -231,13 +231,13 @@ class _FeatherPieces:
                 yield batch.slice(start, rows)
 
     def _open(self, fields: list[int] | None) -> Any:
-        pa, ipc = require_extra("pyarrow"), require_extra("pyarrow.ipc")
+        pa, ipc = import_optional("pyarrow"), import_optional("pyarrow.ipc")
         options = ipc.IpcReadOptions(included_fields=fields)
         return ipc.open_file(pa.OSFile(str(self.path)), options=options)
 
 
 def _opened(path: Path) -> _ParquetPieces | _FeatherPieces:
-    require_extra("pyarrow")
+    import_optional("pyarrow")
     try:
         if path.suffix.lower() in FEATHER:
             return _FeatherPieces(path)
@@ -252,8 +252,8 @@ def _check_types(path: Path, schema: Any, features: list[str]) -> None:
     text = [name for name in features if arrow_dtype(schema.field(name).type) is None]
     if text:
         raise InputError(
-            f"{path}: the columns {listed(text)} are not numbers here, but are in the first file; "
-            "write them alike, or name them in leave_out="
+            f"{path}: the columns {join_names(text)} are not numbers here, but are in the first "
+            "file; write them alike, or name them in leave_out="
         )
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from fewer._optional import import_optional
 from fewer.data.arrow import arrow_columns, arrow_values
-from fewer.data.columns import choose_columns, listed, tell_left_out
-from fewer.data.extras import require_extra
+from fewer.data.columns import choose_columns, join_names, tell_left_out
 from fewer.data.source import DenseSource, Source, SparseSource
 from fewer.data.values import check_values, is_text
 from fewer.errors import warn
@@ -78,7 +78,7 @@ def without_text(table: Any) -> Any:
         return table
     warn(
         f"the {library} table: non-numeric columns were left out ({len(text)}): "
-        f"{listed([str(label) for label in text])}; drop them, or encode them as numbers"
+        f"{join_names([str(label) for label in text])}; drop them, or encode them as numbers"
     )
     return table[[label for label in labels if label not in text]]
 
@@ -88,7 +88,7 @@ def _left_out(table: Any, names: Sequence[str], library: str) -> Any:
         return table.select(names).to_arrow()
     if library == "pandas":
         labels = {str(label): label for label in table.columns}
-        pa = require_extra("pyarrow")
+        pa = import_optional("pyarrow")
         return pa.table({name: pa.array(table[labels[name]]) for name in names})
     return table.select(list(names))
 

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fewer._optional import import_optional
 from fewer.data.cache import write_npy_header
-from fewer.data.columns import listed
-from fewer.data.extras import require_extra
+from fewer.data.columns import join_names
+from fewer.data.csv import COMPRESSED, TEXT
 from fewer.data.h5ad_files import write_h5ad
-from fewer.data.stores import HDF5
+from fewer.data.hdf5_zarr import HDF5
 from fewer.data.table_files import FEATHER, PARQUET
-from fewer.data.text import COMPRESSED, TEXT
 from fewer.errors import InputError
 
 __all__ = ["RowWriter", "check_out", "write_rows"]
@@ -132,8 +132,8 @@ def _different(path: Path, names: Sequence[str]) -> list[str]:
     repeated = sorted(name for name, times in Counter(names).items() if times > 1)
     if repeated:
         raise InputError(
-            f"out={str(path)!r}: {len(repeated)} names occur more than once: {listed(repeated)}; "
-            "one of each would be lost, so rename them"
+            f"out={str(path)!r}: {len(repeated)} names occur more than once: "
+            f"{join_names(repeated)}; one of each would be lost, so rename them"
         )
     return list(names)
 
@@ -154,7 +154,7 @@ def _npy(path: Path, rows: int, columns: int, stack: ExitStack) -> RowWriter:
 
 
 def _hdf5(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> RowWriter:
-    file = stack.enter_context(require_extra("h5py").File(path, "w"))
+    file = stack.enter_context(import_optional("h5py").File(path, "w"))
     file["names"] = np.array(list(names), dtype=object)
     matrix, at = file.create_dataset("X", shape=(rows, len(names)), dtype=np.float64), 0
 
@@ -178,7 +178,7 @@ class _Table:
 
     def __call__(self, values: np.ndarray, aside: Any = None) -> None:
         """Write some rows."""
-        pa = require_extra("pyarrow")
+        pa = import_optional("pyarrow")
         columns = {} if aside is None else dict(zip(aside.schema.names, aside.columns, strict=True))
         taken = set(self.names)
         columns = {name: column for name, column in columns.items() if name not in taken}
@@ -194,12 +194,12 @@ class _Table:
             self(np.empty((0, len(self.names))))
 
     def _open(self, schema: Any) -> Any:
-        pa = require_extra("pyarrow")
+        pa = import_optional("pyarrow")
         if self.form in PARQUET:
-            return require_extra("pyarrow.parquet").ParquetWriter(self.path, schema)
+            return import_optional("pyarrow.parquet").ParquetWriter(self.path, schema)
         if self.form in FEATHER:
-            return require_extra("pyarrow.ipc").new_file(str(self.path), schema)
-        arrow_csv = require_extra("pyarrow.csv")
+            return import_optional("pyarrow.ipc").new_file(str(self.path), schema)
+        arrow_csv = import_optional("pyarrow.csv")
         packing = COMPRESSED.get(self.path.suffix.lower())
         file = self.stack.enter_context(pa.output_stream(str(self.path), compression=packing))
         options = arrow_csv.WriteOptions(

@@ -124,7 +124,7 @@ class Dataset:
             return by_fold(self.groups, seed, self.unit)
         if self.name == "har":
             if seed == 0 and self.official is not None:
-                rule = "by subject, the official 9 of 30 to test"
-                return by_mark(self.official, self.groups, seed, self.unit, rule)
+                constraints = "by subject, the official 9 of 30 to test"
+                return by_mark(self.official, self.groups, seed, self.unit, constraints)
             return by_group(self.groups, 0.3, seed, self.unit)
         return by_group(self.groups, 0.2, seed, self.unit)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fewer._files import write_whole
 from fewer.data.cache import cache_folder
 from fewer.errors import FileFormatError
-from fewer.files import write_whole
 
 __all__ = ["data_folders", "digest", "find_file", "read_npz", "write_npz"]
 

@@ -25,7 +25,7 @@ class Split:
     fit : ndarray of int
         `train` and `validation` together: what a method is fitted on once nothing is left to
         choose.
-    rule : str
+    constraints : str
         How rows were split, for a person.
 
     Examples
@@ -40,7 +40,7 @@ class Split:
     validation: Rows
     test: Rows
     fit: Rows
-    rule: str
+    constraints: str
 
 
 def random_rows(rows: Rows, fit: int, seed: int) -> Split:
@@ -54,8 +54,8 @@ def random_rows(rows: Rows, fit: int, seed: int) -> Split:
     """
     order = rows[np.random.default_rng(seed).permutation(len(rows))]
     cut = fit - round(VALIDATION * fit)
-    rule = f"random rows, {fit} to fit, {len(rows) - fit} to test"
-    return Split(order[:cut], order[cut:fit], order[fit:], order[:fit], rule)
+    constraints = f"random rows, {fit} to fit, {len(rows) - fit} to test"
+    return Split(order[:cut], order[cut:fit], order[fit:], order[:fit], constraints)
 
 
 def by_group(groups: NDArray[np.generic], share: float, seed: int, unit: str) -> Split:
@@ -70,15 +70,15 @@ def by_group(groups: NDArray[np.generic], share: float, seed: int, unit: str) ->
     """
     maker = GroupShuffleSplit(1, test_size=share, random_state=seed)
     fit, test = next(maker.split(groups, groups=groups))
-    rule = f"by {unit}, {1 - share:.0%} to fit, {share:.0%} to test"
-    return _with_validation(fit, test, groups, seed, rule)
+    constraints = f"by {unit}, {1 - share:.0%} to fit, {share:.0%} to test"
+    return _with_validation(fit, test, groups, seed, constraints)
 
 
 def by_mark(
-    held: NDArray[np.bool_], groups: NDArray[np.generic], seed: int, unit: str, rule: str
+    held: NDArray[np.bool_], groups: NDArray[np.generic], seed: int, unit: str, constraints: str
 ) -> Split:
     """Test on marked rows; the validation rows are whole groups of the others."""
-    return _with_validation(np.flatnonzero(~held), np.flatnonzero(held), groups, seed, rule)
+    return _with_validation(np.flatnonzero(~held), np.flatnonzero(held), groups, seed, constraints)
 
 
 def by_fold(groups: NDArray[np.generic], fold: int, unit: str) -> Split:
@@ -103,8 +103,8 @@ def by_fold(groups: NDArray[np.generic], fold: int, unit: str) -> Split:
 
 
 def _with_validation(
-    fit: Rows, test: Rows, groups: NDArray[np.generic], seed: int, rule: str
+    fit: Rows, test: Rows, groups: NDArray[np.generic], seed: int, constraints: str
 ) -> Split:
     maker = GroupShuffleSplit(1, test_size=VALIDATION, random_state=seed)
     train, validation = next(maker.split(fit, groups=groups[fit]))
-    return Split(fit[train], fit[validation], test, fit, rule)
+    return Split(fit[train], fit[validation], test, fit, constraints)

@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from fewer.errors import FileFormatError, InputError, in_our_words
+from fewer.errors import FileFormatError, InputError, translate_sklearn_errors
 from fewer.estimators._parameters import documented
 from fewer.estimators._supervised import SupervisedEstimator
 from fewer.train.launch import shared
@@ -60,7 +60,7 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
             A class label for each row.
         """
         X, y = self._validated_pair(X, y)
-        with in_our_words():
+        with translate_sklearn_errors():
             check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

@@ -138,19 +138,19 @@ class ColumnSubset(FeatureSelector):
         y : ignored
         """
         X = self._validated(X, reset=True)
-        rule = self._rule(X.shape[1])
+        constraints = self._constraints(X.shape[1])
         source, stats = self._opened(X)
-        if X.shape[0] <= (rule.k or 0) and self.ridge == 0:
+        if X.shape[0] <= (constraints.k or 0) and self.ridge == 0:
             warn(
-                f"k={rule.k} features from {X.shape[0]} rows, so rank at most {X.shape[0] - 1}: "
-                "any such panel fits these rows perfectly; use ridge='auto', more rows or a "
-                "lower k"
+                f"k={constraints.k} features from {X.shape[0]} rows, so rank at most "
+                f"{X.shape[0] - 1}: any such panel fits these rows perfectly; use ridge='auto', "
+                "more rows or a lower k"
             )
         seed = agreed_seed(self.random_state)
         summary = covariance(source, device=pick_device(self.device))
         C, team = summary.matrix, current_team()
-        self.ridge_ = self._penalty(source, C, rule, seed)
-        found = team.lead(lambda: self._searched(C, rule, seed))
+        self.ridge_ = self._penalty(source, C, constraints, seed)
+        found = team.lead(lambda: self._searched(C, constraints, seed))
         columns = found.pop("columns")
         for name, value in found.items():
             setattr(self, name, value)
@@ -160,12 +160,12 @@ class ColumnSubset(FeatureSelector):
         self.columns_ = columns  # last: whoever has it is fitted
         return self
 
-    def _searched(self, C: Tensor, rule: Constraints, seed: int) -> dict[str, Any]:
+    def _searched(self, C: Tensor, constraints: Constraints, seed: int) -> dict[str, Any]:
         """The choice, and what is known about it; of several processes the first searches."""
         began = time.perf_counter()
         found = search(
             C,
-            rule,
+            constraints,
             ridge=self.ridge_,
             starts=self.starts,
             stall=self.stall,
@@ -174,11 +174,13 @@ class ColumnSubset(FeatureSelector):
         )
         lead = time.perf_counter() - began - found.elapsed
         columns = found.indices
-        others = np.setdiff1d(np.arange(rule.d), columns)
-        path = greedy(C, resolve(None, rule.d, len(columns), exclude=others), ridge=self.ridge_)
+        others = np.setdiff1d(np.arange(constraints.d), columns)
+        path = greedy(
+            C, resolve(None, constraints.d, len(columns), exclude=others), ridge=self.ridge_
+        )
         return {
             "columns": columns,
-            "residual_": found.objective - rule.price(columns),
+            "residual_": found.objective - constraints.price(columns),
             "history_": [
                 {"seconds": lead + seconds, "residual": residual}
                 for seconds, residual in found.trace
@@ -188,7 +190,7 @@ class ColumnSubset(FeatureSelector):
             "swap_losses_": swap_losses(C, columns, self.ridge_),
         }
 
-    def _penalty(self, source: Source, C: Tensor, rule: Constraints, seed: int) -> float:
+    def _penalty(self, source: Source, C: Tensor, constraints: Constraints, seed: int) -> float:
         if not isinstance(self.ridge, str):
             return self.ridge
         if self.ridge != "auto":
@@ -198,7 +200,7 @@ class ColumnSubset(FeatureSelector):
 
         def best() -> float:
             panels = {
-                ridge: search(C, rule, ridge=ridge * variance, stall=0, seed=seed).indices
+                ridge: search(C, constraints, ridge=ridge * variance, stall=0, seed=seed).indices
                 for ridge in RIDGES
             }
             return choose_ridge(folds, panels) * variance

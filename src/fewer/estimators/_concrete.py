@@ -12,7 +12,7 @@ from fewer.data import Moments, Source
 from fewer.errors import InputError
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import Loss, build_decoder, make_loss
-from fewer.train import GradientSettings, fit_covariance, fit_gradient, fit_proxy, nodes_for
+from fewer.train import TrainingConfig, fit_covariance, fit_gradient, fit_surrogate, nodes_for
 from fewer.train.device import pick_device
 from fewer.train.launch import agreed_seed
 
@@ -130,7 +130,7 @@ class ConcreteEstimator(FeatureSelector):
         """Train on validated X; the subclasses say what is to be predicted."""
         loss = self._loss()
         d = X.shape[1]
-        rule = self._rule(d)
+        constraints = self._constraints(d)
         source, stats = self._opened(X)
         if loss.check is not None:
             low, high = stats.minimum.min(), stats.maximum.max()
@@ -139,16 +139,25 @@ class ConcreteEstimator(FeatureSelector):
             reason = loss.check(float(low), float(high), "X" if targets is None else "y")
             if reason:
                 raise InputError(reason)
-        settings = self._settings(nodes_for(rule, source))
+        settings = self._settings(nodes_for(constraints, source))
         seed = agreed_seed(self.random_state, self.checkpoint)
         solver = self._solver(settings, loss, targets, d)
         if solver == "closed_form" and settings.linear:
-            fit = fit_covariance(source, stats, settings, seed=seed, rule=rule)
+            fit = fit_covariance(source, stats, settings, seed=seed, constraints=constraints)
         elif solver == "closed_form":
-            fit = fit_proxy(source, stats, settings, loss=loss, seed=seed, rule=rule)
+            fit = fit_surrogate(
+                source, stats, settings, loss=loss, seed=seed, constraints=constraints
+            )
         else:
             fit = fit_gradient(
-                source, stats, settings, loss=loss, seed=seed, targets=targets, out=out, rule=rule
+                source,
+                stats,
+                settings,
+                loss=loss,
+                seed=seed,
+                targets=targets,
+                out=out,
+                constraints=constraints,
             )
         self.nodes_ = fit.features
         self.logits_ = fit.logits.numpy()
@@ -177,22 +186,20 @@ class ConcreteEstimator(FeatureSelector):
             )
         return loss
 
-    def _settings(self, nodes: int) -> GradientSettings:
-        names = [field.name for field in fields(GradientSettings)]
+    def _settings(self, nodes: int) -> TrainingConfig:
+        names = [field.name for field in fields(TrainingConfig)]
         options = {name: getattr(self, name) for name in names} | {"k": nodes}
         if isinstance(self.decoder, str) and self.decoder == "auto":
             options["decoder"] = self._auto_decoder
-        return GradientSettings(**options)
+        return TrainingConfig(**options)
 
-    def _solver(
-        self, settings: GradientSettings, loss: Loss, targets: Tensor | None, d: int
-    ) -> str:
+    def _solver(self, settings: TrainingConfig, loss: Loss, targets: Tensor | None, d: int) -> str:
         if self.solver not in ("auto", "closed_form", "gradient"):
             raise InputError(
                 f"solver={self.solver!r} is not known; use 'auto', 'closed_form' or 'gradient'"
             )
         fits = targets is None and loss.name == "mse"
-        defaults = {field.name: field.default for field in fields(GradientSettings)}
+        defaults = {field.name: field.default for field in fields(TrainingConfig)}
         unused = ONLY_GRADIENT + (ONLY_TRAINED if settings.linear else ())
         idle = [name for name in unused if getattr(self, name) != defaults[name]]
         if self.solver == "closed_form":

@@ -7,9 +7,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 
-from fewer.data import ColumnChoice, Source, as_array, check_values, needs_opening, read_all
+from fewer.data import ColumnView, Source, as_array, check_values, is_source_like, read_all
 from fewer.data import open as open_any
-from fewer.errors import InputError, in_our_words
+from fewer.errors import InputError, translate_sklearn_errors
 
 __all__ = ["like_table", "open_measured", "read_measured"]
 
@@ -28,14 +28,14 @@ def read_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) 
         Names of all features, where the model has them.
     """
     k = len(columns)
-    if needs_opening(measured):
+    if is_source_like(measured):
         return read_all(open_measured(measured, columns, names))
     # only the wanted columns need to be numbers: tables have columns with identifiers too
     if hasattr(measured, "columns") and names is not None:
         measured = _by_name(measured, [str(name) for name in names[columns]])
     elif hasattr(measured, "columns"):
         measured = _by_number(measured, columns.tolist())
-    with in_our_words():
+    with translate_sklearn_errors():
         values = check_array(
             as_array(measured),
             accept_sparse="csr",
@@ -77,12 +77,12 @@ def open_measured(measured: Any, columns: np.ndarray, names: np.ndarray | None) 
     missing = [name for name in wanted if name not in at]
     if missing:
         raise _lacking(missing, len(wanted))
-    return ColumnChoice(source, np.array([at[name] for name in wanted]))
+    return ColumnView(source, np.array([at[name] for name in wanted]))
 
 
 def like_table(values: np.ndarray, names: np.ndarray | None, measured: Any) -> Any:
     """Hand the result back as the kind of table that came in: pandas, polars or an array."""
-    if names is None or not hasattr(measured, "columns") or needs_opening(measured):
+    if names is None or not hasattr(measured, "columns") or is_source_like(measured):
         return values
     library = type(measured).__module__.split(".")[0]
     if library == "pandas":

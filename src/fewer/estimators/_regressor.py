@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from torch import Tensor
 
-from fewer.errors import in_our_words
+from fewer.errors import translate_sklearn_errors
 from fewer.estimators._parameters import documented
 from fewer.estimators._supervised import SupervisedEstimator
 from fewer.train.launch import shared
@@ -54,7 +54,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
         """
         X, y = self._validated_pair(X, y, multi_output=True, y_numeric=True)
         self._one_target = y.ndim == 1
-        with in_our_words():
+        with translate_sklearn_errors():
             targets = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
         return self._fit(X, targets, targets.shape[1])
 

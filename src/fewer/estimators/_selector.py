@@ -17,20 +17,20 @@ from fewer.data import (
     Moments,
     Source,
     as_array,
+    as_source,
     blocks,
     check_values,
+    is_source_like,
     match_columns,
     moments,
-    needs_opening,
     open_source,
     read_all,
-    validated,
 )
 from fewer.errors import (
     FileFormatError,
     InputError,
     NotFittedError,
-    in_our_words,
+    translate_sklearn_errors,
 )
 from fewer.estimators._measured import like_table, read_measured
 from fewer.estimators._storage import (
@@ -85,16 +85,16 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         return getattr(self, "feature_names_in_", None)
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        if needs_opening(X):
+        if is_source_like(X):
             return self._validated_source(X, reset)
-        with in_our_words():
+        with translate_sklearn_errors():
             X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
         check_values(X, getattr(self, "feature_names_in_", None))
         return X
 
     def _validated_source(self, X: Any, reset: bool) -> Source:
         """Rows from a path, a store or a source; their values are checked as they are read."""
-        source = validated(X, least_rows=2 if reset else 1)
+        source = as_source(X, least_rows=2 if reset else 1)
         names, d = getattr(self, "feature_names_in_", None), source.shape[1]
         if not reset:
             return match_columns(source, names, self.n_features_in_, type(self).__name__)
@@ -123,14 +123,14 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     def _checked_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         if isinstance(y, Tensor):  # labels may be text, so tables of them pass
             y = as_array(y)
-        if needs_opening(X):
+        if is_source_like(X):
             X = self._validated_source(X, reset=True)
-            with in_our_words():
+            with translate_sklearn_errors():
                 y = validate_data(self, y=y, **checks)
             if len(y) != X.shape[0]:
                 raise InputError(f"y has {len(y)} values for the {X.shape[0]} rows of X")
             return X, y
-        with in_our_words():
+        with translate_sklearn_errors():
             X, y = validate_data(self, as_array(X), y, **_checks(reset=True), **checks)
         check_values(X, getattr(self, "feature_names_in_", None))
         return X, y
@@ -148,7 +148,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
         return source, stats
 
-    def _rule(self, d: int) -> Constraints:
+    def _constraints(self, d: int) -> Constraints:
         """What the options ask of a panel, with names resolved to columns."""
         names = getattr(self, "feature_names_in_", None)
         return resolve(

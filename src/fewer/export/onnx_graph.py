@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer import __version__
+from fewer._optional import import_optional
 from fewer.data.cache import replaced_when_done
-from fewer.data.extras import require_extra
 from fewer.errors import InputError
 from fewer.estimators._selector import decode
 from fewer.nn import MeasuredDecoder
@@ -60,7 +60,7 @@ def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
     >>> export_onnx(panel, tempfile.mkdtemp() + "/iris.onnx") < 1e-4
     True
     """
-    require_extra("onnx")
+    import_optional("onnx")
     path = Path(path)
     if path.suffix.lower() != ".onnx":
         raise InputError(f"{path} ends in {path.suffix!r}; name it something.onnx")
@@ -82,7 +82,7 @@ def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
 
 
 def _model(panel: Panel, dtype: np.dtype) -> Any:
-    onnx = require_extra("onnx")
+    onnx = import_optional("onnx")
     kind = onnx.helper.np_dtype_to_tensor_dtype(dtype)
     graph = _Graph(dtype)
     graph.decoder(panel._decoder, INPUT, OUTPUT, panel.d)
@@ -123,7 +123,7 @@ class _Graph:
     """Nodes and constants of a graph, added one by one."""
 
     def __init__(self, dtype: np.dtype) -> None:
-        self.onnx = require_extra("onnx")
+        self.onnx = import_optional("onnx")
         self.dtype = dtype
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
@@ -231,7 +231,7 @@ def _run(model: Any, rows: NDArray) -> list[NDArray]:
     try:
         onnxruntime = import_module("onnxruntime")
     except ModuleNotFoundError:
-        reference = require_extra("onnx.reference")
+        reference = import_optional("onnx.reference")
         return reference.ReferenceEvaluator(model).run(None, {INPUT: rows})
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]

@@ -104,7 +104,7 @@ def make_case(
         values = (data.X[index].astype(np.float64) - low) / width
         return np.where(np.isnan(values), filler, values)
 
-    together = data.groups is not None and "by " in split.rule
+    together = data.groups is not None and "by " in split.constraints
     return Case(
         data=data,
         split=split,
@@ -138,5 +138,5 @@ def _of_class(split: Split, wanted: NDArray[np.bool_]) -> Split:
         split.validation[wanted[split.validation]],
         split.test[wanted[split.test]],
         split.fit[wanted[split.fit]],
-        f"{split.rule}; one class",
+        f"{split.constraints}; one class",
     )

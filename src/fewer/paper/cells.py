@@ -8,17 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fewer._files import write_text
 from fewer.errors import FileFormatError
-from fewer.files import write_text
 from fewer.paper.provenance import commit, processor
 
-__all__ = ["UNKNOWN", "Cells"]
+__all__ = ["UNKNOWN", "ResultCache"]
 
 Cell = dict[str, Any]
 UNKNOWN = "not recorded"
 
 
-class Cells:
+class ResultCache:
     """A folder of small results, each under a key such as ``("table", "mice", "seed 0", "PFA")``.
 
     Parameters
@@ -32,7 +32,7 @@ class Cells:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> cells = Cells(Path(tempfile.mkdtemp()))
+    >>> cells = ResultCache(Path(tempfile.mkdtemp()))
     >>> cells.get(("a", "b"), {"k": 2}, lambda: {"error": 0.5})["error"]
     0.5
     >>> cells.get(("a", "b"), {"k": 2}, lambda: 1 / 0)["error"]  # known by now

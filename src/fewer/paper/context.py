@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from fewer.datasets import Dataset, load
 from fewer.errors import InputError
 from fewer.paper.case import Case, make_case
-from fewer.paper.cells import Cells
+from fewer.paper.cells import ResultCache
 
 __all__ = ["Context", "Outcome"]
 
@@ -48,7 +48,7 @@ class Context:
 
     protocol: str
     quick: bool
-    cells: Cells
+    cells: ResultCache
     seeds: int | None = None
     wanted: tuple[str, ...] = ()
     download: bool = False

@@ -100,7 +100,7 @@ class GeoGenes(Genes):
             title=self.stored.description,
             n=len(split.fit),
             test=len(split.test),
-            rule=split.rule,
+            constraints=split.constraints,
             base=base.format(k=self.most),
             epochs=EPOCHS,
         )

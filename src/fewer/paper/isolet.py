@@ -86,9 +86,9 @@ def run(context: Context) -> Outcome:
     case = context.case(data, 0)
     hidden = "3k/2" if context.quick else "4k/9, 2k/3, k and 3k/2"
     splits = "One split" if len(seeds) == 1 else f"{len(seeds)} splits"
-    rules = dict.fromkeys(context.case(data, seed).split.rule for seed in seeds)
+    rules = dict.fromkeys(context.case(data, seed).split.constraints for seed in seeds)
     about = ABOUT.format(
-        epochs=epochs, d=case.d, widths=hidden, splits=splits, rule="; ".join(rules)
+        epochs=epochs, d=case.d, widths=hidden, splits=splits, constraints="; ".join(rules)
     )
     result = {
         "methods": {name: {str(k): c for k, c in cells.items()} for name, cells in found.items()}

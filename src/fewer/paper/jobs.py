@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from fewer.paper.cells import Cells
+from fewer.paper.cells import ResultCache
 from fewer.paper.context import Context
 from fewer.paper.style import style
 
@@ -87,7 +87,7 @@ def _end_with_parent() -> None:
 
 def _compute(name: str, folder: Path, options: dict[str, Any]) -> float:
     began = time.perf_counter()
-    context = Context(cells=Cells(folder, _heard[0].put), **options)
+    context = Context(cells=ResultCache(folder, _heard[0].put), **options)
     with style():
         import_module(f"fewer.paper.{name}").run(context)
     return time.perf_counter() - began

@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fewer._files import write_text
 from fewer.datasets import NAMES
 from fewer.errors import InputError
-from fewer.files import write_text
-from fewer.paper.cells import UNKNOWN, Cells
+from fewer.paper.cells import UNKNOWN, ResultCache
 from fewer.paper.context import Context, Outcome
 from fewer.paper.jobs import compute_together
 from fewer.paper.provenance import provenance
@@ -107,7 +107,9 @@ def reproduce(
         folder /= "paper-protocol"
     if quick:
         folder /= "quick"
-    context = Context(protocol, quick, Cells(folder / "cells", say), seeds, tuple(data), download)
+    context = Context(
+        protocol, quick, ResultCache(folder / "cells", say), seeds, tuple(data), download
+    )
     took: dict[str, float] = {}
     if jobs > 1:
         took = compute_together(names, context, jobs)  # what follows finds all cells there

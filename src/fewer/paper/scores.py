@@ -73,7 +73,7 @@ def score(name: str, case: Case, k: int, seed: int) -> dict[str, Any]:
         seconds = time.perf_counter() - began
         fit, test = pca.transform(case.fit), pca.transform(case.test)
         error = mean_square(pca.inverse_transform(test), case.test)
-        return {"error": error, "seconds": seconds, "rule": case.split.rule} | accuracies(
+        return {"error": error, "seconds": seconds, "rule": case.split.constraints} | accuracies(
             case, fit, test, seed
         )
     choice = choose(METHODS[name], case, k, seed)
@@ -82,7 +82,7 @@ def score(name: str, case: Case, k: int, seed: int) -> dict[str, Any]:
         "columns": choice.columns.tolist(),
         "chosen_settings": choice.settings,
         "seconds": round(choice.seconds, 3),
-        "rule": case.split.rule,
+        "rule": case.split.constraints,
         "error": linear_error(case, choice.columns),
     }
     if choice.reconstruct is not None:

@@ -79,7 +79,7 @@ class TumourGenes(Genes):
             title=self.case.data.description,
             n=len(self.case.fit),
             test=len(self.case.test),
-            rule=self.case.split.rule,
+            constraints=self.case.split.constraints,
             k=self.most,
             unit=self.case.data.unit,
             penalties=", ".join(f"{one:g}" for one in SEARCH_PENALTIES),

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from fewer._files import write_whole
 from fewer.errors import InputError
-from fewer.files import write_whole
 
 __all__ = ["check_target", "draw_reconstructions", "mosaic", "save_figure"]
 

@@ -16,11 +16,11 @@ from fewer.constraints import Constraints
 __all__ = ["block_gain", "outer", "padded", "unit_blocks", "unit_table"]
 
 
-def unit_table(rule: Constraints, device: torch.device) -> Tensor:
+def unit_table(constraints: Constraints, device: torch.device) -> Tensor:
     """Features of each unit (units x m), filled up with d, the number of no feature."""
-    width = max(len(unit) for unit in rule.units)
-    table = np.full((len(rule.units), width), rule.d)
-    for row, unit in zip(table, rule.units, strict=True):
+    width = max(len(unit) for unit in constraints.units)
+    table = np.full((len(constraints.units), width), constraints.d)
+    for row, unit in zip(table, constraints.units, strict=True):
         row[: len(unit)] = unit
     return torch.as_tensor(table, device=device)
 

@@ -34,7 +34,7 @@ class Explorer:
     Parameters
     ----------
     C : tensor, d x d
-    rule : Constraints
+    constraints : Constraints
         Without groups.
     ridge : float
     candidates : ndarray of int
@@ -55,18 +55,18 @@ class Explorer:
     def __init__(
         self,
         C: Tensor,
-        rule: Constraints,
+        constraints: Constraints,
         ridge: float,
         candidates: NDArray[np.int64],
         generator: torch.Generator,
     ) -> None:
-        self.places = Places(rule, C.device, candidates)
+        self.places = Places(constraints, C.device, candidates)
         self.generator, self.device = generator, C.device
         at = torch.as_tensor(candidates, device=C.device)
         rows = C[at]
         self.part, self.square = rows[:, at].contiguous(), rows @ rows.T
         self.trace, self.ridge = float(C.trace()), ridge
-        free = self.places.K - len(rule.include)
+        free = self.places.K - len(constraints.include)
         self.stay_out = min(STAY_OUT, (len(candidates) - self.places.K) // 3)
         self.stay_in = min(STAY_IN, free // 3)
         self.steps = 0

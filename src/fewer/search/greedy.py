@@ -100,24 +100,24 @@ def greedy(
     (array([2, 0]), array([0.362, 0.145]))
     """
     C = covariance(C, device)
-    rule = constraints_for(C, k)
+    constraints = constraints_for(C, k)
     ridge = check_ridge(ridge)
-    if rule.budget is None:
-        return _run(C, rule, ridge, 0.0)
-    paths = [_run(C, rule, ridge, power) for power in (0.0, 1.0)]
-    return min(paths, key=lambda path: worth(C, path.order, rule, ridge))
+    if constraints.budget is None:
+        return _run(C, constraints, ridge, 0.0)
+    paths = [_run(C, constraints, ridge, power) for power in (0.0, 1.0)]
+    return min(paths, key=lambda path: worth(C, path.order, constraints, ridge))
 
 
-def _run(C: Tensor, rule: Constraints, ridge: float, power: float) -> GreedyPath:
+def _run(C: Tensor, constraints: Constraints, ridge: float, power: float) -> GreedyPath:
     """One greedy run that ranks by gain / cost ** power."""
-    left = Deflation(C, rule, ridge)
+    left = Deflation(C, constraints, ridge)
     picks: list[Tensor] = []
     errors: list[Tensor] = []
-    for unit in _picks(left, rule, power):
+    for unit in _picks(left, constraints, power):
         left.take(unit)
         picks.append(unit)
         errors.append(left.error)
-    units = [rule.units[u] for u in torch.cat(picks).tolist()] if picks else []
+    units = [constraints.units[u] for u in torch.cat(picks).tolist()] if picks else []
     return GreedyPath(
         order=np.concatenate([*units, np.arange(0)]),
         errors=torch.stack([*errors, C.new_zeros(())])[:-1].clamp_min(0).cpu().numpy(),
@@ -125,29 +125,29 @@ def _run(C: Tensor, rule: Constraints, ridge: float, power: float) -> GreedyPath
     )
 
 
-def _picks(left: Deflation, rule: Constraints, power: float) -> Iterator[Tensor]:
+def _picks(left: Deflation, constraints: Constraints, power: float) -> Iterator[Tensor]:
     """Units to take, one at a time, each judged after the last one was taken."""
-    must, device = torch.as_tensor(rule.included_units, device=left.C.device), left.C.device
-    shut = torch.ones(len(rule.units), dtype=torch.bool, device=device)
+    must, device = torch.as_tensor(constraints.included_units, device=left.C.device), left.C.device
+    shut = torch.ones(len(constraints.units), dtype=torch.bool, device=device)
     shut[must] = False
     for _ in range(len(must)):
         yield _best(left.ranking(), shut)
     shut.fill_(False)
     shut[must] = True
-    if rule.budget is None:
-        for _ in range(rule.most_units - len(must)):
+    if constraints.budget is None:
+        for _ in range(constraints.most_units - len(must)):
             yield _best(left.ranking(), shut)
         return
-    purse = Purse(rule.unit_costs, rule.ceiling, rule.k is not None, device)
-    S = torch.full((1, rule.most_units), len(shut), device=device)
+    purse = Purse(constraints.unit_costs, constraints.ceiling, constraints.k is not None, device)
+    S = torch.full((1, constraints.most_units), len(shut), device=device)
     S[0, : len(must)] = must
     weight = purse.costs.clamp_min(1e-300) ** power  # a free unit comes first
-    for place in range(len(must), rule.most_units):
+    for place in range(len(must), constraints.most_units):
         value = left.ranking()
         rank = torch.where(value > 0, value / weight, value)
         addable = purse.addable(~shut[None], S)[0]
         # Without k there is no need to buy what explains nothing, nor always money.
-        if not addable.any() or (rule.k is None and place and rank[addable].max() <= 0):
+        if not addable.any() or (constraints.k is None and place and rank[addable].max() <= 0):
             return
         pick = _best(rank, ~addable)
         S[0, place] = pick
@@ -172,16 +172,16 @@ class Deflation:
     blocks are the two numbers of the criterion.
     """
 
-    def __init__(self, C: Tensor, rule: Constraints, ridge: float) -> None:
+    def __init__(self, C: Tensor, constraints: Constraints, ridge: float) -> None:
         self.C, self.ridge = C, ridge
-        self.table = unit_table(rule, C.device)  # units x m
+        self.table = unit_table(constraints, C.device)  # units x m
         self.floor = DEPENDENT * C.diagonal()
         self.least = self._on_units(self.floor)
         self.last = self.least.sum(1) / self.least.sum(1).max().clamp_min(1e-300) - 2
-        self.W = C.new_zeros(min(len(C), rule.most_units * self.table.shape[1]), len(C))
+        self.W = C.new_zeros(min(len(C), constraints.most_units * self.table.shape[1]), len(C))
         self.prices = None
-        if rule.unit_prices is not None:
-            self.prices = torch.as_tensor(rule.unit_prices, device=C.device)
+        if constraints.unit_prices is not None:
+            self.prices = torch.as_tensor(constraints.unit_prices, device=C.device)
         self.count = 0
         self.error = C.trace()
         self.refresh()

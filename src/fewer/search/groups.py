@@ -25,7 +25,7 @@ Found = tuple[NDArray[np.int64], float, int, bool]
 def swap_groups(
     C: Tensor,
     panel: NDArray[np.int64],
-    rule: Constraints,
+    constraints: Constraints,
     ridge: float,
     deadline: float | None,
     least: float,
@@ -39,23 +39,23 @@ def swap_groups(
     --------
     >>> from fewer.constraints import resolve
     >>> C = torch.diag(torch.tensor([4.0, 1.0, 3.0, 3.0]).double())
-    >>> rule = resolve(None, 4, 1, groups=[[0, 1], [2, 3]])
-    >>> panel, objective, *_ = swap_groups(C, np.array([0, 1]), rule, 0.0, None, 1e-9)
+    >>> constraints = resolve(None, 4, 1, groups=[[0, 1], [2, 3]])
+    >>> panel, objective, *_ = swap_groups(C, np.array([0, 1]), constraints, 0.0, None, 1e-9)
     >>> panel, round(objective, 6)
     (array([2, 3]), 5.0)
     """
-    exchange = GroupExchange(C, rule, ridge)
-    best, evaluations = worth(C, panel, rule, ridge), 0
+    exchange = GroupExchange(C, constraints, ridge)
+    best, evaluations = worth(C, panel, constraints, ridge), 0
     while deadline is None or time.monotonic() < deadline:
-        units = np.unique(rule.unit_of[panel])
+        units = np.unique(constraints.unit_of[panel])
         gains = exchange.gains(units)
         evaluations += 1
-        place, unit = divmod(int(gains.argmax()), len(rule.units))
+        place, unit = divmod(int(gains.argmax()), len(constraints.units))
         if gains[place, unit] <= least:
             return panel, best, evaluations, True
         kept = np.delete(units, place) if place < len(units) else units
-        new = np.sort(np.concatenate([rule.units[u] for u in [*kept, unit]]))
-        value = worth(C, new, rule, ridge)
+        new = np.sort(np.concatenate([constraints.units[u] for u in [*kept, unit]]))
+        value = worth(C, new, constraints, ridge)
         if value > best - least:  # the promise was rounding
             return panel, best, evaluations, True
         panel, best = new, value
@@ -78,16 +78,18 @@ class GroupExchange:
     [-inf, 1.0]
     """
 
-    def __init__(self, C: Tensor, rule: Constraints, ridge: float) -> None:
-        self.C, self.rule, self.ridge = C, rule, ridge
-        self.table = unit_table(rule, C.device)  # n x m
+    def __init__(self, C: Tensor, constraints: Constraints, ridge: float) -> None:
+        self.C, self.constraints, self.ridge = C, constraints, ridge
+        self.table = unit_table(constraints, C.device)  # n x m
         self.least = DEPENDENT * padded(C.diagonal())[self.table]
         self.prices = None
-        if rule.unit_prices is not None:  # an empty place costs nothing
-            self.prices = torch.as_tensor(np.append(rule.unit_prices, 0.0), device=C.device)
+        if constraints.unit_prices is not None:  # an empty place costs nothing
+            self.prices = torch.as_tensor(np.append(constraints.unit_prices, 0.0), device=C.device)
         self.purse = None
-        if rule.budget is not None:
-            self.purse = Purse(rule.unit_costs, rule.ceiling, rule.k is not None, C.device)
+        if constraints.budget is not None:
+            self.purse = Purse(
+                constraints.unit_costs, constraints.ceiling, constraints.k is not None, C.device
+            )
 
     def gains(self, units: NDArray[np.int64]) -> Tensor:
         """Fall of the objective (places x n); -inf where the swap is not allowed.
@@ -95,7 +97,7 @@ class GroupExchange:
         The last place is empty where the rules let another unit be added.
         """
         n, d = len(self.table), len(self.C)
-        grows = len(units) < self.rule.most_units
+        grows = len(units) < self.constraints.most_units
         S = torch.as_tensor(np.append(units, n) if grows else units, device=self.C.device)
         members = torch.cat([self.table, self.table.new_full((1, self.table.shape[1]), d)])[S]
         rows = torch.arange(members.numel(), device=S.device).view(members.shape)
@@ -105,7 +107,7 @@ class GroupExchange:
             gains += self.prices[S][:, None] - self.prices[:n]
         shut = torch.zeros_like(gains, dtype=torch.bool)
         shut[:, torch.as_tensor(units, device=S.device)] = True
-        shut[np.flatnonzero(np.isin(units, self.rule.included_units))] = True
+        shut[np.flatnonzero(np.isin(units, self.constraints.included_units))] = True
         if self.purse is not None:
             shut |= ~self.purse.exchangeable(S[None])[0]
         return gains.masked_fill(shut, -torch.inf)
@@ -145,7 +147,7 @@ class GroupExplorer:
     Parameters
     ----------
     C : tensor, d x d
-    rule : Constraints
+    constraints : Constraints
     ridge : float
     least : float
         Gain below which a swap counts as no help.
@@ -162,8 +164,8 @@ class GroupExplorer:
     batch = 4
     patience = 2**31  # swaps end by themselves, so a round is never too long to be repeated
 
-    def __init__(self, C: Tensor, rule: Constraints, ridge: float, least: float) -> None:
-        self.C, self.rule, self.ridge, self.least = C, rule, ridge, least
+    def __init__(self, C: Tensor, constraints: Constraints, ridge: float, least: float) -> None:
+        self.C, self.constraints, self.ridge, self.least = C, constraints, ridge, least
         self.steps = 0
 
     def improve(
@@ -182,7 +184,7 @@ class GroupExplorer:
                 break
             full = self._fill(panel, out)
             full, _, evaluations, _ = swap_groups(
-                self.C, full, self.rule, self.ridge, deadline, self.least
+                self.C, full, self.constraints, self.ridge, deadline, self.least
             )
             self.steps += evaluations
             found.append(full)
@@ -190,9 +192,11 @@ class GroupExplorer:
 
     def _fill(self, panel: NDArray[np.int64], out: NDArray[np.int64]) -> NDArray[np.int64]:
         """Greedy from `panel` on, without the features `out` where the rules allow."""
-        fewer = replace(self.rule, include=panel, exclude=np.union1d(self.rule.exclude, out))
-        if len(fewer.units) >= (self.rule.k or 1):
+        fewer = replace(
+            self.constraints, include=panel, exclude=np.union1d(self.constraints.exclude, out)
+        )
+        if len(fewer.units) >= (self.constraints.k or 1):
             full = greedy(self.C, fewer, ridge=self.ridge).panel()
-            if self.rule.k in (None, len(np.unique(self.rule.unit_of[full]))):
+            if self.constraints.k in (None, len(np.unique(self.constraints.unit_of[full]))):
                 return full
-        return greedy(self.C, replace(self.rule, include=panel), ridge=self.ridge).panel()
+        return greedy(self.C, replace(self.constraints, include=panel), ridge=self.ridge).panel()

@@ -78,9 +78,9 @@ def residual_of(C: Tensor, S: Any, ridge: float) -> float:
     return max(0.0, float(C.trace()) - explained)
 
 
-def worth(C: Tensor, S: Any, rule: Constraints, ridge: float) -> float:
+def worth(C: Tensor, S: Any, constraints: Constraints, ridge: float) -> float:
     """What a search minimises: `residual`, and the price of the panel where costs have weight."""
-    return residual_of(C, S, ridge) + rule.price(S)
+    return residual_of(C, S, ridge) + constraints.price(S)
 
 
 def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
@@ -124,10 +124,10 @@ def covariance(C: Any, device: str | torch.device | None = None) -> Tensor:
 
 def constraints_for(C: Tensor, k: int | Constraints) -> Constraints:
     """The rules that `k` stands for, checked against the size of C."""
-    rule = k if isinstance(k, Constraints) else resolve(None, len(C), k)
-    if rule.d != len(C):
-        raise InputError(f"the constraints are for {rule.d} features but C has {len(C)}")
-    return rule
+    constraints = k if isinstance(k, Constraints) else resolve(None, len(C), k)
+    if constraints.d != len(C):
+        raise InputError(f"the constraints are for {constraints.d} features but C has {len(C)}")
+    return constraints
 
 
 def check_ridge(ridge: float) -> float:

@@ -23,7 +23,7 @@ class Places:
 
     Parameters
     ----------
-    rule : Constraints
+    constraints : Constraints
         Without groups.
     device : torch.device
     candidates : ndarray of int, optional
@@ -32,8 +32,8 @@ class Places:
     Examples
     --------
     >>> from fewer.constraints import resolve
-    >>> rule = resolve(None, 4, 2, include=[3])
-    >>> places = Places(rule, torch.device("cpu"), np.array([1, 3]))
+    >>> constraints = resolve(None, 4, 2, include=[3])
+    >>> places = Places(constraints, torch.device("cpu"), np.array([1, 3]))
     >>> S = places.fill([[1, 3]])
     >>> S, places.panel(S[0])
     (tensor([[1, 0]]), array([1, 3]))
@@ -41,28 +41,28 @@ class Places:
 
     def __init__(
         self,
-        rule: Constraints,
+        constraints: Constraints,
         device: torch.device,
         candidates: NDArray[np.int64] | None = None,
     ) -> None:
         self.device = device
-        self.candidates = np.arange(rule.d) if candidates is None else candidates
-        self.c, self.K = len(self.candidates), rule.most_units
-        self.position = np.full(rule.d, self.c)
+        self.candidates = np.arange(constraints.d) if candidates is None else candidates
+        self.c, self.K = len(self.candidates), constraints.most_units
+        self.position = np.full(constraints.d, self.c)
         self.position[self.candidates] = np.arange(self.c)
-        self.closed = torch.as_tensor(~rule.allowed[self.candidates], device=device)
-        self.include = rule.include
-        self.fixed = torch.arange(self.K, device=self.device) < len(rule.include)
-        self.exact = rule.k is not None
+        self.closed = torch.as_tensor(~constraints.allowed[self.candidates], device=device)
+        self.include = constraints.include
+        self.fixed = torch.arange(self.K, device=self.device) < len(constraints.include)
+        self.exact = constraints.k is not None
         self.prices = None
-        if rule.unit_prices is not None:
-            prices = rule.unit_prices[rule.unit_of[self.candidates]]
-            prices[rule.unit_of[self.candidates] < 0] = 0.0  # excluded: never on a panel
+        if constraints.unit_prices is not None:
+            prices = constraints.unit_prices[constraints.unit_of[self.candidates]]
+            prices[constraints.unit_of[self.candidates] < 0] = 0.0  # excluded: never on a panel
             self.prices = torch.as_tensor(prices, device=device)
         self.purse = None
-        if rule.budget is not None and rule.costs is not None:
-            costs = rule.costs[self.candidates]
-            self.purse = Purse(costs, rule.ceiling, self.exact, self.device)
+        if constraints.budget is not None and constraints.costs is not None:
+            costs = constraints.costs[self.candidates]
+            self.purse = Purse(costs, constraints.ceiling, self.exact, self.device)
 
     def fill(self, panels: Sequence[Iterable[int]]) -> Tensor:
         """Panels in places (B x K): included features first, empty places last."""

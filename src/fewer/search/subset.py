@@ -136,13 +136,13 @@ def search(
     (6.53, 7.41)
     """
     C = covariance(C, device)
-    rule = constraints_for(C, k)
+    constraints = constraints_for(C, k)
     begin = time.monotonic()
     if starts is not None and starts < 1:
         raise InputError(f"starts={starts}; improve at least one panel")
     if stall is not None and stall < 0:
         raise InputError(f"stall={stall}; give the rounds to wait, 0 for greedy and swaps only")
-    run = _Run(C, rule, check_ridge(ridge), begin, time_limit, seed)
+    run = _Run(C, constraints, check_ridge(ridge), begin, time_limit, seed)
     with torch.inference_mode():
         stopped = run.search([np.sort(np.fromiter(p, np.int64)) for p in initial], starts, stall)
     return SearchResult(
@@ -162,13 +162,13 @@ class _Run:
     def __init__(
         self,
         C: Tensor,
-        rule: Constraints,
+        constraints: Constraints,
         ridge: float,
         begin: float,
         time_limit: float | None,
         seed: int | None,
     ) -> None:
-        self.C, self.rule, self.ridge, self.begin = C, rule, ridge, begin
+        self.C, self.constraints, self.ridge, self.begin = C, constraints, ridge, begin
         self.deadline = None if time_limit is None else begin + time_limit
         self.random = np.random.default_rng(seed)
         self.elite: list[tuple[float, Panel]] = []
@@ -179,20 +179,20 @@ class _Run:
     def search(
         self, initial: Sequence[Panel], starts: int | None, stall: int | None
     ) -> Literal["stall", "time", "only choice"]:
-        rule = self.rule
-        self._keep(greedy(self.C, rule, ridge=self.ridge).panel())
-        if len(rule.units) == rule.most_units:
+        constraints = self.constraints
+        self._keep(greedy(self.C, constraints, ridge=self.ridge).panel())
+        if len(constraints.units) == constraints.most_units:
             self._trim()
             return "only choice"
         for panel in [self.elite[0][1], *initial]:
-            rule.check(panel)
+            constraints.check(panel)
             self._swap(panel)
         self._trim()
         if stall == 0 or self._late():
             return "time" if self._late() else "stall"
         explorer = self._explorer()
         batch = explorer.batch if starts is None else starts
-        steps = min(100 + rule.most_units, 10 * rule.most_units, 250)
+        steps = min(100 + constraints.most_units, 10 * constraints.most_units, 250)
         if stall is None:
             stall = int(np.clip(explorer.patience // (steps * batch), 1, 6))
         panels, barred = self._first(batch)
@@ -211,15 +211,15 @@ class _Run:
 
     def _trim(self) -> None:
         """Take off the best panel what is not worth its price, where its size is free."""
-        rule = self.rule
-        while rule.k is None and rule.unit_prices is not None and not self._late():
+        constraints = self.constraints
+        while constraints.k is None and constraints.unit_prices is not None and not self._late():
             mark, panel = self.elite[0]
-            units = np.unique(rule.unit_of[panel])
-            free = np.setdiff1d(units, rule.included_units)
+            units = np.unique(constraints.unit_of[panel])
+            free = np.setdiff1d(units, constraints.included_units)
             if len(units) < 2 or len(free) == 0:
                 return
             smaller = [self._features(np.setdiff1d(units, [unit])) for unit in free]
-            best = min(smaller, key=lambda other: worth(self.C, other, rule, self.ridge))
+            best = min(smaller, key=lambda other: worth(self.C, other, constraints, self.ridge))
             self._keep(best)
             self._swap(best)
             if self.elite[0][0] >= mark - self.same:
@@ -248,23 +248,25 @@ class _Run:
 
     def _explorer(self) -> Explorer | GroupExplorer:
         seed = int(self.random.integers(2**62))
-        if len(self.rule.units) < int(self.rule.allowed.sum()):
-            return GroupExplorer(self.C, self.rule, self.ridge, ROUNDING * float(self.C.trace()))
+        if len(self.constraints.units) < int(self.constraints.allowed.sum()):
+            return GroupExplorer(
+                self.C, self.constraints, self.ridge, ROUNDING * float(self.C.trace())
+            )
         generator = torch.Generator().manual_seed(seed)
-        return Explorer(self.C, self.rule, self.ridge, self._candidates(), generator)
+        return Explorer(self.C, self.constraints, self.ridge, self._candidates(), generator)
 
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     def _swap(self, panel: Panel) -> None:
         left = None if self.deadline is None else self.deadline - time.monotonic()
-        found = swap(self.C, panel, self.rule, ridge=self.ridge, time_limit=left)
+        found = swap(self.C, panel, self.constraints, ridge=self.ridge, time_limit=left)
         self.evaluations += found.evaluations
         self._keep(found.indices)
 
     def _keep(self, panel: Panel) -> None:
         """Remember a panel if it is among the best; ties in value are one panel."""
-        value = worth(self.C, panel, self.rule, self.ridge)
+        value = worth(self.C, panel, self.constraints, self.ridge)
         if any(abs(value - other) <= self.same for other, _ in self.elite):
             return
         if not self.elite or value < self.elite[0][0]:
@@ -276,7 +278,7 @@ class _Run:
         panels, barred = self._kicked(batch)
         nothing = np.arange(0)
         panels[0], barred[0] = self.elite[0][1], nothing
-        panels[2::2] = [self.rule.include for _ in panels[2::2]]
+        panels[2::2] = [self.constraints.include for _ in panels[2::2]]
         barred[2::2] = [nothing for _ in barred[2::2]]
         return panels, barred
 
@@ -285,8 +287,8 @@ class _Run:
         panels, barred = [], []
         for _ in range(batch):
             rank = 0 if self.random.random() < 0.5 else self.random.integers(len(self.elite))
-            units = np.unique(self.rule.unit_of[self.elite[rank][1]])
-            free = np.setdiff1d(units, self.rule.included_units)
+            units = np.unique(self.constraints.unit_of[self.elite[rank][1]])
+            free = np.setdiff1d(units, self.constraints.included_units)
             count = min(len(free), max(2, round(KICK * len(free))))
             out = self.random.choice(free, count, replace=False)
             panels.append(self._features(np.setdiff1d(units, out)))
@@ -294,21 +296,21 @@ class _Run:
         return panels, barred
 
     def _features(self, units: NDArray[np.int64]) -> Panel:
-        return np.sort(np.concatenate([np.arange(0), *(self.rule.units[u] for u in units)]))
+        return np.sort(np.concatenate([np.arange(0), *(self.constraints.units[u] for u in units)]))
 
     def _candidates(self) -> Panel:
         """Features worth walking over: at most CANDIDATES, by their best swap into the best."""
-        rule, best = self.rule, self.elite[0][1]
-        most = max(CANDIDATES, 4 * rule.most_units)
+        constraints, best = self.constraints, self.elite[0][1]
+        most = max(CANDIDATES, 4 * constraints.most_units)
         value = np.where(self.C.diagonal().cpu().numpy() > 0, 0.0, -1e300)
         if int((value == 0).sum()) > most:
-            places = Places(rule, self.C.device)
+            places = Places(constraints, self.C.device)
             state = WholeExchange(
                 self.C, self.ridge, places.fill([best]), places.closed, places.prices
             )
             value = places.gains(state)[0].amax(0).cpu().numpy()
-        value[best] = value[rule.include] = np.inf
-        value[rule.exclude] = -np.inf
+        value[best] = value[constraints.include] = np.inf
+        value[constraints.exclude] = -np.inf
         order = np.argsort(-value, kind="stable")
-        useful = max(int((value > -1e300).sum()), rule.most_units)
+        useful = max(int((value > -1e300).sum()), constraints.most_units)
         return np.sort(order[: min(most, useful)])

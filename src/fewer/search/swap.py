@@ -101,23 +101,23 @@ def swap(
     """
     C = covariance(C, device)
     panel = np.sort(np.fromiter(start, dtype=np.int64))
-    rule = constraints_for(C, len(panel) if constraints is None else constraints)
-    rule.check(panel)
+    constraints = constraints_for(C, len(panel) if constraints is None else constraints)
+    constraints.check(panel)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     ridge = check_ridge(ridge)
     with torch.inference_mode():
-        if len(rule.units) < int(rule.allowed.sum()):
+        if len(constraints.units) < int(constraints.allowed.sum()):
             least = ROUNDING * float(C.trace())
-            return SwapResult(*swap_groups(C, panel, rule, ridge, deadline, least))
-        return _swap_features(C, panel, rule, ridge, deadline)
+            return SwapResult(*swap_groups(C, panel, constraints, ridge, deadline, least))
+        return _swap_features(C, panel, constraints, ridge, deadline)
 
 
 def _swap_features(
-    C: Tensor, panel: Panel, rule: Constraints, ridge: float, deadline: float | None
+    C: Tensor, panel: Panel, constraints: Constraints, ridge: float, deadline: float | None
 ) -> SwapResult:
-    places = Places(rule, C.device)
+    places = Places(constraints, C.device)
     state = WholeExchange(C, ridge, places.fill([panel]), places.closed, places.prices)
-    best = worth(C, panel, rule, ridge)
+    best = worth(C, panel, constraints, ridge)
     least = ROUNDING * state.trace
     evaluations = 0
     # Together or one by one; how many before the exact objective is looked at again.
@@ -134,7 +134,7 @@ def _swap_features(
         else:
             evaluations += _one_by_one(state, places, count, least, deadline)
             new = state.S
-        value = worth(C, places.panel(new[0]), rule, ridge)
+        value = worth(C, places.panel(new[0]), constraints, ridge)
         if value < best - least:
             best, panel = value, places.panel(new[0])
             state.reset(new)

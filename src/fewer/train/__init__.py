@@ -9,22 +9,22 @@ from fewer.train.gradient import fit_gradient
 from fewer.train.least_squares import fit_linear
 from fewer.train.network_swaps import network_swaps
 from fewer.train.nodes import nodes_for
-from fewer.train.proxy import fit_proxy
+from fewer.train.proxy import fit_surrogate
 from fewer.train.random_features import fit_random_features
-from fewer.train.settings import GradientSettings
+from fewer.train.settings import TrainingConfig
 
 __all__ = [
     "Checkpoint",
     "Fit",
-    "GradientSettings",
     "SelectorFit",
+    "TrainingConfig",
     "distinct_features",
     "fit_closed_form",
     "fit_covariance",
     "fit_gradient",
     "fit_linear",
-    "fit_proxy",
     "fit_random_features",
+    "fit_surrogate",
     "network_swaps",
     "nodes_for",
     "obeying_features",

@@ -34,9 +34,9 @@ def distinct_features(logits: Tensor) -> NDArray[np.int64]:
 
 
 def obeying_features(
-    logits: Tensor, rule: Constraints, C: Tensor | None = None
+    logits: Tensor, constraints: Constraints, C: Tensor | None = None
 ) -> NDArray[np.int64]:
-    """One feature for each node, from different units of ``rule``, within its budget.
+    """One feature for each node, from different units of ``constraints``, within its budget.
 
     A node's score for a unit (features measured together) is the log probability that it picks
     any of them. Over budget, the exchange for a cheaper unit that loses the least score for the
@@ -50,52 +50,59 @@ def obeying_features(
     --------
     >>> import torch
     >>> from fewer.constraints import resolve
-    >>> rule = resolve(None, 3, 2, costs=[5, 1, 1], budget=4)
-    >>> sorted(obeying_features(torch.tensor([[5.0, 4.0, 0.0], [1.0, 3.0, 2.0]]), rule).tolist())
+    >>> constraints = resolve(None, 3, 2, costs=[5, 1, 1], budget=4)
+    >>> logits = torch.tensor([[5.0, 4.0, 0.0], [1.0, 3.0, 2.0]])
+    >>> sorted(obeying_features(logits, constraints).tolist())
     [1, 2]
     """
-    if rule.groups is None and rule.budget is None:
+    if constraints.groups is None and constraints.budget is None:
         return distinct_features(logits)
     scores = _scores(logits)
-    if C is not None and rule.budget is None:
-        return _filled_up(scores, rule, C)
-    by_unit = np.stack([np.logaddexp.reduce(scores[:, unit], axis=1) for unit in rule.units], 1)
+    if C is not None and constraints.budget is None:
+        return _filled_up(scores, constraints, C)
+    by_unit = np.stack(
+        [np.logaddexp.reduce(scores[:, unit], axis=1) for unit in constraints.units], 1
+    )
     units = linear_sum_assignment(by_unit, maximize=True)[1]
-    if rule.budget is not None:
-        units = _affordable(units, by_unit, rule)
+    if constraints.budget is not None:
+        units = _affordable(units, by_unit, constraints)
     best = scores.max(axis=0)
     nodes: list[NDArray[np.float64]] = [*scores, *[best] * (len(units) - len(scores))]
     return np.array(
         [
-            rule.units[u][np.argmax(node[rule.units[u]])]
+            constraints.units[u][np.argmax(node[constraints.units[u]])]
             for u, node in zip(units, nodes, strict=True)
         ]
     )
 
 
-def _filled_up(scores: NDArray[np.float64], rule: Constraints, C: Tensor) -> NDArray[np.int64]:
+def _filled_up(
+    scores: NDArray[np.float64], constraints: Constraints, C: Tensor
+) -> NDArray[np.int64]:
     wanted = scores.argmax(axis=1)
     holder: dict[int, int] = {}  # unit -> the node that wants it most
     for node in np.argsort(-scores.max(axis=1), kind="stable"):
-        holder.setdefault(int(rule.unit_of[wanted[node]]), int(node))
+        holder.setdefault(int(constraints.unit_of[wanted[node]]), int(node))
     chosen = wanted.copy()
     losers = [node for node in range(len(scores)) if node not in holder.values()]
     if losers:
-        kept = rule.complete(wanted[list(holder.values())])
-        path = greedy(C, replace(rule, include=np.union1d(rule.include, kept)))
-        extra = [u for u in dict.fromkeys(rule.unit_of[path.order].tolist()) if u not in holder]
+        kept = constraints.complete(wanted[list(holder.values())])
+        path = greedy(C, replace(constraints, include=np.union1d(constraints.include, kept)))
+        extra = [
+            u for u in dict.fromkeys(constraints.unit_of[path.order].tolist()) if u not in holder
+        ]
         for node, unit in zip(losers, extra, strict=True):
-            members = rule.units[unit]
+            members = constraints.units[unit]
             chosen[node] = members[np.argmax(scores[node, members])]
     return chosen
 
 
 def _affordable(
-    units: NDArray[np.int64], scores: NDArray[np.float64], rule: Constraints
+    units: NDArray[np.int64], scores: NDArray[np.float64], constraints: Constraints
 ) -> NDArray[np.int64]:
-    units, costs = units.copy(), rule.unit_costs
-    fixed = np.isin(units, rule.included_units)
-    while costs[units].sum() > rule.ceiling:
+    units, costs = units.copy(), constraints.unit_costs
+    fixed = np.isin(units, constraints.included_units)
+    while costs[units].sum() > constraints.ceiling:
         saved = costs[units][:, None] - costs[None]
         lost = np.take_along_axis(scores, units[:, None], axis=1) - scores
         # free exchanges first, then the least score for the cost saved
@@ -104,13 +111,13 @@ def _affordable(
         price[:, units] = np.inf
         node, unit = np.unravel_index(np.argmin(price), price.shape)
         units[node] = unit
-    if rule.k is not None:
+    if constraints.k is not None:
         return units
     liked = scores.max(axis=0)
     extra: list[int] = []
     for unit in np.argsort(-liked, kind="stable"):
         panel = np.concatenate([units, extra]).astype(np.int64)
-        if unit not in panel and costs[panel].sum() + costs[unit] <= rule.ceiling:
+        if unit not in panel and costs[panel].sum() + costs[unit] <= constraints.ceiling:
             extra.append(int(unit))
     return np.concatenate([units, np.array(extra, dtype=np.int64)])
 

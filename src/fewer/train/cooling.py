@@ -2,10 +2,10 @@
 
 import math
 
-__all__ = ["Cooling"]
+__all__ = ["CosineDecay"]
 
 
-class Cooling:
+class CosineDecay:
     """Half a cosine from 1 to 0, in all epochs or, from where nothing improves any more, in fewer.
 
     A loss that stands still at a high rate falls once more when the rate does. So training that
@@ -18,7 +18,7 @@ class Cooling:
 
     Examples
     --------
-    >>> cooling = Cooling(100)
+    >>> cooling = CosineDecay(100)
     >>> round(cooling.share(1), 2), round(cooling.share(51), 2)
     (1.0, 0.5)
     >>> cooling.hurry(51, 10)

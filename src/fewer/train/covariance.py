@@ -20,7 +20,7 @@ from fewer.train.eligible import eligible
 from fewer.train.fit import Fit
 from fewer.train.least_squares import fit_linear
 from fewer.train.progress import EpochBar, epoch_bar
-from fewer.train.settings import GradientSettings
+from fewer.train.settings import TrainingConfig
 
 __all__ = ["fit_covariance"]
 
@@ -31,10 +31,10 @@ SETTLED = 0.8  # mean max probability: with an exact decoder a few undecided nod
 def fit_covariance(
     source: Source,
     stats: Moments,
-    settings: GradientSettings,
+    settings: TrainingConfig,
     *,
     seed: int,
-    rule: Constraints,
+    constraints: Constraints,
 ) -> Fit:
     """Choose features on the covariance of a source and fit the exact linear decoder.
 
@@ -48,15 +48,15 @@ def fit_covariance(
     >>> from fewer.constraints import resolve
     >>> from fewer.data import moments, open_source
     >>> source = open_source(np.random.default_rng(0).normal(size=(200, 4)) * [1, 5, 1, 3])
-    >>> settings, rule = GradientSettings(k=2), resolve(None, 4, 2)
-    >>> fit_covariance(source, moments(source), settings, seed=0, rule=rule).columns
+    >>> settings, constraints = TrainingConfig(k=2), resolve(None, 4, 2)
+    >>> fit_covariance(source, moments(source), settings, seed=0, constraints=constraints).columns
     array([1, 3])
     """
     summary = covariance(source, device=float64_device(pick_device(settings.device)))
     features, logits, history, stopped = current_team().lead(
-        lambda: _chosen(summary.matrix, stats, settings, seed, rule)
+        lambda: _chosen(summary.matrix, stats, settings, seed, constraints)
     )
-    columns = rule.complete(features)
+    columns = constraints.complete(features)
     decoder = fit_linear(source, columns, stats, ridge=settings.ridge, summary=summary)
     settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
     if settled < SETTLED and not stopped:
@@ -81,12 +81,12 @@ def fit_covariance(
 
 
 def _chosen(
-    C: Tensor, stats: Moments, settings: GradientSettings, seed: int, rule: Constraints
+    C: Tensor, stats: Moments, settings: TrainingConfig, seed: int, constraints: Constraints
 ) -> tuple[np.ndarray, Tensor, list[dict[str, Any]], bool]:
     """Features of the best start, its logits, the history, and whether it was stopped."""
     steps = STEPS if isinstance(settings.epochs, str) else settings.epochs
     began = time.perf_counter()
-    include, allowed = eligible(rule, stats, settings.k)
+    include, allowed = eligible(constraints, stats, settings.k)
     history: list[dict[str, Any]] = []
     stopped = False
     for attempt in range(1, settings.tries + 1):
@@ -114,7 +114,7 @@ def _chosen(
                 settings.k,
                 include=include,
                 allowed=allowed,
-                costs=rule.costs,
+                costs=constraints.costs,
                 cost_weight=settings.cost_weight,
                 starts=settings.n_init,
                 steps=steps,
@@ -128,7 +128,7 @@ def _chosen(
         if stopped or torch.softmax(found.logits, dim=-1).amax(dim=-1).mean() >= SETTLED:
             break
         steps *= 2
-    choices = [obeying_features(logits, rule, C) for logits in found.logits]
-    left = [residual(C, rule.complete(choice), settings.ridge) for choice in choices]
+    choices = [obeying_features(logits, constraints, C) for logits in found.logits]
+    left = [residual(C, constraints.complete(choice), settings.ridge) for choice in choices]
     best = int(np.argmin(left))
     return choices[best], found.logits[best], history, stopped

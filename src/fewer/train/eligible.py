@@ -10,7 +10,7 @@ __all__ = ["eligible"]
 
 
 def eligible(
-    rule: Constraints, stats: Moments, k: int
+    constraints: Constraints, stats: Moments, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Features of the fixed nodes, and a mask of those that the other nodes may take.
 
@@ -20,11 +20,11 @@ def eligible(
     """
     include = [
         unit[np.argmax(stats.variance[unit])]
-        for unit in (rule.units[u] for u in rule.included_units)
+        for unit in (constraints.units[u] for u in constraints.included_units)
     ]
-    allowed = rule.allowed & ~np.isin(rule.unit_of, rule.included_units)
+    allowed = constraints.allowed & ~np.isin(constraints.unit_of, constraints.included_units)
     useful = allowed & ~stats.constant
-    left = len(np.unique(rule.unit_of[useful]))
+    left = len(np.unique(constraints.unit_of[useful]))
     mask = useful if left >= k - len(include) else allowed
     mask[include] = True
     return np.array(include, dtype=np.int64), mask

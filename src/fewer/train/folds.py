@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fewer.data import Covariance, RowSubset, Source, covariance
+from fewer.data import Covariance, RowView, Source, covariance
 from fewer.train.least_squares import solve_normal
 
 __all__ = [
@@ -155,7 +155,7 @@ def choose_ridge(folds: list[Fold], panels: dict[float, NDArray[np.int64]]) -> f
 def _part(
     source: Source, index: NDArray[np.int64], device: torch.device | str | None
 ) -> Covariance:
-    found = covariance(RowSubset(source, index), device=device)
+    found = covariance(RowView(source, index), device=device)
     return Covariance(found.n, found.mean.cpu(), found.matrix.cpu())
 
 

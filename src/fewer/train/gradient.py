@@ -29,7 +29,7 @@ from fewer.train.loop import evaluate, train_epoch
 from fewer.train.problem import Problem, new_decoder, prepare
 from fewer.train.progress import epoch_bar
 from fewer.train.refit import refit_decoder
-from fewer.train.settings import GradientSettings
+from fewer.train.settings import TrainingConfig
 from fewer.train.state import SharedGumbel, Training
 from fewer.train.stopping import KeepBest
 
@@ -39,13 +39,13 @@ __all__ = ["fit_gradient"]
 def fit_gradient(
     source: Source,
     stats: Moments,
-    settings: GradientSettings,
+    settings: TrainingConfig,
     *,
     loss: Loss,
     seed: int,
     targets: Tensor | None = None,
     out: int | None = None,
-    rule: Constraints | None = None,
+    constraints: Constraints | None = None,
     groups: np.ndarray | None = None,
 ) -> Fit:
     """Choose ``settings.k`` features of a source and fit the decoder.
@@ -54,7 +54,7 @@ def fit_gradient(
     ----------
     source, stats : Source, Moments
         The rows and their summary.
-    settings : GradientSettings
+    settings : TrainingConfig
         All options.
     loss : Loss
         What to minimise.
@@ -64,7 +64,7 @@ def fit_gradient(
         What to predict (class numbers, or n x m values); the rows themselves if None.
     out : int, default=None
         Outputs of the decoder; d if None.
-    rule : Constraints, default=None
+    constraints : Constraints, default=None
         What the panel must obey; ``settings.k`` is then the number of nodes.
     groups : array of length n, default=None
         Rows with the same label are held out together.
@@ -82,15 +82,15 @@ def fit_gradient(
     >>> from fewer.nn import make_loss
     >>> from sklearn.datasets import load_digits
     >>> source = open_source(load_digits().data / 16)
-    >>> settings = GradientSettings(k=10)
+    >>> settings = TrainingConfig(k=10)
     >>> fit = fit_gradient(source, moments(source), settings, loss=make_loss("mse"), seed=0)
     >>> fit.columns.shape, fit.converged
     ((10,), True)
     """
-    if rule is None:
-        rule = resolve(None, source.shape[1], settings.k)
+    if constraints is None:
+        constraints = resolve(None, source.shape[1], settings.k)
     with enough_memory(pick_device(settings.device), settings.batch_size):
-        problem = prepare(source, stats, settings, loss, seed, targets, out, rule, groups)
+        problem = prepare(source, stats, settings, loss, seed, targets, out, constraints, groups)
         kept = _begun(problem, seed)
         starts: list[_Start] = []
         while len(starts) < settings.n_init and not (starts and starts[-1].stopped):
@@ -109,7 +109,7 @@ def fit_gradient(
     decoder = decoder.cpu().double().eval()
     return Fit(
         features,
-        problem.rule.complete(features),
+        problem.constraints.complete(features),
         best.logits,
         decoder,
         best.history,
@@ -138,11 +138,11 @@ class _Start:
 
     @cached_property
     def features(self) -> np.ndarray:
-        rule = self.problem.rule
+        constraints = self.problem.constraints
         C = None
-        if rule.groups is not None:
+        if constraints.groups is not None:
             C = covariance(self.problem.source, device=self.problem.device).matrix
-        return obeying_features(self.logits, rule, C)
+        return obeying_features(self.logits, constraints, C)
 
     @property
     def conflicts(self) -> int:
@@ -178,7 +178,7 @@ def _held_out(start: _Start, seed: int) -> float:
         return min(row["val_loss"] for row in history)
     if problem.settings.refit == "none":
         return start.loss
-    index, columns = problem.valid.index, problem.rule.complete(start.features)
+    index, columns = problem.valid.index, problem.constraints.complete(start.features)
     wrong = seen = 0.0
     with torch.no_grad():
         for rows in blocks(len(index), problem.source.shape[1]):
@@ -401,10 +401,10 @@ def _noise(problem: Problem, generator: torch.Generator) -> CountedGumbel | Shar
 class _Temperature:
     """The temperature of one step after another."""
 
-    def __init__(self, settings: GradientSettings, epochs: int, steps_an_epoch: int) -> None:
+    def __init__(self, settings: TrainingConfig, epochs: int, steps_per_epoch: int) -> None:
         self.step = 0
-        self._per = 1 if settings.anneal == "step" else steps_an_epoch
-        total = epochs * steps_an_epoch if settings.anneal == "step" else epochs
+        self._per = 1 if settings.anneal == "step" else steps_per_epoch
+        total = epochs * steps_per_epoch if settings.anneal == "step" else epochs
         start, end = settings.start_temperature, settings.end_temperature
         self._at = make_schedule(settings.schedule, start, end, total)
 
@@ -427,7 +427,7 @@ def _cost_penalty(
     problem: Problem, selector: ConcreteSelector, unit: float
 ) -> Callable[[], Tensor] | None:
     """Expected cost of the panel times its weight, in the units of the training loss."""
-    weight, costs = problem.settings.cost_weight, problem.rule.costs
+    weight, costs = problem.settings.cost_weight, problem.constraints.costs
     if costs is None or not weight:
         return None
     prices = torch.from_numpy(costs * (weight / unit)).to(problem.device, torch.float32)
@@ -438,7 +438,7 @@ def _cost_penalty(
     return expected_cost
 
 
-def _warn(last: dict[str, Any], settings: GradientSettings) -> None:
+def _warn(last: dict[str, Any], settings: TrainingConfig) -> None:
     warn(
         f"the selector has not settled: mean max probability {last['mean_max_probability']:.3f} "
         f"after {settings.tries} tries, the last of {last['epoch']} epochs, below "

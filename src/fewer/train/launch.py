@@ -22,9 +22,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import torch
 from sklearn.utils import check_random_state
 
-from fewer.data.extras import require_extra
+from fewer._optional import import_optional
 from fewer.data.processes import ALONE, Team, chosen_team, current_team, working_with
-from fewer.errors import FewerWarning, InputError, ProcessError, in_our_words
+from fewer.errors import FewerWarning, InputError, ProcessError, translate_sklearn_errors
 from fewer.train.checkpoint import stored_seed
 
 __all__ = ["agreed_seed", "joined", "leads", "opened_together", "shared", "spawn"]
@@ -140,7 +140,7 @@ def agreed_seed(random_state: Any, checkpoint: Any = None) -> int:
 
     def drawn() -> int:
         found = stored_seed(checkpoint) if random_state is None else None
-        with in_our_words():
+        with translate_sklearn_errors():
             given = check_random_state(random_state)
         return int(given.randint(2**31 - 1)) if found is None else found
 
@@ -184,9 +184,9 @@ def _team(device: str | torch.device) -> Team:
 
 def _connect(device: str | torch.device) -> None:
     """Meet the other processes that ``torchrun`` started; each takes a GPU where there are some."""
-    fabric_module = require_extra("lightning_fabric")
-    ddp = require_extra("lightning_fabric.strategies.ddp")
-    torchrun = require_extra("lightning_fabric.plugins.environments.torchelastic")
+    fabric_module = import_optional("lightning_fabric")
+    ddp = import_optional("lightning_fabric.strategies.ddp")
+    torchrun = import_optional("lightning_fabric.plugins.environments.torchelastic")
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     world = int(os.environ["WORLD_SIZE"])
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -20,7 +20,7 @@ from fewer.constraints import Constraints
 from fewer.data import Covariance, Source
 from fewer.search.substitutes import swap_losses
 
-__all__ = ["StandIn", "network_swaps"]
+__all__ = ["RandomFeatureSurrogate", "network_swaps"]
 
 FIT_SHARE = 0.7
 COMPONENTS = 128
@@ -36,7 +36,7 @@ WORTH = 1e-4  # least relative progress
 Columns = NDArray[np.int64]
 
 
-class StandIn:
+class RandomFeatureSurrogate:
     """Held-out error of panels under ridge regression on random features.
 
     Parameters
@@ -65,7 +65,7 @@ class StandIn:
     >>> x = np.random.default_rng(0).normal(size=(400, 1))
     >>> rows = np.hstack([x, x**2, 0.5 * x + 0.1, np.abs(x)])
     >>> source = open_source(rows)
-    >>> judge = StandIn(source, covariance(source), k=1, width=64, rows=400)
+    >>> judge = RandomFeatureSurrogate(source, covariance(source), k=1, width=64, rows=400)
     >>> errors = judge.errors([np.array([0]), np.array([1])])  # x tells its square, not so back
     >>> bool(errors[0] < 0.2 * errors[1])
     True
@@ -174,7 +174,7 @@ def network_swaps(
     source: Source,
     summary: Covariance,
     starts: Sequence[Columns],
-    rule: Constraints,
+    constraints: Constraints,
     *,
     rounds: int = 40,
     time_limit: float | None = None,
@@ -196,7 +196,7 @@ def network_swaps(
         Of the same rows.
     starts : list of arrays of int
         Panels to start from, which must obey the rule; the best of them is improved.
-    rule : Constraints
+    constraints : Constraints
         What every panel must obey.
     rounds : int, default=40
         Most rounds.
@@ -230,8 +230,8 @@ def network_swaps(
     began = time.perf_counter()
     k = len(starts[0])
 
-    def stand_in(width: int, rows: int) -> StandIn:
-        return StandIn(
+    def stand_in(width: int, rows: int) -> RandomFeatureSurrogate:
+        return RandomFeatureSurrogate(
             source,
             summary,
             k=k,
@@ -244,42 +244,48 @@ def network_swaps(
 
     coarse, fine = stand_in(*COARSE), stand_in(*FINE)
     random = np.random.default_rng(seed)
-    errors = _judged(fine, rule, starts)
-    units = list(np.unique(rule.unit_of[starts[int(errors.argmin())]]))
+    errors = _judged(fine, constraints, starts)
+    units = list(np.unique(constraints.unit_of[starts[int(errors.argmin())]]))
     now = float(errors.min())
     vain = 0
     for _ in range(rounds):
-        tried = _promising(coarse, summary.matrix, rule, units, random)[: VERIFIED[vain]]
-        errors = _judged(fine, rule, [_columns(rule, _after(units, swap)) for swap in tried])
+        tried = _promising(coarse, summary.matrix, constraints, units, random)[: VERIFIED[vain]]
+        errors = _judged(
+            fine, constraints, [_columns(constraints, _after(units, swap)) for swap in tried]
+        )
         before = now
         for swap in [tried[at] for at in np.argsort(errors)[:TOGETHER]]:
-            if swap.out not in units or swap.into in units or not _affordable(rule, units, swap):
+            if (
+                swap.out not in units
+                or swap.into in units
+                or not _affordable(constraints, units, swap)
+            ):
                 continue
             after = _after(units, swap)
-            error = float(_judged(fine, rule, [_columns(rule, after)])[0])
+            error = float(_judged(fine, constraints, [_columns(constraints, after)])[0])
             if error < now * (1 - WORTH):
                 units, now = after, error
         vain = vain + 1 if now == before else 0
         late = time_limit is not None and time.perf_counter() - began > time_limit
         if vain == len(VERIFIED) or late:
             break
-    return _columns(rule, units)
+    return _columns(constraints, units)
 
 
 def _promising(
-    judge: StandIn,
+    judge: RandomFeatureSurrogate,
     C: Tensor,
-    rule: Constraints,
+    constraints: Constraints,
     units: list[int],
     random: np.random.Generator,
 ) -> list[_Exchange]:
     """Exchanges, those that a coarse look finds best first."""
-    held = set(rule.included_units.tolist())
+    held = set(constraints.included_units.tolist())
     free = [unit for unit in units if unit not in held]
-    others = np.setdiff1d(np.arange(len(rule.units)), units)
+    others = np.setdiff1d(np.arange(len(constraints.units)), units)
     if not free or not len(others):
         return []
-    losses = _unit_losses(C, rule, units, free, others)
+    losses = _unit_losses(C, constraints, units, free, others)
     direct = [
         _Exchange(unit, int(others[at]))
         for unit, row in zip(free, losses, strict=True)
@@ -290,49 +296,62 @@ def _promising(
     pool = np.concatenate([near, random.permutation(rest)[: POOL - len(near)]])
     base, *drops = _judged(
         judge,
-        rule,
-        [_columns(rule, units), *(_columns(rule, [u for u in units if u != out]) for out in free)],
+        constraints,
+        [
+            _columns(constraints, units),
+            *(_columns(constraints, [u for u in units if u != out]) for out in free),
+        ],
     )
-    adds = _judged(judge, rule, [_columns(rule, [*units, unit]) for unit in pool])
+    adds = _judged(judge, constraints, [_columns(constraints, [*units, unit]) for unit in pool])
     guess = {
         _Exchange(out, int(into)): drop + add - base
         for out, drop in zip(free, drops, strict=True)
         for into, add in zip(pool, adds, strict=True)
     }
-    direct = [swap for swap in direct if _affordable(rule, units, swap)]
-    scores = _judged(judge, rule, [_columns(rule, _after(units, swap)) for swap in direct])
+    direct = [swap for swap in direct if _affordable(constraints, units, swap)]
+    scores = _judged(
+        judge, constraints, [_columns(constraints, _after(units, swap)) for swap in direct]
+    )
     guess |= dict(zip(direct, scores, strict=True))
-    return sorted((s for s in guess if _affordable(rule, units, s)), key=guess.__getitem__)
+    return sorted((s for s in guess if _affordable(constraints, units, s)), key=guess.__getitem__)
 
 
-def _judged(judge: StandIn, rule: Constraints, panels: Sequence[Columns]) -> NDArray[np.float64]:
+def _judged(
+    judge: RandomFeatureSurrogate, constraints: Constraints, panels: Sequence[Columns]
+) -> NDArray[np.float64]:
     """Errors of panels, and their prices where costs have weight."""
-    prices = np.array([rule.price(panel) for panel in panels]) / (rule.d * judge.variance)
+    prices = np.array([constraints.price(panel) for panel in panels]) / (
+        constraints.d * judge.variance
+    )
     return judge.errors(panels) + prices
 
 
 def _unit_losses(
-    C: Tensor, rule: Constraints, units: list[int], free: list[int], others: Columns
+    C: Tensor, constraints: Constraints, units: list[int], free: list[int], others: Columns
 ) -> NDArray[np.float32]:
     """Linear loss of exchanging each free unit for each other unit, by their best features."""
-    columns = _columns(rule, units)
+    columns = _columns(constraints, units)
     losses = swap_losses(C, columns)
     table = np.empty((len(free), len(others)), dtype=np.float32)
     for row, unit in zip(table, free, strict=True):
-        own = losses[np.isin(columns, rule.units[unit])].min(axis=0)
-        row[:] = [own[rule.units[other]].min() for other in others]
+        own = losses[np.isin(columns, constraints.units[unit])].min(axis=0)
+        row[:] = [own[constraints.units[other]].min() for other in others]
     return table
 
 
-def _columns(rule: Constraints, units: Sequence[int]) -> Columns:
+def _columns(constraints: Constraints, units: Sequence[int]) -> Columns:
     none = np.zeros(0, dtype=np.int64)
-    return np.sort(np.concatenate([none, *(rule.units[unit] for unit in units)]))
+    return np.sort(np.concatenate([none, *(constraints.units[unit] for unit in units)]))
 
 
 def _after(units: list[int], swap: _Exchange) -> list[int]:
     return [swap.into if unit == swap.out else unit for unit in units]
 
 
-def _affordable(rule: Constraints, units: list[int], swap: _Exchange) -> bool:
-    paid = rule.unit_costs[units].sum() - rule.unit_costs[swap.out] + rule.unit_costs[swap.into]
-    return bool(paid <= rule.ceiling)
+def _affordable(constraints: Constraints, units: list[int], swap: _Exchange) -> bool:
+    paid = (
+        constraints.unit_costs[units].sum()
+        - constraints.unit_costs[swap.out]
+        + constraints.unit_costs[swap.into]
+    )
+    return bool(paid <= constraints.ceiling)

@@ -7,7 +7,7 @@ from fewer.search import greedy
 __all__ = ["nodes_for"]
 
 
-def nodes_for(rule: Constraints, source: Source) -> int:
+def nodes_for(constraints: Constraints, source: Source) -> int:
     """k, or without k as many units as a greedy search buys with the budget.
 
     Examples
@@ -19,7 +19,7 @@ def nodes_for(rule: Constraints, source: Source) -> int:
     >>> nodes_for(resolve(None, 3, None, costs=[1, 1, 1], budget=2), rows)
     2
     """
-    if rule.k is not None:
-        return rule.k
-    panel = greedy(covariance(source).matrix, rule).panel()
-    return len({int(rule.unit_of[j]) for j in panel})
+    if constraints.k is not None:
+        return constraints.k
+    panel = greedy(covariance(source).matrix, constraints).panel()
+    return len({int(constraints.unit_of[j]) for j in panel})

@@ -13,7 +13,7 @@ from fewer.data.processes import Team, current_team
 from fewer.nn import Loss, build_decoder
 from fewer.train.device import pick_device, pick_precision
 from fewer.train.eligible import eligible
-from fewer.train.settings import GradientSettings
+from fewer.train.settings import TrainingConfig
 
 __all__ = ["Problem", "new_decoder", "prepare"]
 
@@ -25,7 +25,7 @@ MOST_HELD = 1.5  # times the share that was asked for, where groups are large
 class Problem:
     """Everything that stays the same over starts and tries."""
 
-    settings: GradientSettings
+    settings: TrainingConfig
     source: Source
     stats: Moments
     inputs: Moments  # of what the network sees: the rows, or their logarithms
@@ -34,7 +34,7 @@ class Problem:
     out: int
     train: Batches
     valid: Batches | None
-    rule: Constraints
+    constraints: Constraints
     allowed: Tensor | None
     include: list[int]
     device: torch.device
@@ -56,12 +56,12 @@ class Problem:
 def prepare(
     source: Source,
     stats: Moments,
-    settings: GradientSettings,
+    settings: TrainingConfig,
     loss: Loss,
     seed: int,
     targets: Tensor | None,
     out: int | None,
-    rule: Constraints,
+    constraints: Constraints,
     groups: np.ndarray | None = None,
 ) -> Problem:
     """Split the rows, fix the scaling, and find which features may be chosen.
@@ -120,7 +120,7 @@ def prepare(
             team=team,
         )
 
-    include, allowed = eligible(rule, stats, settings.k)
+    include, allowed = eligible(constraints, stats, settings.k)
     return Problem(
         settings=settings,
         source=source,
@@ -131,7 +131,7 @@ def prepare(
         out=d if out is None else out,
         train=batches(train),
         valid=batches(valid) if len(valid) else None,
-        rule=rule,
+        constraints=constraints,
         allowed=None if allowed.all() else torch.from_numpy(allowed),
         include=include.tolist(),
         device=device,

@@ -19,21 +19,21 @@ from fewer.train.problem import new_decoder, prepare
 from fewer.train.progress import epoch_bar
 from fewer.train.random_features import fit_random_features
 from fewer.train.refit import refit_decoder
-from fewer.train.settings import GradientSettings
+from fewer.train.settings import TrainingConfig
 
-__all__ = ["fit_proxy"]
+__all__ = ["fit_surrogate"]
 
 STEPS = 600
 
 
-def fit_proxy(
+def fit_surrogate(
     source: Source,
     stats: Moments,
-    settings: GradientSettings,
+    settings: TrainingConfig,
     *,
     loss: Loss,
     seed: int,
-    rule: Constraints,
+    constraints: Constraints,
     groups: np.ndarray | None = None,
 ) -> Fit:
     """Choose features against decoders on random features, then train the asked-for decoder.
@@ -45,19 +45,22 @@ def fit_proxy(
     >>> from fewer.nn import make_loss
     >>> x = np.random.default_rng(0).normal(size=(300, 1))
     >>> source = open_source(np.hstack([np.abs(x), 2 * x, x**2 / 2]))  # x tells all
-    >>> settings = GradientSettings(k=1, decoder=(16,), epochs=200)
-    >>> rule, mse = resolve(None, 3, 1), make_loss("mse")
-    >>> fit_proxy(source, moments(source), settings, loss=mse, seed=0, rule=rule).columns
+    >>> settings = TrainingConfig(k=1, decoder=(16,), epochs=200)
+    >>> constraints, mse = resolve(None, 3, 1), make_loss("mse")
+    >>> options = {"loss": mse, "seed": 0, "constraints": constraints}
+    >>> fit_surrogate(source, moments(source), settings, **options).columns
     array([1])
     """
-    logits, history = current_team().lead(lambda: _chosen(source, stats, settings, seed, rule))
+    logits, history = current_team().lead(
+        lambda: _chosen(source, stats, settings, seed, constraints)
+    )
     C = (
         None
-        if rule.groups is None
+        if constraints.groups is None
         else covariance(source, device=pick_device(settings.device)).matrix
     )
-    features = obeying_features(logits, rule, C)
-    problem = prepare(source, stats, settings, loss, seed, None, None, rule, groups)
+    features = obeying_features(logits, constraints, C)
+    problem = prepare(source, stats, settings, loss, seed, None, None, constraints, groups)
     with products(problem.precision), seeded(seed + 1, problem.device) as generator:
         fresh = new_decoder(problem, settings.k)
         decoder, refit_history = refit_decoder(
@@ -67,7 +70,7 @@ def fit_proxy(
     wanted = logits.argmax(dim=1).numpy()
     return Fit(
         features,
-        rule.complete(features),
+        constraints.complete(features),
         logits,
         decoder.cpu().double().eval(),
         history,
@@ -78,12 +81,12 @@ def fit_proxy(
 
 
 def _chosen(
-    source: Source, stats: Moments, settings: GradientSettings, seed: int, rule: Constraints
+    source: Source, stats: Moments, settings: TrainingConfig, seed: int, constraints: Constraints
 ) -> tuple[Tensor, list[dict[str, Any]]]:
     """Logits and history of the selector; of several processes the first trains it."""
     steps = STEPS if isinstance(settings.epochs, str) else settings.epochs
     began = time.perf_counter()
-    include, allowed = eligible(rule, stats, settings.k)
+    include, allowed = eligible(constraints, stats, settings.k)
     history: list[dict[str, Any]] = []
     with epoch_bar("random features", steps, settings.progress) as bar:
 

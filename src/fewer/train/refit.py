@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Batches, RowSubset, moments, read_blocks
+from fewer.data import Batches, RowView, moments, read_blocks
 from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
 from fewer.nn.padded import padded, unpadded
 from fewer.train.adam import Adam
 from fewer.train.averaging import same_everywhere
 from fewer.train.checkpoint import Checkpoint
-from fewer.train.cooling import Cooling
+from fewer.train.cooling import CosineDecay
 from fewer.train.device import float64_device
 from fewer.train.graphs import graphed_epochs
 from fewer.train.least_squares import fit_linear
@@ -21,7 +21,7 @@ from fewer.train.logistic import fit_classifier, fits
 from fewer.train.loop import evaluate, train_epoch
 from fewer.train.problem import Problem, new_decoder
 from fewer.train.progress import epoch_bar
-from fewer.train.settings import GradientSettings
+from fewer.train.settings import TrainingConfig
 from fewer.train.state import Training
 from fewer.train.stopping import KeepBest
 
@@ -55,14 +55,14 @@ def refit_decoder(
     mode = settings.refit
     if mode == "none" and conflicts:
         mode = "finetune"  # a node that changed its feature needs a decoder that knows
-    columns = problem.rule.complete(features)
+    columns = problem.constraints.complete(features)
     if len(columns) > settings.k:
         mode = "scratch"  # features measured together bring inputs that the old decoder lacks
     fill = torch.from_numpy(stats.mean[columns])
     if mode == "scratch" and settings.linear and problem.loss.name == "mse":
         source, targets = problem.source, problem.targets
         if hold_out:
-            source = RowSubset(source, problem.train.index)
+            source = RowView(source, problem.train.index)
             targets = None if targets is None else targets[problem.train.index]
             stats = moments(source, problem.device)
         exact = fit_linear(
@@ -128,7 +128,7 @@ def _classifier(
     held = problem.valid if hold_out else None
     if held is not None:
         index = problem.train.index
-        source, codes = RowSubset(source, index), codes[index]
+        source, codes = RowView(source, index), codes[index]
         stats = moments(source, problem.device)
         groups = None if groups is None else groups[index]
     line = fit_classifier(
@@ -153,7 +153,7 @@ def _log_loss(
     decoder: MeasuredDecoder, problem: Problem, index: np.ndarray | None, columns: np.ndarray
 ) -> float:
     assert problem.targets is not None
-    source = problem.source if index is None else RowSubset(problem.source, index)
+    source = problem.source if index is None else RowView(problem.source, index)
     codes = problem.targets if index is None else problem.targets[index]
     total = 0.0
     for rows, x in read_blocks(source):
@@ -182,7 +182,7 @@ def train_decoder(
     train: Batches,
     valid: Batches | None,
     loss: Loss,
-    settings: GradientSettings,
+    settings: TrainingConfig,
     *,
     mixed: bool,
     generator: torch.Generator,
@@ -203,7 +203,7 @@ def train_decoder(
     network.to(train.device)
     team = train.team
     same_everywhere(network, team)
-    cooling = Cooling(settings.refit_epochs_for(len(train)))
+    cooling = CosineDecay(settings.refit_epochs_for(len(train)))
     rate = settings.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
     optimizer = Adam((net.parameters(), rate))
     patience = PATIENCE if settings.patience is None else settings.patience

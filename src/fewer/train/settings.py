@@ -13,7 +13,7 @@ from fewer.nn.decoder import DecoderSpec, check_layers, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
 from fewer.train.checkpoint import Checkpoint
 
-__all__ = ["GradientSettings"]
+__all__ = ["TrainingConfig"]
 
 SELECTOR_STEPS = 2400  # gradient steps that a selector needs to settle (MNIST, k = 50)
 REFIT_STEPS = 4000
@@ -21,14 +21,14 @@ AUTO_EPOCHS = (20, 600)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientSettings:
+class TrainingConfig:
     """Options of the gradient trainer; the estimators' docstrings say what each does.
 
     Examples
     --------
-    >>> GradientSettings(k=10, epochs="auto").epochs_for(rows=5400)
+    >>> TrainingConfig(k=10, epochs="auto").epochs_for(rows=5400)
     110
-    >>> GradientSettings(k=10, tries=0)
+    >>> TrainingConfig(k=10, tries=0)
     Traceback (most recent call last):
     fewer.errors.InputError: tries=0 must be a whole number of at least 1
     """
@@ -169,9 +169,9 @@ def _plain(value: Any) -> Any:
 def _epochs(wanted: int | str, steps: int, rows: int, batch_size: int) -> int:
     if not isinstance(wanted, str):
         return int(wanted)
-    steps_an_epoch = -(-rows // batch_size)
+    steps_per_epoch = -(-rows // batch_size)
     low, high = AUTO_EPOCHS
-    return min(max(-(-steps // steps_an_epoch), low), high)
+    return min(max(-(-steps // steps_per_epoch), low), high)
 
 
 def _whole(name: str, value: Any) -> None:

@@ -5,16 +5,16 @@ from typing import Annotated
 
 import typer
 
-from fewer.commands.panels import PanelArgument, load_panel
-from fewer.commands.paths import check_free
-from fewer.commands.reading import DataArgument, Reading, holds_cells
-from fewer.commands.talk import Talk
+from fewer.cli.panels import PanelArgument, load_panel
+from fewer.cli.paths import check_free
+from fewer.cli.reading import DataArgument, Reading, holds_cells
+from fewer.cli.talk import Output
 
 __all__ = ["run"]
 
 
 def run(
-    talk: Talk,
+    talk: Output,
     reading: Reading,
     panel: PanelArgument,
     measured: DataArgument,

@@ -5,7 +5,7 @@ from typing import Any
 
 from fewer.errors import MissingExtraError
 
-__all__ = ["require_extra"]
+__all__ = ["import_optional"]
 
 EXTRAS = {
     "pyarrow": ("tables", "CSV, Parquet and Feather files"),
@@ -19,12 +19,12 @@ EXTRAS = {
 }
 
 
-def require_extra(module: str) -> Any:
+def import_optional(module: str) -> Any:
     """The module, or one line that says what to install.
 
     Examples
     --------
-    >>> require_extra("pyarrow.csv").__name__
+    >>> import_optional("pyarrow.csv").__name__
     'pyarrow.csv'
     """
     try:

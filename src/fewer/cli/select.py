@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fewer.commands.paths import check_free, check_panel_folder, shown
-from fewer.commands.processes import Processes
-from fewer.commands.reading import DataArgument, Reading, column_beside
-from fewer.commands.running import TypedLine
-from fewer.commands.talk import Talk, share, table
+from fewer.cli.paths import check_free, check_panel_folder, shown
+from fewer.cli.processes import Processes
+from fewer.cli.reading import DataArgument, Reading, column_beside
+from fewer.cli.running import TypedLine
+from fewer.cli.talk import Output, share, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ MOST = 100  # features that are printed; the panel has them all
 
 
 def run(
-    talk: Talk,
+    talk: Output,
     reading: Reading,
     line: TypedLine,
     data: DataArgument,
@@ -134,7 +134,7 @@ def run(
     if processes.starts:
         processes.start(line)
         return
-    from fewer.commands.lists import (
+    from fewer.cli.lists import (
         read_costs,
         read_decoder,
         read_features,
@@ -160,7 +160,7 @@ def run(
         processes.unfinished(kept),
         processes.worker(),
         joined(device) as team,
-        (talk if team.leads else Talk(quiet=True)).progress("reading") as tell,
+        (talk if team.leads else Output(quiet=True)).progress("reading") as tell,
     ):
         tell("reading", 0.0)
         keep = tuple(name for text in include or () for name in text.split(","))

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fewer.commands.paths import shown
-from fewer.commands.reading import DataArgument, Reading
-from fewer.commands.talk import Talk, share, table
+from fewer.cli.paths import shown
+from fewer.cli.reading import DataArgument, Reading
+from fewer.cli.talk import Output, share, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,7 @@ __all__ = ["run"]
 MOST = 10  # columns that are named
 
 
-def run(talk: Talk, reading: Reading, data: DataArgument) -> None:
+def run(talk: Output, reading: Reading, data: DataArgument) -> None:
     """Say what is in a file: sizes, kinds of columns, what will be ignored, gaps, which k to try.
 
     Example: [bold]fewer inspect data.csv[/]

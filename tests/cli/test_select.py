@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import fewer
-from tests.commands.conftest import QUICK
+from tests.cli.conftest import QUICK
 
 
 def test_the_panel_is_that_of_the_library(folder, asked, tumours):

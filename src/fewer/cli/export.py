@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from fewer.commands.panels import PanelArgument, load_panel
-from fewer.commands.paths import check_free
-from fewer.commands.talk import Talk
+from fewer.cli.panels import PanelArgument, load_panel
+from fewer.cli.paths import check_free
+from fewer.cli.talk import Output
 
 __all__ = ["Form", "run"]
 
@@ -22,7 +22,7 @@ class Form(StrEnum):
 
 
 def run(
-    talk: Talk,
+    talk: Output,
     panel: PanelArgument,
     to: Annotated[
         Form,
@@ -72,7 +72,7 @@ def run(
             typer.echo(text, nl=False)
         return
     check_free(out, force)
-    from fewer.files import write_text
+    from fewer._files import write_text
 
     write_text(out, text)
     talk.result({"out": out}, lambda screen: screen.print(f"[bold]{out}[/]", soft_wrap=True))

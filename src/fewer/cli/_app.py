@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fewer import __version__
-from fewer.commands import (
+from fewer.cli import (
     compare,
     curve,
     demo,
@@ -20,7 +20,7 @@ from fewer.commands import (
     score,
     select,
 )
-from fewer.commands.running import EXIT_CODES, as_command
+from fewer.cli.running import EXIT_CODES, as_command
 
 __all__ = ["app", "main"]
 

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fewer.commands.judging import (
+from fewer.cli.judging import (
     DeviceOption,
     ForceOption,
     RowGroupsOption,
     ScaleOption,
     SeedOption,
 )
-from fewer.commands.paths import check_free, shown
-from fewer.commands.reading import DataArgument, Reading, column_beside
-from fewer.commands.talk import Talk, share, table
+from fewer.cli.paths import check_free, shown
+from fewer.cli.reading import DataArgument, Reading, column_beside
+from fewer.cli.talk import Output, share, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ __all__ = ["run"]
 
 
 def run(
-    talk: Talk,
+    talk: Output,
     reading: Reading,
     data: DataArgument,
     k: Annotated[
@@ -51,7 +51,7 @@ def run(
     Example: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/]
     """
     from fewer.assess import curve
-    from fewer.commands.lists import read_ks
+    from fewer.cli.lists import read_ks
     from fewer.errors import InputError
 
     sizes = read_ks(k) if k else []

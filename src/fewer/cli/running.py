@@ -12,7 +12,7 @@ from typing import Any, NewType, get_type_hints
 
 import typer
 
-from fewer.commands.talk import Talk
+from fewer.cli.talk import Output
 
 __all__ = ["BROKEN", "EXIT_CODES", "INPUT", "STOPPED", "USAGE", "TypedLine", "as_command"]
 
@@ -57,7 +57,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             held = {part.name: given.pop(part.name) for part in dataclasses.fields(kind)}
             given[name] = kind(**held)
         given |= dict.fromkeys(line, _typed_again(ctx))
-        talk = next((value for value in given.values() if isinstance(value, Talk)), Talk())
+        talk = next((value for value in given.values() if isinstance(value, Output)), Output())
         debug = talk.debug or bool(ctx.find_root().params.get("debug"))
         stopped = getattr(function, "stopped", "nothing was written")
         _guarded(lambda: function(**given), debug, stopped)

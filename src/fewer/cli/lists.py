@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fewer.data.columns import listed
+from fewer.data.columns import join_names
 from fewer.errors import InputError, warn
 
 __all__ = [
@@ -74,7 +74,7 @@ def _matching(item: str, names: Sequence[str] | None, known: set[str], option: s
         matched = fnmatch.filter(names, item)
         if not matched:
             raise InputError(
-                f"{option}: no feature matches {item!r}; they are {listed(list(names))}"
+                f"{option}: no feature matches {item!r}; they are {join_names(list(names))}"
             )
         return matched
     return [int(item)] if item.isdecimal() else [item]  # what is unknown is refused by name later
@@ -141,9 +141,9 @@ def _known(found: dict[Any, Any], names: Sequence[str] | None, what: str) -> dic
     known = set(names)
     others = [str(name) for name in found if name not in known]
     if others and len(others) == len(found):
-        raise InputError(f"{what} names no feature of the data; it names {listed(others)}")
+        raise InputError(f"{what} names no feature of the data; it names {join_names(others)}")
     if others:
-        warn(f"{what} also names {len(others)} that are no features here: {listed(others)}")
+        warn(f"{what} also names {len(others)} that are no features here: {join_names(others)}")
     return {name: value for name, value in found.items() if name in known}
 
 

@@ -5,16 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
-from fewer.commands.panels import PanelArgument, load_panel
-from fewer.commands.paths import check_free, complete_data, shown
-from fewer.commands.reading import Reading
-from fewer.commands.talk import Talk
+from fewer.cli.panels import PanelArgument, load_panel
+from fewer.cli.paths import check_free, complete_data, shown
+from fewer.cli.reading import Reading
+from fewer.cli.talk import Output
 
 __all__ = ["run"]
 
 
 def run(
-    talk: Talk,
+    talk: Output,
     reading: Reading,
     panel: PanelArgument,
     out: Annotated[

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fewer import ConcreteAutoencoder, __version__
 from fewer.cli import app
-from fewer.demo import run_demo
+from fewer.cli.digits_demo import run_demo
 from fewer.errors import InputError
 
 
@@ -101,7 +101,7 @@ def test_a_fault_of_ours_is_one_line_and_code_3(monkeypatch):
     def broken(*args, **options):
         raise ZeroDivisionError("no rows")
 
-    monkeypatch.setattr("fewer.demo.run_demo", broken)
+    monkeypatch.setattr("fewer.cli.digits_demo.run_demo", broken)
     done = CliRunner().invoke(app, ["demo"])
     assert done.exit_code == 3
     (line,) = done.stderr.splitlines()

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Talk", "plain", "share", "table"]
+__all__ = ["Output", "plain", "share", "table"]
 
 Tell = Callable[[str, float], None]
 PIPED = 100  # columns where nobody says how many there are
 
 
 @dataclass(frozen=True)
-class Talk:
+class Output:
     """Options that every command has, and the two consoles."""
 
     json: Annotated[
@@ -55,7 +55,7 @@ class Talk:
         if self.json or self.quiet or not screen.is_terminal:
             yield lambda text, share: None
             return
-        from fewer.commands.bar import progress_bar
+        from fewer.cli.bar import progress_bar
 
         with progress_bar(title, screen) as tell:
             yield tell

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fewer.commands.panels import load_panel
-from fewer.commands.paths import check_free, complete_data
-from fewer.commands.reading import DataArgument, Reading, column_beside
-from fewer.commands.talk import Talk, share, table
+from fewer.cli.panels import load_panel
+from fewer.cli.paths import check_free, complete_data
+from fewer.cli.reading import DataArgument, Reading, column_beside
+from fewer.cli.talk import Output, share, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,7 @@ WORST = 10
 
 
 def run(
-    talk: Talk,
+    talk: Output,
     reading: Reading,
     panel: Annotated[
         str,
@@ -123,7 +123,7 @@ def _of_list(
     text: str, data: str, reading: Reading, row_groups: str | None, held: float, seed: int
 ) -> dict[str, Any]:
     from fewer.assess import score_features
-    from fewer.commands.lists import read_features
+    from fewer.cli.lists import read_features
     from fewer.errors import InputError
 
     path = Path(text)

@@ -11,14 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from fewer._optional import import_optional
 from fewer.data.arrays import open_npy
 from fewer.data.arrow import arrow_dtype, arrow_values
 from fewer.data.cache import convert_once, write_npy_header
-from fewer.data.columns import Columns, check_same_columns, choose_columns, listed, tell_left_out
-from fewer.data.extras import require_extra
+from fewer.data.columns import (
+    Columns,
+    check_same_columns,
+    choose_columns,
+    join_names,
+    tell_left_out,
+)
 from fewer.data.memory import readable_size
+from fewer.data.on_disk import SMALL_SHARE, Watch
 from fewer.data.source import DenseSource, Source
-from fewer.data.stored import SMALL_SHARE, Watch
 from fewer.data.values import check_values
 from fewer.errors import FileFormatError, InputError, warn
 
@@ -63,7 +69,7 @@ def open_text(
 
     ``how`` is the delimiter and whether there is a header, None where that is to be found out.
     """
-    require_extra("pyarrow")
+    import_optional("pyarrow")
     first = _layout(paths[0], how, leave_out)
     columns = choose_columns(str(paths[0]), first.names, first.text, leave_out, first.labels)
     layouts = [first]
@@ -96,7 +102,7 @@ def open_text(
 
 def text_columns(path: Path) -> list[str] | None:
     """Names of all columns of a text file; None where it has no header."""
-    require_extra("pyarrow")
+    import_optional("pyarrow")
     layout = _layout(path, (None, None), ())
     return layout.names if layout.header else None
 
@@ -163,7 +169,7 @@ def _reader(
     layout: _Layout, columns: Columns | None, block: int = BLOCK_BYTES, numbers: bool = True
 ) -> Any:
     """Arrow's reader: with types guessed for a first look, as numbers once columns are known."""
-    pa, arrow_csv = require_extra("pyarrow"), require_extra("pyarrow.csv")
+    pa, arrow_csv = import_optional("pyarrow"), import_optional("pyarrow.csv")
     types = {}
     if columns is not None:
         types = {name: pa.float64() if numbers else pa.string() for name in columns.features}
@@ -188,7 +194,7 @@ def _reader(
 
 
 def _stream(path: Path) -> Any:
-    pa = require_extra("pyarrow")
+    pa = import_optional("pyarrow")
     return pa.input_stream(str(path), compression=COMPRESSED.get(path.suffix.lower()))
 
 
@@ -268,7 +274,7 @@ def _has_header(path: Path, rows: list[list[str]], decimal: str) -> bool:
         return True
     if len(rows) > 1 and not _ascends([cell.strip() for cell in rows[1]]):
         warn(
-            f"{path}: the first line, {listed(first)}, was read as a row of values; say "
+            f"{path}: the first line, {join_names(first)}, was read as a row of values; say "
             "header=True if it names the columns, header=False if not"
         )
     return False
@@ -284,7 +290,7 @@ def _ascends(cells: list[str]) -> bool:
 
 def _with_types(layout: _Layout, leave_out: Sequence[str]) -> _Layout:
     """Tell columns of numbers from others by what the first block holds."""
-    pa = require_extra("pyarrow")
+    pa = import_optional("pyarrow")
     try:
         block = next(iter(_reader(layout, None, SAMPLE_BYTES)))
     except StopIteration:
@@ -303,7 +309,9 @@ def _with_types(layout: _Layout, leave_out: Sequence[str]) -> _Layout:
                 mixed.append(name)
     if mixed:  # numbers for the most part: a cell is wrong, not the column
         wrong = _first_bad_cell(layout, mixed)
-        raise wrong or InputError(f"{layout.path}: the columns {listed(mixed)} are not all numbers")
+        raise wrong or InputError(
+            f"{layout.path}: the columns {join_names(mixed)} are not all numbers"
+        )
     kinds = zip(block.schema.names, block.schema.types, strict=True)
     logical = [name for name, kind in kinds if pa.types.is_boolean(kind)]
     return replace(layout, text=text, logical=logical)

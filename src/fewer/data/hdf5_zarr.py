@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from fewer._optional import import_optional
 from fewer.data.arrays import check_numbers
-from fewer.data.columns import listed
-from fewer.data.extras import require_extra
+from fewer.data.columns import join_names
+from fewer.data.on_disk import StoredSource, in_memory_if_small
 from fewer.data.source import Source
-from fewer.data.stored import StoredSource, in_memory_if_small
 from fewer.errors import FileFormatError, InputError
 
 __all__ = ["HDF5", "ChunkedArray", "open_array", "open_hdf5", "open_zarr"]
@@ -44,7 +44,7 @@ def open_hdf5(
 ) -> Source:
     """A source of a dataset of an HDF5 file."""
     file = open_hdf5_file(path)
-    h5py = require_extra("h5py")
+    h5py = import_optional("h5py")
     tables: list[str] = []
 
     def note(name: str, item: Any) -> None:
@@ -66,7 +66,7 @@ def open_zarr(
     path: Path, dataset: str | None, names: list[str] | None, memory_limit: int
 ) -> Source:
     """A source of a zarr array on disk, or of one in a group there."""
-    zarr = require_extra("zarr")
+    zarr = import_optional("zarr")
     try:
         found = zarr.open(str(path), mode="r")
     except Exception as error:  # zarr has many kinds of its own
@@ -93,7 +93,7 @@ def open_array(
 
 def open_hdf5_file(path: Path) -> Any:
     """An HDF5 file open for reading."""
-    h5py = require_extra("h5py")
+    h5py = import_optional("h5py")
     try:
         return h5py.File(path, "r")
     except FileNotFoundError:
@@ -113,4 +113,4 @@ def _only(path: Path, held: list[str]) -> str:
         return held[0]
     if not held:
         raise InputError(f"{path} holds no two-dimensional array of numbers; say one by dataset=")
-    raise InputError(f"{path} holds {listed(held)}; say which by dataset=")
+    raise InputError(f"{path} holds {join_names(held)}; say which by dataset=")

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fewer.commands.judging import (
+from fewer.cli.judging import (
     DeviceOption,
     ForceOption,
     RowGroupsOption,
     ScaleOption,
     SeedOption,
 )
-from fewer.commands.paths import check_free, shown
-from fewer.commands.reading import DataArgument, Reading, column_beside
-from fewer.commands.talk import Talk, share, table
+from fewer.cli.paths import check_free, shown
+from fewer.cli.reading import DataArgument, Reading, column_beside
+from fewer.cli.talk import Output, share, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ __all__ = ["run"]
 
 
 def run(
-    talk: Talk,
+    talk: Output,
     reading: Reading,
     data: DataArgument,
     k: Annotated[int, typer.Option("-k", "--k", help="How many features.", show_default=False)],
@@ -63,7 +63,7 @@ def run(
     Example: [bold]fewer compare data.csv -k 20 --panel mine.txt[/]
     """
     from fewer.assess import compare
-    from fewer.commands.lists import read_features
+    from fewer.cli.lists import read_features
     from fewer.errors import InputError
 
     if out is not None:
@@ -95,7 +95,7 @@ def run(
 
 def _features(text: str, names: list[str] | None, read: Any) -> list[Any]:
     if (Path(text) / "panel.json").is_file():
-        from fewer.commands.panels import load_panel
+        from fewer.cli.panels import load_panel
 
         return load_panel(Path(text)).features
     return read([text], names, "--panel")

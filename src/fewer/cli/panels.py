@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fewer.commands.paths import complete_panel
+from fewer.cli.paths import complete_panel
 
 if TYPE_CHECKING:
     from fewer.panel import Panel

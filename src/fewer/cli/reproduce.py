@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from fewer.commands.talk import Talk, console
+from fewer.cli.talk import Output, console
 
 __all__ = ["run"]
 
 
 def run(
-    talk: Talk,
+    talk: Output,
     name: Annotated[str, typer.Argument(help="An experiment, or all; --list names them.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller versions, in minutes.")] = False,
     protocol: Annotated[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fewer.commands.paths import complete_data
+from fewer.cli.paths import complete_data
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,8 +99,8 @@ class Reading:
         """As `open`, without features that are empty or, unless kept, only number the rows."""
         import numpy as np
 
-        from fewer.data import ColumnChoice, moments, without_empty
-        from fewer.data.columns import listed
+        from fewer.data import ColumnView, moments, without_empty
+        from fewer.data.columns import join_names
         from fewer.data.scanning import counts_rows
         from fewer.errors import warn
         from fewer.train.launch import opened_together
@@ -113,10 +113,10 @@ class Reading:
         if not gone or len(gone) == len(labels):
             return source
         warn(
-            f"columns that only number the rows were left out ({len(gone)}): {listed(gone)}; "
+            f"columns that only number the rows were left out ({len(gone)}): {join_names(gone)}; "
             "include= keeps them"
         )
-        part = ColumnChoice(source, np.array([j for j, x in enumerate(labels) if x not in gone]))
+        part = ColumnView(source, np.array([j for j, x in enumerate(labels) if x not in gone]))
         part.left_out = (*source.left_out, *gone)
         return part
 
