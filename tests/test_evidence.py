@@ -30,7 +30,7 @@ def covariance(frame):
 
 
 def test_the_panel_beats_chance_and_not_the_bound(panel):
-    shares = panel.evidence.shares["units"]
+    shares = panel.evidence.explained["units"]
     assert shares["panel"] == pytest.approx(panel.held_out)
     assert shares["random"] < shares["greedy"] <= shares["panel"] < shares["pca"]
 
@@ -67,14 +67,16 @@ def test_related_features_correlate_most(panel, frame):
     correlation = frame.corr().to_numpy()
     for place, j in enumerate(known.order):
         others = np.abs(np.delete(correlation[j], j))
-        assert abs(known.likeness[place, 0]) == pytest.approx(np.nanmax(others), abs=1e-6)
-        assert known.likeness[place, 0] == pytest.approx(
+        assert abs(known.related_correlation[place, 0]) == pytest.approx(
+            np.nanmax(others), abs=1e-6
+        )
+        assert known.related_correlation[place, 0] == pytest.approx(
             correlation[j, known.related[place, 0]], abs=1e-6
         )
     inside = correlation[np.ix_(known.order, known.order)]
     np.testing.assert_allclose(known.correlation, inside, atol=1e-6)
     varying = int((frame.std() > 0).sum())
-    assert known.stands_for.sum() == varying - panel.k
+    assert known.represents.sum() == varying - panel.k
 
 
 def test_rows_that_were_held_out_are_kept_with_their_reconstructions(panel, frame):
@@ -83,8 +85,8 @@ def test_rows_that_were_held_out_are_kept_with_their_reconstructions(panel, fram
     assert 100 < len(known.rows) <= 200
     assert all(row.tobytes() in whole for row in known.rows)
     measured = panel.indices
-    np.testing.assert_array_equal(known.rebuilt[:, measured], known.rows[:, measured])
-    wrong = (known.rebuilt - known.rows).astype(float) ** 2
+    np.testing.assert_array_equal(known.reconstructed[:, measured], known.rows[:, measured])
+    wrong = (known.reconstructed - known.rows).astype(float) ** 2
     np.testing.assert_allclose(wrong.mean(axis=0), known.errors, atol=1e-3)  # all of them are kept
     assert known.errors.mean() == pytest.approx(panel.held_out.errors.mean(), rel=0.1)
     assert not known.errors[measured].any()
@@ -116,10 +118,10 @@ def test_the_data_are_described(tmp_path, frame):
 def test_saved_and_loaded_it_is_the_same(panel, tmp_path):
     panel.save(tmp_path / "panel")
     known, back = panel.evidence, fewer.Panel.load(tmp_path / "panel").evidence
-    assert back.shares == known.shares
-    assert back.made == known.made
+    assert back.explained == known.explained
+    assert back.created == known.created
     assert back.options == known.options
-    for name in ("order", "gains", "losses", "related", "rows", "rebuilt", "variance"):
+    for name in ("order", "gains", "losses", "related", "rows", "reconstructed", "variance"):
         np.testing.assert_array_equal(getattr(back, name), getattr(known, name))
 
 

@@ -11,45 +11,53 @@ __all__ = ["Evidence", "Examined"]
 ENTRIES = 400_000  # of the sample of rows, which is what takes most room
 FEWEST_ROWS, MOST_ROWS = 20, 200
 PREFIX = "evidence."
+RENAMED = {  # by version 1 of the format
+    "made": "created",
+    "shares": "explained",
+    "likeness": "related_correlation",
+    "stands_for": "represents",
+    "rebuilt": "reconstructed",
+}
 
 
 @dataclass(eq=False, kw_only=True)
 class Evidence:
     """Numbers behind a panel, kept with it; `fewer.report` shows them.
 
-    Row i of ``gains``, ``substitutes``, ``losses``, ``related``, ``likeness``, ``stands_for`` and
-    ``correlation`` belongs to ``order[i]``. Shares of variance are in two metrics: "units", of all
-    entries in the units of the data, as in `Panel.score`; and "equal", every feature counting the
-    same.
+    Row i of ``gains``, ``substitutes``, ``losses``, ``related``, ``related_correlation``,
+    ``represents`` and ``correlation`` belongs to ``order[i]``. Explained variance is in two
+    metrics: "units", of all entries in the units of the data, as in `Panel.score`; and "equal",
+    every feature counting the same.
 
     Attributes
     ----------
-    made : str
-        When, in UTC.
+    created : str
+        When the panel was made, in UTC.
     version : str
         Of fewer.
     source : dict
-        What the data were: kind, path, rows, columns, share of values missing, columns left out.
+        What the data were: kind, path, rows, columns, fraction of values missing, columns that
+        were left out.
     options : dict
         What `select` was called with, where that is not the default.
     command : str or None
         The command line, where one was typed.
-    shares : dict of dict
-        By metric, the share of the variance of held-out rows that the panel reconstructs, and what
+    explained : dict of dict
+        By metric, the fraction of the variance of held-out rows that the panel explains, and what
         k principal components ("pca"), greedy choice and random choice reach on the same rows.
     curve : dict
-        ``"k"``: sizes; and by metric, the same shares at each size with a linear decoder. The
+        ``"k"``: sizes; and by metric, the same fractions at each size with a linear decoder. The
         panel's features are taken in their order.
     order : array of int (k)
         Chosen columns, most useful first.
     gains : array (k)
-        Share of the variance that each adds to those before it, on all rows, in scaled units.
+        Fraction of the variance that each adds to those before it, on all rows, in scaled units.
     substitutes, losses : arrays (k, m)
-        Columns that would take the place of each chosen one at the least loss, and the share of
-        the variance that this costs; -1 and NaN where there are fewer.
-    related, likeness : arrays (k, m)
-        Columns of the strongest correlation with each chosen one, and the correlations.
-    stands_for : array of int (k)
+        Columns that would take the place of each chosen one at the least loss, and the fraction
+        of the variance that this costs; -1 and NaN where there are fewer.
+    related, related_correlation : arrays (k, m)
+        Columns that correlate most with each chosen one, and those correlations.
+    represents : array of int (k)
         How many features correlate more with this chosen feature than with any other.
     correlation : array (k, k)
         Among the chosen features.
@@ -57,7 +65,7 @@ class Evidence:
         Of each feature on held-out rows: mean squared error from this panel's features, with a
         decoder fitted on the other rows; and variance. (A network is not trained again for this:
         where folds had panels of their own, it is the error of those.)
-    rows, rebuilt : arrays (m, d)
+    rows, reconstructed : arrays (m, d)
         Some held-out rows, and what was reconstructed from their chosen features.
     history : dict of lists
         Training of each strategy that learns: rows with temperature, loss, mean_max_probability
@@ -71,29 +79,29 @@ class Evidence:
     >>> known = fewer.select(X, k=10, scale="none", random_state=0).evidence
     >>> X.columns[known.order[0]], round(float(known.gains[0]), 2)
     ('pixel_5_4', 0.1)
-    >>> known.shares["units"]["random"] < known.shares["units"]["panel"]
+    >>> known.explained["units"]["random"] < known.explained["units"]["panel"]
     True
     """
 
-    made: str
+    created: str
     version: str
     source: dict[str, Any]
     options: dict[str, Any]
     command: str | None = None
-    shares: dict[str, dict[str, float]]
+    explained: dict[str, dict[str, float]]
     curve: dict[str, Any]
     order: NDArray[np.int64]
     gains: NDArray[np.float64]
     substitutes: NDArray[np.int64]
     losses: NDArray[np.float32]
     related: NDArray[np.int64]
-    likeness: NDArray[np.float32]
-    stands_for: NDArray[np.int64]
+    related_correlation: NDArray[np.float32]
+    represents: NDArray[np.int64]
     correlation: NDArray[np.float32]
     errors: NDArray[np.float64]
     variance: NDArray[np.float64]
     rows: NDArray[np.float32]
-    rebuilt: NDArray[np.float32]
+    reconstructed: NDArray[np.float32]
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @staticmethod
@@ -119,7 +127,7 @@ class Evidence:
         >>> panel.evidence.rows.shape
         (0, 4)
         """
-        return replace(self, rows=self.rows[:0], rebuilt=self.rebuilt[:0])
+        return replace(self, rows=self.rows[:0], reconstructed=self.reconstructed[:0])
 
     def described(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What goes into the JSON, and what into the tensors, of a saved panel."""
@@ -136,10 +144,13 @@ class Evidence:
     def restored(cls, words: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> "Evidence":
         """The evidence of a saved panel."""
         known = {part.name for part in fields(cls)}
-        parts: dict[str, Any] = {name: value for name, value in words.items() if name in known}
-        for name, value in arrays.items():
-            if name.startswith(PREFIX) and name.removeprefix(PREFIX) in known:
-                parts[name.removeprefix(PREFIX)] = value
+        stored = words | {
+            name.removeprefix(PREFIX): value
+            for name, value in arrays.items()
+            if name.startswith(PREFIX)
+        }
+        current = {RENAMED.get(name, name): value for name, value in stored.items()}
+        parts: dict[str, Any] = {name: value for name, value in current.items() if name in known}
         try:
             return cls(**parts)
         except TypeError as error:  # a part is missing
@@ -157,7 +168,7 @@ class Examined(NamedTuple):
         Rows that were looked at.
     variance : array (d)
         Of each feature there.
-    rows, rebuilt : arrays (m, d)
+    rows, reconstructed : arrays (m, d)
         Some of the rows, and what was reconstructed from their chosen features.
 
     Examples
@@ -166,7 +177,7 @@ class Examined(NamedTuple):
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris().data
     >>> seen = fewer.select(X[::2], 2, random_state=0).examine(X[1::2])
-    >>> seen.n, seen.rebuilt.shape == seen.rows.shape
+    >>> seen.n, seen.reconstructed.shape == seen.rows.shape
     (75, True)
     """
 
@@ -174,4 +185,4 @@ class Examined(NamedTuple):
     n: int
     variance: NDArray[np.float64]
     rows: NDArray[np.float32]
-    rebuilt: NDArray[np.float32]
+    reconstructed: NDArray[np.float32]

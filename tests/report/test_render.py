@@ -140,24 +140,24 @@ def wide_panel(d, k):
     chosen = np.sort(random.choice(d, k, replace=False))
     near = random.integers(0, d, (k, 5))
     evidence = Evidence(
-        made="2026-01-01T00:00:00+00:00",
+        created="2026-01-01T00:00:00+00:00",
         version="0",
         source={"kind": "numpy.ndarray", "rows": 100, "columns": d, "missing": 0.0, "held": 10},
         options={"k": k},
-        shares={"units": {"panel": 0.5, "pca": 0.6, "greedy": 0.4, "random": 0.1}},
+        explained={"units": {"panel": 0.5, "pca": 0.6, "greedy": 0.4, "random": 0.1}},
         curve={"k": [1, k], "units": {"panel": [0.1, 0.5]}},
         order=random.permutation(chosen),
         gains=np.sort(random.random(k))[::-1] / k,
         substitutes=near,
         losses=random.random((k, 5)).astype(np.float32),
         related=near,
-        likeness=random.uniform(-1, 1, (k, 5)).astype(np.float32),
-        stands_for=np.ones(k, dtype=np.int64),
+        related_correlation=random.uniform(-1, 1, (k, 5)).astype(np.float32),
+        represents=np.ones(k, dtype=np.int64),
         correlation=np.eye(min(k, 512), dtype=np.float32),
         errors=random.random(d),
         variance=np.ones(d),
         rows=rows,
-        rebuilt=rows,
+        reconstructed=rows,
     )
     linear = torch.nn.Linear(k, d).double()
     return fewer.Panel(

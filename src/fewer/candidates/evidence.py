@@ -74,24 +74,24 @@ def gather(
     guessed[:, columns] = np.where(np.isnan(true), guessed, true)[:, columns]
     rows = sum(len(fold.held_index) for fold in rivals.folds)
     return Evidence(
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         source=source | {"held": rows, "folds": len(rivals.folds), "draws": DRAWS},
         options=options,
-        shares=shares,
+        explained=shares,
         curve=rivals.curve(),
         order=order,
         gains=gains / trace,
         substitutes=substitutes,
         losses=(losses / trace).astype(np.float32),
         related=related,
-        likeness=likeness,
-        stands_for=stands_for,
+        related_correlation=likeness,
+        represents=stands_for,
         correlation=correlation,
         errors=errors,
         variance=variance,
         rows=true,
-        rebuilt=guessed,
+        reconstructed=guessed,
         history={name: _thinned(rows) for name, rows in history.items()},
     )
 

@@ -216,7 +216,7 @@ def _document(panel: "Panel") -> dict[str, Any]:
     }
     if known is not None:
         found["order"] = [panel.names[j] if panel.names else int(j) for j in known.order]
-        found |= {"gains": known.gains, "shares": known.shares}
+        found |= {"gains": known.gains, "explained": known.explained}
     if panel.target is not None:
         found["target"] = {"name": panel.target.name, "held_out": panel.target.held_out}
     return found
@@ -263,11 +263,11 @@ def _show_features(panel: "Panel", screen: "Console") -> None:
 
 def _show_shares(panel: "Panel", screen: "Console") -> None:
     known = panel.evidence
-    if known is None or not known.shares:
+    if known is None or not known.explained:
         screen.print(f"[bold]{share(panel.held_out)}[/] of the variance of held-out rows")
         return
     titles = {"equal": "features equal", "units": "in units of the data"}
-    metrics = [metric for metric in titles if metric in known.shares]
+    metrics = [metric for metric in titles if metric in known.explained]
     rows = table("held-out rows reconstructed by", *(titles[m] for m in metrics), right=(1, 2))
     names = {
         "panel": f"[bold]this panel of {panel.k}[/]",
@@ -276,7 +276,7 @@ def _show_shares(panel: "Panel", screen: "Console") -> None:
         "pca": f"{panel.k} components, a bound",
     }
     for role, name in names.items():
-        cells = [known.shares[metric].get(role) for metric in metrics]
+        cells = [known.explained[metric].get(role) for metric in metrics]
         if any(cell is not None for cell in cells):
             rows.add_row(name, *(share(cell) for cell in cells))
     screen.print(rows)

@@ -85,7 +85,7 @@ def brief(panel: Reported) -> str:
     shown = [escape(str(name)) for name in panel.features[:SHOWN]]
     more = f" and {panel.k - SHOWN} more" if panel.k > SHOWN else ""
     best = panel.leaderboard[0]["strategy"] if panel.leaderboard else ""
-    known = {} if panel.evidence is None else panel.evidence.shares
+    known = {} if panel.evidence is None else panel.evidence.explained
     units = known.get("units", {}) | {"panel": float(panel.held_out)}
     # a panel that was chosen with every feature counting the same must not be judged by units alone
     metrics = [known["equal"], units] if known.get("equal") else [units]

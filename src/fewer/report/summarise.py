@@ -96,7 +96,7 @@ def summarise(
         "named": panel.names is not None,
         "names": names,
         "share": float(panel.held_out),
-        "equal": None if known is None else known.shares.get("equal", {}).get("panel"),
+        "equal": None if known is None else known.explained.get("equal", {}).get("panel"),
         "where": "rows given for this report" if data is not None else "held-out rows",
         "given": None if data is None else {"share": float(seen["score"]), "rows": seen["n"]},
         "target": _target(panel.target),
@@ -104,7 +104,7 @@ def summarise(
         "bars": [] if known is None else _bars(known, panel),
         "chosen": _chosen(known, panel, names),
         "features": _features(panel, seen),
-        "sample": {"true": seen["rows"], "predicted": seen["rebuilt"]},
+        "sample": {"true": seen["rows"], "predicted": seen["reconstructed"]},
         "curve": None if known is None else _curve(known),
         "correlation": None if known is None else _correlation(known, names),
         "history": {} if known is None else known.history,
@@ -128,7 +128,7 @@ def _seen(panel: Reported, data: Any) -> dict[str, Any]:
         "errors": panel.held_out.errors if known is None else known.errors,
         "variance": None if known is None else known.variance,
         "rows": nothing if known is None else known.rows,
-        "rebuilt": nothing if known is None else known.rebuilt,
+        "reconstructed": nothing if known is None else known.reconstructed,
     }
 
 
@@ -141,7 +141,7 @@ def _target(target: Any) -> dict[str, Any] | None:
 
 def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
     """Each metric with the panel and its rivals."""
-    metrics = [name for name in METRICS if known.shares.get(name)]
+    metrics = [name for name in METRICS if known.explained.get(name)]
     places = {"k": panel.k, "d": f"{panel.d:,}", "draws": known.source.get("draws", 1)}
     return [
         {
@@ -151,10 +151,10 @@ def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
                     "role": role,
                     "label": label,
                     "note": note.format(**places),
-                    "share": known.shares[metric][role],
+                    "share": known.explained[metric][role],
                 }
                 for role, (label, note) in RIVALS.items()
-                if role in known.shares[metric]
+                if role in known.explained[metric]
             ],
         }
         for metric in metrics
@@ -174,11 +174,11 @@ def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> li
                 "column": int(j),
                 "gain": float(known.gains[place]),
                 "reached": float(known.gains[: place + 1].sum()),
-                "stands_for": int(known.stands_for[place]),
+                "represents": int(known.represents[place]),
                 "related": [
-                    {"name": names[other], "likeness": float(likeness)}
-                    for other, likeness in zip(
-                        known.related[place], known.likeness[place], strict=True
+                    {"name": names[other], "correlation": float(correlation)}
+                    for other, correlation in zip(
+                        known.related[place], known.related_correlation[place], strict=True
                     )
                     if other >= 0
                 ],
@@ -300,7 +300,7 @@ def _provenance(known: Evidence | None, panel: Reported) -> list[tuple[str, str]
         found.append(("Rows held out", turns if folds > 1 else f"{source['held']:,}"))
     return [
         *found,
-        ("Made", known.made.replace("T", " ").replace("+00:00", " UTC")),
+        ("Made", known.created.replace("T", " ").replace("+00:00", " UTC")),
         ("By", f"fewer {known.version}"),
     ]
 
