@@ -8,6 +8,7 @@ import fewer
 ROOT = Path(fewer.__file__).parent
 LAYERS = [
     "errors",
+    "_checks",
     "_files",
     "_optional",
     "constraints",

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fewer._checks import check_whole
 from fewer.errors import InputError, TypeInputError
 
 __all__ = ["Constraints", "check_k", "resolve"]
@@ -277,16 +278,7 @@ def check_k(k: Any, d: int) -> int:
     Traceback (most recent call last):
     fewer.errors.InputError: k=7 is more than the n_features=6 of X; choose k from 1 to 6
     """
-    try:
-        if isinstance(k, (bool, np.bool_)):
-            raise TypeError
-        number = operator.index(k)
-    except TypeError:
-        raise TypeInputError(
-            f"k={k!r} must be a whole number of at least 1, such as k=50"
-        ) from None
-    if number < 1:
-        raise InputError(f"k={number} must be a whole number of at least 1")
+    number = check_whole("k", k, hint=", such as k=50")
     if number > d:
         raise InputError(f"k={number} is more than the n_features={d} of X; choose k from 1 to {d}")
     return number

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fewer._checks import check_number, check_whole
 from fewer.baselines._base import RowRankingBaseline, Values
-from fewer.baselines._options import check_number, check_whole
 from fewer.baselines._row_sparse import row_lengths
 from fewer.train.device import pick_device, seeded
 

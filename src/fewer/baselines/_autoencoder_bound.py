@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewer._checks import check_number, check_whole
 from fewer.baselines._bound import Bound
 from fewer.baselines._eigen import largest_eigenvectors
-from fewer.baselines._options import check_number, check_whole
 from fewer.baselines._pca_bound import projection
 from fewer.data import Moments, RowView, Source, covariance
 from fewer.errors import InputError
@@ -136,7 +136,7 @@ class AutoencoderBound(Bound):
         super()._check_options(d)
         for name in ("epochs", "batch_size", "patience"):
             check_whole(name, getattr(self, name))
-        check_number("learning_rate", self.learning_rate, above=True)
+        check_number("learning_rate", self.learning_rate, above=0)
         check_number("validation_fraction", self.validation_fraction)
         if self.validation_fraction > 0.9:
             raise InputError(

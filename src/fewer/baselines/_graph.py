@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
-from fewer.baselines._options import check_number
+from fewer._checks import check_number
 from fewer.errors import InputError
 
 __all__ = ["WIDTHS", "check_width", "heat_graph", "nearest_rows"]
@@ -71,6 +71,6 @@ def check_width(width: Any) -> None:
     fewer.errors.InputError: width='wide' is not known; use 'mean', 'self-tuning' or a number
     """
     if not isinstance(width, str):
-        check_number("width", width, above=True)
+        check_number("width", width, above=0)
     elif width not in WIDTHS:
         raise InputError(f"width={width!r} is not known; use 'mean', 'self-tuning' or a number")

@@ -7,10 +7,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import lars_path_gram
 
+from fewer._checks import check_whole
 from fewer.baselines._base import RowRankingBaseline, Values
 from fewer.baselines._embedding import smoothest
 from fewer.baselines._graph import check_width, heat_graph
-from fewer.baselines._options import check_neighbours, check_whole
+from fewer.baselines._options import check_neighbours
 
 __all__ = ["MCFS", "sparse_weights"]
 

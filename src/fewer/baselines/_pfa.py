@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from fewer._checks import check_number, check_whole
 from fewer.baselines._base import Columns, SubsetBaseline, Values
 from fewer.baselines._eigen import largest_eigenvectors
-from fewer.baselines._options import check_number, check_whole
 from fewer.baselines._threads import few_threads
 from fewer.errors import InputError
 
@@ -97,7 +97,7 @@ class PFA(SubsetBaseline):
         if isinstance(self.n_components, Integral):
             check_whole("n_components", self.n_components)
         else:
-            check_number("n_components", self.n_components, above=True)
+            check_number("n_components", self.n_components, above=0)
             if self.n_components > 1:
                 raise InputError(
                     f"n_components={self.n_components!r} must be a share of variance up to 1.0, "

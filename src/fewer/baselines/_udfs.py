@@ -4,9 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from fewer._checks import check_number, check_whole
 from fewer.baselines._base import RowRankingBaseline, Values
 from fewer.baselines._graph import nearest_rows
-from fewer.baselines._options import check_neighbours, check_number, check_whole
+from fewer.baselines._options import check_neighbours
 from fewer.baselines._row_sparse import row_lengths, row_sparse_directions
 from fewer.data import blocks
 
@@ -115,7 +116,7 @@ class UDFS(RowRankingBaseline):
     def _check_options(self, n: int, d: int) -> None:
         super()._check_options(n, d)
         check_number("gamma", self.gamma)
-        check_number("ridge", self.ridge, above=True)
+        check_number("ridge", self.ridge, above=0)
         check_whole("n_clusters", self.n_clusters)
         check_whole("max_iter", self.max_iter)
         check_neighbours(self.n_neighbors, n)

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from fewer._checks import check_choice, check_number, check_whole
 from fewer.errors import InputError, TypeInputError
 from fewer.nn.decoder import DecoderSpec, check_layers, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
@@ -74,28 +74,28 @@ class TrainingConfig:
             )
         check_layers(self.activation, self.dropout, self.norm)
         for name in ("k", "batch_size", "tries", "n_init"):
-            _whole(name, getattr(self, name))
+            check_whole(name, getattr(self, name))
         for name in ("epochs", "refit_epochs"):
             if getattr(self, name) != "auto":
-                _whole(name, getattr(self, name))
+                check_whole(name, getattr(self, name), hint=" or 'auto'")
         for name in ("embedding", "patience"):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name))
+                check_whole(name, getattr(self, name))
         for name in ("learning_rate", "selector_learning_rate"):
             if getattr(self, name) != "auto":
-                _number(name, getattr(self, name), above=0)
-        _number("learning_rate_decay", self.learning_rate_decay, above=0, most=1)
-        _number("stop_probability", self.stop_probability, above=0, most=1)
-        _number("ridge", self.ridge, least=0)
-        _number("cost_weight", self.cost_weight, least=0)
-        _number("validation_fraction", self.validation_fraction, least=0, most=0.9)
-        _choice("anneal", self.anneal, "step", "epoch")
-        _choice("draw", self.draw, "batch", "row")
-        _choice("logits", self.logits, "direct", "indirect")
-        _choice("refit", self.refit, "scratch", "finetune", "none")
-        _choice("precision", self.precision, "auto", "float32", "tf32", "bfloat16")
+                check_number(name, getattr(self, name), above=0)
+        check_number("learning_rate_decay", self.learning_rate_decay, above=0, most=1)
+        check_number("stop_probability", self.stop_probability, above=0, most=1)
+        check_number("ridge", self.ridge, least=0)
+        check_number("cost_weight", self.cost_weight, least=0)
+        check_number("validation_fraction", self.validation_fraction, least=0, most=0.9)
+        check_choice("anneal", self.anneal, ("step", "epoch"))
+        check_choice("draw", self.draw, ("batch", "row"))
+        check_choice("logits", self.logits, ("direct", "indirect"))
+        check_choice("refit", self.refit, ("scratch", "finetune", "none"))
+        check_choice("precision", self.precision, ("auto", "float32", "tf32", "bfloat16"))
         for name in ("start_temperature", "end_temperature"):
-            _number(name, getattr(self, name), above=0)
+            check_number(name, getattr(self, name), above=0)
         if self.on_epoch is not None and not callable(self.on_epoch):
             raise TypeInputError(f"on_epoch={self.on_epoch!r} must be a function of a dict")
         if self.checkpoint is not None:
@@ -172,33 +172,3 @@ def _epochs(wanted: int | str, steps: int, rows: int, batch_size: int) -> int:
     steps_per_epoch = -(-rows // batch_size)
     low, high = AUTO_EPOCHS
     return min(max(-(-steps // steps_per_epoch), low), high)
-
-
-def _whole(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        auto = " or 'auto'" if "epochs" in name else ""
-        raise TypeInputError(f"{name}={value!r} must be a whole number of at least 1{auto}")
-    if value < 1:
-        raise InputError(f"{name}={value} must be a whole number of at least 1")
-
-
-def _number(
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    least: float = 0,
-    most: float = float("inf"),
-) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeInputError(f"{name}={value!r} must be a number")
-    low = f"above {above:g}" if above is not None else f"at least {least:g}"
-    fine = (value > above if above is not None else value >= least) and value <= most
-    if not fine or value == float("inf"):
-        high = "" if most == float("inf") else f" and at most {most:g}"
-        raise InputError(f"{name}={value!r} must be {low}{high}")
-
-
-def _choice(name: str, value: Any, *known: str) -> None:
-    if value not in known:
-        raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}")

@@ -1,0 +1,64 @@
+"""Checks of values that users give, each with one message that names the value and the remedy."""
+
+import math
+import operator
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from fewer.errors import InputError, TypeInputError
+
+__all__ = ["check_choice", "check_number", "check_whole", "join_names"]
+
+
+def join_names(names: Sequence[Any], most: int = 5, *, quoted: bool = True) -> str:
+    """Some names, and dots where there are more."""
+    shown = ", ".join(map(repr if quoted else str, names[:most]))
+    return shown + (", ..." if len(names) > most else "")
+
+
+def check_whole(
+    name: str, value: Any, least: int = 1, most: int | None = None, hint: str = ""
+) -> int:
+    """A whole number within bounds; ``hint`` ends the message, such as " or 'auto'"."""
+    bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeInputError(f"{name}={value!r} must be a whole number {bounds}{hint}") from None
+    if number < least or (most is not None and number > most):
+        raise InputError(f"{name}={number} must be a whole number {bounds}{hint}")
+    return number
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float = 0,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> None:
+    """Refuse anything but a finite number within bounds."""
+    bounds = f"above {above:g}" if above is not None else f"of at least {least:g}"
+    if most != math.inf:
+        bounds += f" and at most {most:g}"
+    if below != math.inf:
+        bounds += f" and below {below:g}"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeInputError(f"{name}={value!r} must be a number {bounds}")
+    number = float(value)
+    enough = number >= least if above is None else number > above
+    if not (enough and number <= most and (number < below) and math.isfinite(number)):
+        raise InputError(f"{name}={value!r} must be a number {bounds}")
+
+
+def check_choice(name: str, value: Any, known: Sequence[str]) -> None:
+    """Refuse anything but one of the known words."""
+    if value not in known:
+        raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}")
