@@ -16,6 +16,7 @@ LAYERS = [
     "nn",
     "search",
     "train",
+    "storage",
     "estimators",
     "callbacks",
     "baselines",

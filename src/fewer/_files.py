@@ -1,25 +1,19 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fewer.errors import InputError
 
-__all__ = ["write_text", "write_whole"]
+__all__ = ["replacing_folder", "write_text", "write_whole"]
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:
-    """Let ``write`` make a file under a temporary name, then give it its own.
-
-    Examples
-    --------
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> write_whole(folder / "a.txt", lambda draft: draft.write_text("all")).read_text()
-    'all'
-    """
+    """Let ``write`` make a file under a temporary name, then give it its own."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -40,3 +34,21 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write text in UTF-8, as a whole or not at all."""
     return write_whole(path, lambda draft: draft.write_text(text, encoding="utf-8"))
+
+
+@contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """A new folder that takes the place of ``target`` once everything in it is written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    fresh, old = scratch / "new", scratch / "old"
+    try:
+        fresh.mkdir()
+        yield fresh
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+    finally:
+        if old.exists() and fresh.exists():
+            old.rename(target)  # the new one is not in place; if this fails too, both stay
+        shutil.rmtree(scratch, ignore_errors=True)

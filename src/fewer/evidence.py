@@ -1,6 +1,6 @@
 """What `fewer.select` knew when it made a panel: enough to explain the panel without the data."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,14 +10,6 @@ __all__ = ["Evidence", "Examined"]
 
 ENTRIES = 400_000  # of the sample of rows, which is what takes most room
 FEWEST_ROWS, MOST_ROWS = 20, 200
-PREFIX = "evidence."
-RENAMED = {  # by version 1 of the format
-    "made": "created",
-    "shares": "explained",
-    "likeness": "related_correlation",
-    "stands_for": "represents",
-    "rebuilt": "reconstructed",
-}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -128,33 +120,6 @@ class Evidence:
         (0, 4)
         """
         return replace(self, rows=self.rows[:0], reconstructed=self.reconstructed[:0])
-
-    def described(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What goes into the JSON, and what into the tensors, of a saved panel."""
-        words, numbers = {}, {}
-        for part in fields(self):
-            value = getattr(self, part.name)
-            if isinstance(value, np.ndarray):
-                numbers[PREFIX + part.name] = value
-            else:
-                words[part.name] = value
-        return words, numbers
-
-    @classmethod
-    def restored(cls, words: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> "Evidence":
-        """The evidence of a saved panel."""
-        known = {part.name for part in fields(cls)}
-        stored = words | {
-            name.removeprefix(PREFIX): value
-            for name, value in arrays.items()
-            if name.startswith(PREFIX)
-        }
-        current = {RENAMED.get(name, name): value for name, value in stored.items()}
-        parts: dict[str, Any] = {name: value for name, value in current.items() if name in known}
-        try:
-            return cls(**parts)
-        except TypeError as error:  # a part is missing
-            raise KeyError(str(error)) from error
 
 
 class Examined(NamedTuple):

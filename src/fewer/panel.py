@@ -23,14 +23,23 @@ from fewer.data import (
     open_source,
     read_all,
 )
-from fewer.errors import FileFormatError, InputError, translate_sklearn_errors
+from fewer.errors import InputError, translate_sklearn_errors
 from fewer.estimators._measured import like_table, read_measured
-from fewer.estimators._selector import decode, filled_decoder
-from fewer.estimators._storage import read_folder, require, restore_parameters, write_folder
+from fewer.estimators._selector import decode
 from fewer.evidence import Evidence, Examined
 from fewer.imputation import bound_paths, bounded, impute
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.report import brief, write
+from fewer.storage import (
+    damaged_where_unfit,
+    describe_record,
+    read_folder,
+    require,
+    restore_decoder,
+    restore_parameters,
+    restore_record,
+    write_folder,
+)
 from fewer.target import Target
 from fewer.train.explained import explained_variance
 
@@ -358,8 +367,8 @@ class Panel:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
         if self.evidence is not None:
-            meta["evidence"], numbers = self.evidence.described()
-            tensors |= {name: torch.from_numpy(part) for name, part in numbers.items()}
+            meta["evidence"], arrays = describe_record(self.evidence, "evidence")
+            tensors |= arrays
         write_folder(path, meta, tensors, kind="panel")
 
     @classmethod
@@ -376,7 +385,7 @@ class Panel:
         meta, tensors = read_folder(path, kind="panel")
         require(meta, {"settings": dict, "indices": list, "d": int}, path)
         settings = meta["settings"]
-        try:
+        with damaged_where_unfit(path):
             options = restore_parameters({"decoder": settings["decoder"]}, functions, ())
             net: nn.Module = build_decoder(
                 options["decoder"],
@@ -386,7 +395,7 @@ class Panel:
                 dropout=settings.get("dropout", 0.0),
                 norm=settings.get("norm"),
             )
-            decoder = filled_decoder(net, "decoder", tensors, meta)
+            decoder = restore_decoder(net, "decoder", tensors, meta["link"])
             target = None
             if meta.get("target") is not None:
                 spec = restore_parameters({"decoder": settings["predictor"]}, functions, ())
@@ -404,10 +413,6 @@ class Panel:
                 target=target,
                 evidence=_evidence(meta, tensors),
             )
-        except (KeyError, RuntimeError) as error:
-            raise FileFormatError(
-                f"the tensors in {path} do not fit its description ({error}); save it again"
-            ) from error
 
     def report(
         self,
@@ -463,5 +468,4 @@ class Panel:
 def _evidence(meta: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Evidence | None:
     if "evidence" not in meta:
         return None
-    arrays = {name: part.numpy() for name, part in tensors.items()}
-    return Evidence.restored(meta["evidence"], arrays)
+    return restore_record(Evidence, meta["evidence"], tensors, "evidence")

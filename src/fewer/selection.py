@@ -27,9 +27,9 @@ from fewer.candidates.wanted import Wanted, read_target
 from fewer.constraints import resolve
 from fewer.data import RowView, ScaledSource, Source, as_source, moments, without_empty
 from fewer.errors import warn
-from fewer.estimators._storage import describe_parameters
 from fewer.evidence import Evidence
 from fewer.panel import Leaderboard, Panel
+from fewer.storage import describe_parameters
 from fewer.target import Target
 from fewer.train import Checkpoint, TrainingConfig, nodes_for
 from fewer.train.device import float64_device, pick_device

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fewer.errors import FileFormatError, InputError
-from fewer.estimators._selector import decode, filled_decoder
+from fewer.errors import InputError
+from fewer.estimators._selector import decode
 from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.storage import describe_labels, restore_decoder, restore_labels
 
 __all__ = ["Target"]
 
@@ -29,8 +29,8 @@ class Target:
         chose between the strategies.
     name : str or None
         The column that the target was.
-    one : bool
-        Whether the target is a single number a row.
+    single_output : bool
+        Whether the target is a single number per row.
 
     Examples
     --------
@@ -46,14 +46,14 @@ class Target:
     classes: NDArray | None
     held_out: float
     name: str | None = None
-    one: bool = True
+    single_output: bool = True
 
     def predict(self, measured: NDArray) -> NDArray:
         """Likeliest class, or the number."""
         values = decode(self.decoder, measured)
         if self.classes is not None:
             return self.classes[values.argmax(axis=1)]
-        return values[:, 0] if self.one else values
+        return values[:, 0] if self.single_output else values
 
     def probabilities(self, measured: NDArray) -> NDArray:
         """Probability of each class."""
@@ -63,15 +63,13 @@ class Target:
 
     def describe(self) -> dict[str, Any]:
         """What a saved panel says about its target."""
-        labels = None if self.classes is None else self.classes.tolist()
-        if labels is not None and not all(isinstance(x, (bool, int, float, str)) for x in labels):
-            raise InputError("class labels must be numbers or strings to be saved")
+        labels, dtype = (None, None) if self.classes is None else describe_labels(self.classes)
         return {
             "name": self.name,
             "classes": labels,
-            "dtype": None if self.classes is None else self.classes.dtype.str,
+            "dtype": dtype,
             "held_out": self.held_out,
-            "one": self.one,
+            "single_output": self.single_output,
             "outputs": int(self.decoder(self.decoder.fill[None]).shape[1]),
             "link": self.decoder.link,
         }
@@ -81,10 +79,7 @@ class Target:
         """The target of a saved panel, its decoder built by ``spec``."""
         classes = None
         if about["classes"] is not None:
-            dtype = np.dtype(about["dtype"])
-            if dtype.kind not in "biufUO":
-                raise FileFormatError(f"class labels of type {dtype} are not known")
-            classes = np.array(about["classes"], dtype=dtype)
+            classes = restore_labels(about["classes"], about["dtype"])
         net = build_decoder(spec, k, about["outputs"])
-        decoder = filled_decoder(net, "target", tensors, about)
-        return cls(decoder, classes, about["held_out"], about["name"], about["one"])
+        decoder = restore_decoder(net, "target", tensors, about["link"])
+        return cls(decoder, classes, about["held_out"], about["name"], about["single_output"])

@@ -16,10 +16,10 @@ from fewer.candidates.held_rows import HeldScore
 from fewer.candidates.rivals import DRAWS, HeldOutRivals
 from fewer.data import Moments, Source
 from fewer.errors import InputError
-from fewer.estimators._storage import describe_parameters
 from fewer.evidence import Evidence
 from fewer.search.nested import nested
 from fewer.search.substitutes import swap_losses
+from fewer.storage import describe_parameters
 from fewer.train.folds import ScaledFold
 
 __all__ = ["describe_data", "describe_options", "gather"]

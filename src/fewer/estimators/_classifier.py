@@ -9,9 +9,10 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from fewer.errors import FileFormatError, InputError, translate_sklearn_errors
+from fewer.errors import InputError, translate_sklearn_errors
 from fewer.estimators._parameters import documented
 from fewer.estimators._supervised import SupervisedEstimator
+from fewer.storage import describe_labels, restore_labels
 from fewer.train.launch import shared
 
 __all__ = ["ConcreteClassifier"]
@@ -88,24 +89,12 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
         return self.classes_[best]
 
     def _extra_meta(self) -> dict[str, Any]:
-        if self.classes_.dtype.kind not in "biufUO" or not all(
-            isinstance(label, (bool, int, float, str)) for label in self.classes_.tolist()
-        ):
-            raise InputError(
-                f"class labels of type {self.classes_.dtype} cannot be saved; "
-                "use numbers or strings"
-            )
-        return super()._extra_meta() | {
-            "classes": self.classes_.tolist(),
-            "classes_dtype": self.classes_.dtype.str,
-        }
+        labels, dtype = describe_labels(self.classes_)
+        return super()._extra_meta() | {"classes": labels, "classes_dtype": dtype}
 
     def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super()._restore_extra(meta, tensors)
-        dtype = np.dtype(meta["classes_dtype"])
-        if dtype.kind not in "biufUO":
-            raise FileFormatError(f"class labels of type {dtype} are not known")
-        self.classes_ = np.array(meta["classes"], dtype=dtype)
+        self.classes_ = restore_labels(meta["classes"], meta["classes_dtype"])
 
     def __sklearn_tags__(self) -> Tags:
         """Say that labels are required."""

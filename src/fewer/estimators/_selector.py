@@ -33,19 +33,22 @@ from fewer.errors import (
     translate_sklearn_errors,
 )
 from fewer.estimators._measured import like_table, read_measured
-from fewer.estimators._storage import (
+from fewer.nn import MeasuredDecoder
+from fewer.storage import (
+    damaged_where_unfit,
     describe_parameters,
     read_folder,
     require,
+    restore_columns,
+    restore_decoder,
     restore_parameters,
     write_folder,
 )
-from fewer.nn import MeasuredDecoder
 from fewer.train.device import pick_device
 from fewer.train.explained import explained_variance
 from fewer.train.launch import opened_together
 
-__all__ = ["FeatureSelector", "decode", "filled_decoder", "refuse_empty"]
+__all__ = ["FeatureSelector", "decode", "refuse_empty"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
 DESCRIPTION = {
@@ -303,15 +306,11 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         self.n_features_in_ = meta["n_features_in"]
         if meta.get("feature_names_in") is not None:
             self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
-        self.columns_ = _read_columns(meta["columns"], self.n_features_in_, path)
-        try:
+        self.columns_ = restore_columns(meta["columns"], self.n_features_in_, path)
+        with damaged_where_unfit(path):
             net = self._bare_decoder(meta["decoder"]["out"])
-            self.decoder_ = filled_decoder(net, "decoder", tensors, meta["decoder"])
+            self.decoder_ = restore_decoder(net, "decoder", tensors, meta["decoder"]["link"])
             self._restore_extra(meta, tensors)
-        except (KeyError, RuntimeError) as error:
-            raise FileFormatError(
-                f"the tensors in {path} do not fit its description ({error}); save it again"
-            ) from error
         return self
 
     def _bare_decoder(self, out: int) -> nn.Module:
@@ -387,40 +386,10 @@ def _run(decoder: MeasuredDecoder, values: Tensor) -> Tensor:
         raise
 
 
-def _read_columns(stored: list[Any], d: int, path: str | os.PathLike[str]) -> np.ndarray:
-    whole = all(isinstance(j, int) and not isinstance(j, bool) and 0 <= j < d for j in stored)
-    if not stored or not whole or sorted(set(stored)) != stored:
-        raise FileFormatError(
-            f"{path} is damaged ('columns' must be numbers from 0 to {d - 1}, ascending); "
-            "save it again"
-        )
-    return np.array(stored, dtype=np.int64)
-
-
 def _outline(decoder: MeasuredDecoder) -> dict[str, Any]:
     with torch.no_grad():
         out = decoder(decoder.fill[None]).shape[1]
     return {"out": out, "link": decoder.link}
-
-
-def filled_decoder(
-    net: nn.Module, prefix: str, tensors: dict[str, Tensor], outline: dict[str, Any]
-) -> MeasuredDecoder:
-    state = {
-        name.removeprefix(f"{prefix}."): part
-        for name, part in tensors.items()
-        if name.startswith(f"{prefix}.")
-    }
-    decoder = MeasuredDecoder(
-        net.double(),
-        fill=state["fill"].clone(),
-        out_center=state["out_center"].clone(),
-        out_scale=state["out_scale"].clone(),
-        offset=state["offset"].clone(),
-        link=outline["link"],
-    )
-    decoder.load_state_dict(state)
-    return decoder.eval()
 
 
 def refuse_empty(observed: np.ndarray, names: np.ndarray | None) -> None:

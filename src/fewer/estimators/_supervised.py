@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from fewer.data import Moments, Source
 from fewer.estimators._concrete import ConcreteEstimator
-from fewer.estimators._selector import filled_decoder
 from fewer.nn import MeasuredDecoder
+from fewer.storage import restore_decoder
 from fewer.train import fit_linear
 
 __all__ = ["SupervisedEstimator"]
@@ -35,4 +35,4 @@ class SupervisedEstimator(ConcreteEstimator):
     def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super()._restore_extra(meta, tensors)
         net = nn.Linear(len(self.columns_), self.n_features_in_)
-        self.reconstruction_ = filled_decoder(net, "reconstruction", tensors, {"link": None})
+        self.reconstruction_ = restore_decoder(net, "reconstruction", tensors, None)

@@ -1,43 +1,67 @@
-"""Fitted estimators as folders: JSON for what can be read, safetensors for numbers, no pickle."""
+"""Panels and estimators as folders: JSON for words, safetensors for numbers, no pickle."""
 
 import json
 import math
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from fewer import __version__
+from fewer._files import replacing_folder
 from fewer.errors import FileFormatError, InputError, TypeInputError
+from fewer.nn import MeasuredDecoder
 from fewer.train.launch import leads
 
 __all__ = [
+    "damaged_where_unfit",
+    "describe_labels",
     "describe_parameters",
+    "describe_record",
     "read_folder",
     "require",
+    "restore_columns",
+    "restore_decoder",
+    "restore_labels",
     "restore_parameters",
+    "restore_record",
     "write_folder",
 ]
 
-VERSION = 1
+VERSION = 2
 TENSORS = "tensors.safetensors"
+LABEL_KINDS = "biufUO"
 _JSON = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
+# what parts of a panel were called in version 1 of the format
+_EVIDENCE_1 = {
+    "made": "created",
+    "shares": "explained",
+    "likeness": "related_correlation",
+    "stands_for": "represents",
+    "rebuilt": "reconstructed",
+}
+_TARGET_1 = {"one": "single_output"}
+
+
+# -- folders -----------------------------------------------------------------------------------
 
 
 def write_folder(
     path: str | os.PathLike[str],
     meta: dict[str, Any],
-    tensors: dict[str, torch.Tensor],
+    tensors: dict[str, Tensor],
     *,
     kind: str = "estimator",
 ) -> None:
-    """Write a folder under a temporary name, then rename it: all of it appears, or none.
+    """Write a folder: all of it appears, or none.
 
     A folder that was saved before is replaced, but only if it holds nothing else. Of several
     processes only the first writes.
@@ -46,12 +70,8 @@ def write_folder(
         return
     target, name = _folder(path).resolve(), f"{kind}.json"
     _refuse_foreign(target, kind, {name, TENSORS})
-    target.parent.mkdir(parents=True, exist_ok=True)
     meta = {"format": f"fewer-{kind}", "version": VERSION, "fewer": __version__, **meta}
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    fresh, old = scratch / "new", scratch / "old"
-    try:
-        fresh.mkdir()
+    with replacing_folder(target) as fresh:
         text = json.dumps(meta, indent=1, allow_nan=False)
         (fresh / name).write_text(text + "\n", encoding="utf-8")
         # copies, since safetensors refuses tensors that share memory, such as tied weights
@@ -60,25 +80,12 @@ def write_folder(
             for key, part in tensors.items()
         }
         save_file(copies, fresh / TENSORS)
-        if target.exists():
-            target.rename(old)
-        fresh.rename(target)
-    finally:
-        if old.exists() and fresh.exists():
-            old.rename(target)  # the new one is not in place; if this fails too, both stay
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _folder(path: Any) -> Path:
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeInputError(f"path={path!r} must be the name of a folder, such as 'panel/'")
-    return Path(path)
 
 
 def read_folder(
     path: str | os.PathLike[str], *, kind: str = "estimator"
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Read a folder that `write_folder` wrote, refusing anything else."""
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read a folder that `write_folder` wrote, in this version or an earlier one."""
     folder, name = _folder(path), f"{kind}.json"
     if not (folder / name).is_file():
         raise FileFormatError(f"{folder} is not a saved {kind}: it has no {name}")
@@ -99,11 +106,44 @@ def read_folder(
             f"this is fewer {__version__}, which reads up to {VERSION}: upgrade fewer"
         )
     try:
-        return meta, load_file(folder / TENSORS)
+        tensors = load_file(folder / TENSORS)
     except Exception as error:  # safetensors has no public exception of its own
         raise FileFormatError(
             f"{folder / TENSORS} is missing or damaged ({error}); save it again"
         ) from error
+    return _upgrade(meta, tensors) if version < 2 else (meta, tensors)
+
+
+def _upgrade(
+    meta: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What version 1 of the format wrote, under today's names."""
+    for part, names in (("evidence", _EVIDENCE_1), ("target", _TARGET_1)):
+        if isinstance(meta.get(part), dict):
+            meta[part] = {names.get(key, key): value for key, value in meta[part].items()}
+    renamed = {f"evidence.{old}": f"evidence.{new}" for old, new in _EVIDENCE_1.items()}
+    return meta, {renamed.get(name, name): part for name, part in tensors.items()}
+
+
+def _folder(path: Any) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeInputError(f"path={path!r} must be the name of a folder, such as 'panel/'")
+    return Path(path)
+
+
+def _refuse_foreign(target: Path, kind: str, ours: set[str]) -> None:
+    if not target.exists():
+        return
+    held = sorted(item.name for item in target.iterdir()) if target.is_dir() else None
+    if held is None or (held and f"{kind}.json" not in held):
+        raise InputError(f"{target} exists and is not a saved {kind}; choose another path")
+    others = [name for name in held if name not in ours]
+    if others:
+        more = ", ..." if len(others) > 5 else ""
+        raise InputError(
+            f"{target} holds more than a saved {kind}: {', '.join(others[:5])}{more}; saving "
+            "replaces the whole folder, so choose another path or move these away"
+        )
 
 
 def require(meta: dict[str, Any], kinds: dict[str, type], path: str | os.PathLike[str]) -> None:
@@ -114,6 +154,20 @@ def require(meta: dict[str, Any], kinds: dict[str, type], path: str | os.PathLik
             raise FileFormatError(
                 f"{path} is damaged ({key!r} is {found}; it must be {_JSON[kind]}); save it again"
             )
+
+
+@contextmanager
+def damaged_where_unfit(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what goes wrong while a folder's parts are put together into one error."""
+    try:
+        yield
+    except (KeyError, RuntimeError) as error:
+        raise FileFormatError(
+            f"the tensors in {path} do not fit its description ({error}); save it again"
+        ) from error
+
+
+# -- options ----------------------------------------------------------------------------------
 
 
 def describe_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -200,16 +254,76 @@ def _is_function(value: Any) -> bool:
     return isinstance(value, dict) and "function" in value
 
 
-def _refuse_foreign(target: Path, kind: str, ours: set[str]) -> None:
-    if not target.exists():
-        return
-    held = sorted(item.name for item in target.iterdir()) if target.is_dir() else None
-    if held is None or (held and f"{kind}.json" not in held):
-        raise InputError(f"{target} exists and is not a saved {kind}; choose another path")
-    others = [name for name in held if name not in ours]
-    if others:
-        more = ", ..." if len(others) > 5 else ""
-        raise InputError(
-            f"{target} holds more than a saved {kind}: {', '.join(others[:5])}{more}; saving "
-            "replaces the whole folder, so choose another path or move these away"
+# -- parts of a model --------------------------------------------------------------------------
+
+
+def restore_decoder(
+    net: nn.Module, prefix: str, tensors: dict[str, Tensor], link: str | None
+) -> MeasuredDecoder:
+    """The decoder whose state was stored under a prefix, around a network of the same shape."""
+    start = f"{prefix}."
+    state = {
+        name.removeprefix(start): part for name, part in tensors.items() if name.startswith(start)
+    }
+    decoder = MeasuredDecoder(
+        net.double(),
+        fill=state["fill"].clone(),
+        out_center=state["out_center"].clone(),
+        out_scale=state["out_scale"].clone(),
+        offset=state["offset"].clone(),
+        link=link,
+    )
+    decoder.load_state_dict(state)
+    return decoder.eval()
+
+
+def restore_columns(stored: list[Any], d: int, path: str | os.PathLike[str]) -> NDArray[np.int64]:
+    """Chosen columns, refusing what cannot be any."""
+    whole = all(isinstance(j, int) and not isinstance(j, bool) and 0 <= j < d for j in stored)
+    if not stored or not whole or sorted(set(stored)) != stored:
+        raise FileFormatError(
+            f"{path} is damaged ('columns' must be numbers from 0 to {d - 1}, ascending); "
+            "save it again"
         )
+    return np.array(stored, dtype=np.int64)
+
+
+def describe_labels(classes: NDArray) -> tuple[list[Any], str]:
+    """Class labels as JSON, and their dtype."""
+    labels = classes.tolist()
+    plain = all(isinstance(label, (bool, int, float, str)) for label in labels)
+    if classes.dtype.kind not in LABEL_KINDS or not plain:
+        raise InputError(
+            f"class labels of type {classes.dtype} cannot be saved; use numbers or strings"
+        )
+    return labels, classes.dtype.str
+
+
+def restore_labels(labels: list[Any], dtype: str) -> NDArray:
+    """The labels that `describe_labels` described."""
+    if np.dtype(dtype).kind not in LABEL_KINDS:
+        raise FileFormatError(f"class labels of type {np.dtype(dtype)} are not known")
+    return np.array(labels, dtype=dtype)
+
+
+def describe_record(record: Any, prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A dataclass in two: its arrays as tensors named with a prefix, the rest as JSON."""
+    parts = {field.name: getattr(record, field.name) for field in fields(record)}
+    arrays = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+    words = {name: part for name, part in parts.items() if name not in arrays}
+    return words, {f"{prefix}.{name}": torch.from_numpy(part) for name, part in arrays.items()}
+
+
+def restore_record(
+    cls: type, words: dict[str, Any], tensors: dict[str, Tensor], prefix: str
+) -> Any:
+    """The dataclass that `describe_record` described; fields that it does not know are left out."""
+    names = {field.name for field in fields(cls)}
+    parts = {name: part for name, part in words.items() if name in names}
+    for name in names:
+        if f"{prefix}.{name}" in tensors:
+            parts[name] = tensors[f"{prefix}.{name}"].numpy()
+    try:
+        return cls(**parts)
+    except TypeError as error:  # a part is missing
+        raise KeyError(str(error)) from error

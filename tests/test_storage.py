@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -84,7 +85,7 @@ def test_a_folder_holds_json_and_safetensors_only(tmp_path):
     files = sorted(p.name for p in (tmp_path / "m").iterdir())
     assert files == ["estimator.json", "tensors.safetensors"]
     meta = json.loads((tmp_path / "m" / "estimator.json").read_text())
-    assert (meta["format"], meta["version"], meta["fewer"]) == ("fewer-estimator", 1, __version__)
+    assert (meta["format"], meta["version"], meta["fewer"]) == ("fewer-estimator", 2, __version__)
 
 
 def test_saving_again_replaces_but_never_a_foreign_folder(tmp_path):
@@ -272,6 +273,37 @@ def test_a_panel_that_lacks_something_is_damaged(tmp_path):
             Panel.load(tmp_path / "p")
 
 
+def test_a_panel_of_the_first_format_still_loads(tmp_path):
+    options = {"strategies": ["search"], "validation": 0.2, "random_state": 0}
+    panel = select(X[:200, 10:20], 3, target=Y[:200], **options)
+    panel.save(tmp_path / "p")
+    words, numbers = tmp_path / "p" / "panel.json", tmp_path / "p" / "tensors.safetensors"
+    old_names = {
+        "created": "made",
+        "explained": "shares",
+        "related_correlation": "likeness",
+        "represents": "stands_for",
+        "reconstructed": "rebuilt",
+    }
+    meta = json.loads(words.read_text()) | {"version": 1}
+    meta["evidence"] = {old_names.get(key, key): part for key, part in meta["evidence"].items()}
+    meta["target"]["one"] = meta["target"].pop("single_output")
+    words.write_text(json.dumps(meta))
+    tensors = {
+        name.replace(new, old): part
+        for name, part in load_file(numbers).items()
+        for new, old in [next((pair for pair in old_names.items() if pair[0] in name), ("", ""))]
+    }
+    save_file(tensors, numbers)
+    assert "evidence.likeness" in tensors
+    again = Panel.load(tmp_path / "p")
+    assert again.evidence.explained == panel.evidence.explained
+    np.testing.assert_array_equal(again.evidence.represents, panel.evidence.represents)
+    measured = X[:20, 10:20][:, panel.indices]
+    np.testing.assert_array_equal(again.predict(measured), panel.predict(measured))
+    np.testing.assert_array_equal(again.reconstruct(measured), panel.reconstruct(measured))
+
+
 def test_bad_folders_are_named(tmp_path):
     with pytest.raises(FileFormatError, match=r"has no estimator\.json"):
         ConcreteAutoencoder.load(tmp_path / "nowhere")
@@ -287,7 +319,7 @@ def test_bad_folders_are_named(tmp_path):
     meta_file.write_text(text[: len(text) // 2])
     with pytest.raises(FileFormatError, match="is damaged"):
         ConcreteAutoencoder.load(tmp_path / "m")
-    meta_file.write_text(text.replace('"version": 1', '"version": 99'))
+    meta_file.write_text(text.replace('"version": 2', '"version": 99'))
     with pytest.raises(FileFormatError, match=r"version 99.*upgrade fewer"):
         ConcreteAutoencoder.load(tmp_path / "m")
     meta_file.write_text('{"format": "else"}')
