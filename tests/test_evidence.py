@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 import fewer
 from fewer.candidates.evidence import describe_options
 from fewer.errors import FileFormatError
-from fewer.report.reproduce import call
+from fewer.report.summarise import reproducing_code as call
 from fewer.search import residual
 
 

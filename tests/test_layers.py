@@ -10,6 +10,7 @@ LAYERS = [
     "errors",
     "_checks",
     "_files",
+    "_tables",
     "_optional",
     "constraints",
     "data",

@@ -10,11 +10,10 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
 from fewer.cli import app as program
-from fewer.cli.running import EXIT_CODES
 
 KINDS = {"str": "text", "int": "number", "float": "number", "Path": "path", "bool": ""}
 COMMON = ("--json", "--quiet", "--debug", "--help")
-READING = "How data are read"  # the same in every command, so told once
+READING = "Reading data"  # the same in every command, so described once
 
 
 def plain(text: str) -> str:
@@ -71,7 +70,7 @@ class ExitCodes(Directive):
 
     def run(self) -> list[nodes.Node]:
         """One paragraph."""
-        return [nodes.paragraph(text=plain(EXIT_CODES))]
+        return [nodes.paragraph(text=plain(str(program.info.epilog)))]
 
 
 def _table(members: list[Any]) -> nodes.definition_list:

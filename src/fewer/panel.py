@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 from torch import nn
 
+from fewer._tables import Table
 from fewer.data import (
     Source,
     as_array,
@@ -30,6 +31,7 @@ from fewer.evidence import Evidence, Examined
 from fewer.imputation import bound_paths, bounded, impute
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.report import brief, write
+from fewer.report.summarise import rank_candidates
 from fewer.storage import (
     damaged_where_unfit,
     describe_record,
@@ -77,19 +79,25 @@ class Leaderboard(list[dict[str, Any]]):
     Examples
     --------
     >>> Leaderboard([{"strategy": "greedy", "error": 0.25, "seconds": 0.1}])
-    strategy                     held-out error   ratio  seconds
-    greedy                                 0.25   1.000     0.10
+    strategy  held-out error  ratio  seconds
+    greedy              0.25  1.000     0.10
     """
 
-    def __repr__(self) -> str:
-        lines = [f"{'strategy':<28}{'held-out error':>15}{'ratio':>8}{'seconds':>9}"]
-        best = self[0]["error"] if self else 0.0
-        for row in self:
-            ratio = row["error"] / best if best else 1.0
-            lines.append(
-                f"{row['strategy']:<28}{row['error']:>15.6g}{ratio:>8.3f}{row['seconds']:>9.2f}"
+    def table(self) -> Table:
+        """The candidates as text, with the ratio of each error to the winner's."""
+        rows = [
+            (
+                row["strategy"],
+                f"{row['error']:.6g}",
+                f"{row['ratio']:.3f}",
+                f"{row['seconds']:.2f}",
             )
-        return "\n".join(lines)
+            for row in rank_candidates(self)
+        ]
+        return Table(("strategy", "held-out error", "ratio", "seconds"), rows, (1, 2, 3))
+
+    def __repr__(self) -> str:
+        return str(self.table())
 
 
 class Panel:

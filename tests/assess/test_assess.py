@@ -1,4 +1,4 @@
-"""Choices judged on held-out rows, against plain scikit-learn."""
+"""Choices scored on held-out rows, against plain scikit-learn."""
 
 import numpy as np
 import pandas as pd
@@ -10,8 +10,8 @@ from sklearn.preprocessing import StandardScaler
 
 import fewer
 from fewer.assess import compare, curve
-from fewer.assess.held_out import Rows
 from fewer.assess.inspection import inspect_rows
+from fewer.assess.scoring import Rows
 from fewer.baselines import MaxVariance, PivotedQR
 from fewer.errors import FewerWarning, InputError
 
@@ -40,22 +40,22 @@ def parts(split):
     return scaler.transform(X[split.fold.train_index]), scaler.transform(X[split.fold.held_index])
 
 
-def test_shares_are_those_of_plain_regression(split):
+def test_explained_variance_is_that_of_plain_regression(split):
     train, held = parts(split)
     columns = np.array([1, 5, 12, 20, 30])
     model = LinearRegression().fit(train[:, columns], train)
     left = ((model.predict(held[:, columns]) - held) ** 2).sum()
-    assert split.share(columns) == pytest.approx(1 - left / (held**2).sum(), abs=1e-9)
+    assert split.explained_variance(columns) == pytest.approx(1 - left / (held**2).sum(), abs=1e-9)
     errors = ((model.predict(held[:, columns]) - held) ** 2).mean(axis=0)
     scale = X[split.fold.train_index].var(axis=0)
     np.testing.assert_allclose(split.errors(columns), errors * scale, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("wide", [2000, 8])
-def test_the_bound_is_that_of_plain_pca(split, wide, monkeypatch):
-    monkeypatch.setattr("fewer.assess.held_out.WIDE", wide)
+def test_the_reference_is_plain_pca(split, wide, monkeypatch):
+    monkeypatch.setattr("fewer.assess.scoring.WIDE", wide)
     train, held = parts(split)
-    found = split.pca_shares(6)
+    found = split.pca_explained_variance(6)
     for k in (1, 6):
         pca = PCA(k).fit(train)
         left = ((pca.inverse_transform(pca.transform(held)) - held) ** 2).sum()
@@ -88,7 +88,7 @@ def test_more_splits_tell_how_stable_a_choice_is():
     assert by["search"]["overlap"] < 1  # either twin will do
     assert by["random"]["overlap"] < 0.5
     assert by["search"]["std"] > 0
-    assert by["search"]["share"] > by["random"]["share"]
+    assert by["search"]["explained_variance"] > by["random"]["explained_variance"]
 
 
 def test_a_choice_is_made_without_the_held_out_rows():
@@ -106,13 +106,15 @@ def test_a_choice_is_made_without_the_held_out_rows():
 
 def test_a_curve_is_nested_and_honest():
     found = curve(X, [2, 4, 8, 16], random_state=0, device="cpu")
-    assert np.diff(found.share).min() > 0
-    assert found.reaches(0.99) is None
+    assert np.diff(found.explained_variance).min() > 0
+    assert found.smallest_k(0.99) is None
     assert found.splits == 1
     noise = np.random.default_rng(0).normal(size=(60, 40))
     flat = curve(noise, [10, 20], random_state=0, device="cpu")
     assert flat.splits == 5
-    assert flat.share[1] < 0.6  # twenty of forty unrelated features bring back themselves only
+    assert (
+        flat.explained_variance[1] < 0.6
+    )  # twenty of forty unrelated features explain only themselves
 
 
 def test_missing_and_empty_columns(tmp_path):
@@ -121,20 +123,20 @@ def test_missing_and_empty_columns(tmp_path):
     table["blank"] = np.nan
     with pytest.warns(FewerWarning, match=r"without any value were left out \(1\): 'blank'"):
         found = curve(table, [4], random_state=0, device="cpu")
-    assert 0.2 < found.share[0] < 1
+    assert 0.2 < found.explained_variance[0] < 1
     assert found.write(tmp_path / "c.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: curve(X, []), "give at least one size"),
+        (lambda: curve(X, []), "give at least one number of features"),
         (lambda: curve(X, [99]), "k=99 is more than the 32 features"),
-        (lambda: curve(X, [3], held=2), "held=2 must be a share between 0 and 1"),
+        (lambda: curve(X, [3], test_size=2), "test_size=2 must be a number above 0 and below 1"),
         (lambda: curve(X, [3], scale="big"), "scale='big' is not known"),
         (lambda: curve(X, [3], row_groups=[1, 2]), "row_groups has 2 labels for 1797 rows"),
-        (lambda: curve(X, [3], row_groups=np.ones(len(X))), "row_groups has one label only"),
-        (lambda: compare(X, 3, methods=["luck"]), "are not known; use some of select"),
+        (lambda: curve(X, [3], row_groups=np.ones(len(X))), "row_groups has a single label"),
+        (lambda: compare(X, 3, methods=["luck"]), "unknown methods=.* use some of select"),
         (lambda: compare(X, 3, panels={"mine": []}), "the list of features is empty"),
     ],
 )
@@ -146,10 +148,10 @@ def test_bad_input_is_named(call, message):
 def test_wide_data_are_looked_at_without_a_covariance(monkeypatch):
     source = fewer.data.open(X)
     whole = inspect_rows(source)
-    monkeypatch.setattr("fewer.assess.inspection.WIDEST", 10)
-    monkeypatch.setattr("fewer.assess.inspection.SAMPLE", 5000)
+    monkeypatch.setattr("fewer.assess.inspection.MAX_FEATURES", 10)
+    monkeypatch.setattr("fewer.assess.inspection.WIDE_ROWS", 5000)
     wide = inspect_rows(source)
     for level, size in wide.sizes.items():
         assert size["greedy"] is None
         assert size["pca"] == whole.sizes[level]["pca"]
-    assert wide.suggested == wide.sizes[0.9]["pca"]
+    assert wide.suggested_k == wide.sizes[0.9]["pca"]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fewer import ConcreteAutoencoder, __version__
 from fewer.cli import app
-from fewer.cli.digits_demo import run_demo
+from fewer.cli.demo import choose_pixels
 from fewer.errors import InputError
 
 
@@ -57,9 +57,9 @@ def test_demo(tmp_path):
     ("options", "message"),
     [
         (["--out", "."], "is a folder; name a file in it"),
-        (["--out", "a.docx"], "pictures cannot be written as .docx; use one of"),
+        (["--out", "a.docx"], "figures cannot be written as .docx; use one of"),
         (["--out", "notes.txt/a.png"], "notes.txt is not a folder; choose another"),
-        (["--out", "locked/a.png"], "no permission to write into"),
+        (["--out", "locked/a.png"], "no permission to write to"),
         (["--seed", "-1"], "seed=-1 must be from 0 to 4294967295"),
         (["--seed", str(2**32)], "seed=4294967296 must be from 0 to"),
     ],
@@ -97,34 +97,34 @@ def test_main_prints_errors_without_a_traceback(tmp_path):
     assert "Traceback" in told.stderr
 
 
-def test_a_fault_of_ours_is_one_line_and_code_3(monkeypatch):
+def test_an_internal_error_is_one_line_and_code_3(monkeypatch):
     def broken(*args, **options):
         raise ZeroDivisionError("no rows")
 
-    monkeypatch.setattr("fewer.cli.digits_demo.run_demo", broken)
+    monkeypatch.setattr("fewer.cli.demo.choose_pixels", broken)
     done = CliRunner().invoke(app, ["demo"])
     assert done.exit_code == 3
     (line,) = done.stderr.splitlines()
-    assert "a fault of fewer itself (ZeroDivisionError: no rows); run it again with --debug" in line
+    assert "internal error (ZeroDivisionError: no rows); rerun with --debug" in line
     for options in (["--debug", "demo"], ["demo", "--debug"]):
         assert isinstance(CliRunner().invoke(app, options).exception, ZeroDivisionError)
 
 
-def test_ctrl_c_is_130_and_says_how_to_go_on(monkeypatch):
+def test_ctrl_c_is_130_and_says_what_was_written(monkeypatch):
     def stopped(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fewer.paper.reproduce", stopped)
-    done = CliRunner().invoke(app, ["reproduce", "table1"])
+    monkeypatch.setattr("fewer.cli.demo.choose_pixels", stopped)
+    done = CliRunner().invoke(app, ["demo"])
     assert done.exit_code == 130
-    assert "what was finished is kept: the same command goes on from there" in done.stderr
+    assert "interrupted; nothing was written" in done.stderr
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_demo_ranks_methods_rightly(tmp_path, seed):
-    demo = run_demo(tmp_path / "a.png", seed=seed)
-    pca, ours, greedy, random = demo.errors.values()
+    demo = choose_pixels(tmp_path / "a.png", seed=seed)
+    pca, ours, greedy, random = demo["errors"].values()
     assert pca < ours < random
     assert pca < greedy < random
     assert ours < 1.02 * greedy
-    assert len(np.unique(demo.chosen)) == 10
+    assert len(np.unique(demo["chosen"])) == 10

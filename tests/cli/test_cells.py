@@ -14,7 +14,7 @@ from fewer.anndata import open_cells
 QUICK = ["--strategies", "search", "--device", "cpu"]
 
 pytestmark = [
-    # what anndata does inside is not ours to mend
+    # what anndata does inside is not ours to fix
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The 'mode.chained_assignment' option"),
 ]
@@ -50,7 +50,9 @@ def test_counts_are_normalised_on_the_way_in_and_out(cells, asked):
     assert done["settings"]["cells"]["units"] == "log(1 + counts per 10,000)"
     panel = fewer.Panel.load("panel")
     truth = open_cells(new, like=panel)
-    assert asked("score", "panel", "cells.h5ad")["share"] == pytest.approx(panel.score(truth))
+    assert asked("score", "panel", "cells.h5ad")["explained_variance"] == pytest.approx(
+        panel.score(truth)
+    )
     asked("impute", "panel", "cells.h5ad", "--out", "all.h5ad")
     found = anndata.read_h5ad("all.h5ad")
     np.testing.assert_allclose(found.X, panel.reconstruct(truth), rtol=1e-6, atol=1e-9)
@@ -65,8 +67,8 @@ def test_values_can_be_taken_as_they_are(cells, asked):
     assert done["settings"]["cells"]["counts"] == "none"
     plain = fewer.select(train, 2, strategies=["search"], random_state=0, device="cpu")
     assert done["features"] == plain.features
-    share = asked("score", "panel", "cells.h5ad", "--counts", "none")["share"]
-    assert share == pytest.approx(plain.score(new), rel=1e-6)
+    score = asked("score", "panel", "cells.h5ad", "--counts", "none")["explained_variance"]
+    assert score == pytest.approx(plain.score(new), rel=1e-6)
 
 
 def test_mistakes_are_told_in_one_line(cells, asked, refused):
@@ -74,6 +76,6 @@ def test_mistakes_are_told_in_one_line(cells, asked, refused):
     assert "these values are counts, but the panel was made from" in refused(
         "score", "panel", "cells.h5ad"
     )
-    assert "counts='raw' is not known" in refused(
+    assert "--counts 'raw' is not known" in refused(
         "select", "train.h5ad", "-k", "2", "--out", "other", "--counts", "raw"
     )

@@ -13,21 +13,27 @@ from fewer.assess import METHODS
 def test_a_curve_as_table_picture_and_json(folder, asked, typed):
     found = asked("curve", "train.csv", "--k", "1:9:2", "--out", "curve.png")
     assert found["k"] == [1, 3, 5, 7, 9]
-    assert np.diff(found["share"]).min() > 0
-    assert all(a <= b + 0.02 for a, b in zip(found["share"], found["pca"], strict=True))
-    first = next(k for k, at in zip(found["k"], found["share"], strict=True) if at >= 0.8)
-    assert found["reaches"]["0.8"] == first
+    assert np.diff(found["explained_variance"]).min() > 0
+    assert all(
+        a <= b + 0.02 for a, b in zip(found["explained_variance"], found["pca"], strict=True)
+    )
+    first = next(
+        k for k, at in zip(found["k"], found["explained_variance"], strict=True) if at >= 0.8
+    )
+    assert found["smallest_k"]["0.8"] == first
     assert len(found["order"]) == 9
     assert len(set(found["order"])) == 9
     pixels = matplotlib.image.imread("curve.png")
     assert pixels[..., :3].std() > 0.05
     done = typed("curve", "train.csv", "--k", "1:9:2", "--out", "curve.csv")
     assert f"80%: {first} features" in done.stdout
-    np.testing.assert_allclose(pd.read_csv("curve.csv")["share"], found["share"])
+    np.testing.assert_allclose(
+        pd.read_csv("curve.csv")["explained_variance"], found["explained_variance"]
+    )
     typed("curve", "train.csv", "--k", "1:9:2", "--out", "curve.json")
     assert json.loads((folder / "curve.json").read_text())["k"] == found["k"]
     exact = asked("curve", "train.csv", "--k", "3,5", "--exact")
-    assert exact["share"][1] > found["share"][2] - 0.03
+    assert exact["explained_variance"][1] > found["explained_variance"][2] - 0.03
 
 
 def test_sizes_are_chosen_if_nobody_says(folder, asked):
@@ -39,12 +45,12 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
     (folder / "mine.txt").write_text("mean_radius\nmean_area\n")
     found = asked("compare", "train.csv", "-k", "3", "--panel", "mine.txt", "--panel", made_panel,
                   "--repeats", "2", "--device", "cpu", "--out", "table.csv")  # fmt: skip
-    share = {row["method"]: row["share"] for row in found["rows"]}
-    assert set(share) == {*METHODS, "mine.txt", str(made_panel), "PCA, a bound"}
-    assert share["PCA, a bound"] == max(share.values())
-    assert share["search"] > share["random"]
-    assert share["select"] > share["random"]
-    assert share["search"] > share["mine.txt"]
+    score = {row["method"]: row["explained_variance"] for row in found["rows"]}
+    assert set(score) == {*METHODS, "mine.txt", str(made_panel), "PCA (reference)"}
+    assert score["PCA (reference)"] == max(score.values())
+    assert score["search"] > score["random"]
+    assert score["select"] > score["random"]
+    assert score["search"] > score["mine.txt"]
     sizes = {row["method"]: row["k"] for row in found["rows"]}
     assert sizes["mine.txt"] == 2
     assert all(0 <= row["overlap"] <= 1 for row in found["rows"] if row["method"] in METHODS)
@@ -59,15 +65,27 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["curve", "train.csv", "--k", "10:1"], "--k 10:1: give sizes such as 10:100:10"),
-        (["curve", "train.csv", "--k", "many"], "--k many: give sizes"),
-        (["curve", "train.csv", "--k", "50:90:10"], "there are only 13 features; ask for fewer"),
+        (["curve", "train.csv", "--k", "10:1"], "--k 10:1: use sizes such as 10:100:10"),
+        (["curve", "train.csv", "--k", "many"], "--k many: use sizes"),
+        (
+            ["curve", "train.csv", "--k", "50:90:10"],
+            "there are only 13 features; use smaller numbers",
+        ),
         (["curve", "train.csv", "--out", "a.docx"], "cannot be written as .docx"),
         (["curve", "gone.csv"], "there is no file 'gone.csv'"),
         (["compare", "train.csv", "-k", "99"], "is more than the 13 features"),
-        (["compare", "train.csv", "-k", "2", "--methods", "luck"], "are not known; use some of"),
-        (["compare", "train.csv", "-k", "2", "--repeats", "0"], "repeats=0 must be at least 1"),
-        (["compare", "train.csv", "-k", "2", "--panel", "gone.txt"], "--panel gone.txt: there is"),
+        (
+            ["compare", "train.csv", "-k", "2", "--methods", "luck"],
+            "unknown --methods ['luck']; use some of",
+        ),
+        (
+            ["compare", "train.csv", "-k", "2", "--repeats", "0"],
+            "--repeats 0 must be a whole number of at least 1",
+        ),
+        (
+            ["compare", "train.csv", "-k", "2", "--panel", "gone.txt"],
+            "--panel gone.txt: no such file or feature",
+        ),
         (["compare", "train.csv", "-k", "2", "--out", "a.png"], "use .csv or .json"),
     ],
 )

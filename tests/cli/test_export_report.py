@@ -43,7 +43,7 @@ def test_onnx_runs_elsewhere(folder, made_panel, asked, refused):
     assert json.loads(props["measured"]) == panel.features
     assert json.loads(props["reconstructed"]) == panel.names
     line = refused("export", made_panel, "--to", "onnx", "--out", "p.onnx")
-    assert line == "p.onnx exists; choose another name, or replace it with --force"
+    assert line == "p.onnx exists; choose another name, or overwrite it with --force"
     assert "name it something.onnx" in refused("export", made_panel, "--to", "onnx", "--out", "a.b")
 
 
@@ -56,7 +56,7 @@ def test_a_report_with_rows_of_my_own(folder, made_panel, asked, refused):
     for name in fewer.Panel.load(made_panel).features:
         assert name in text
     assert refused("report", made_panel).startswith("panel.html exists; choose another name")
-    assert "--image-shape 28: give height x width" in refused(
+    assert "--image-shape 28: use height x width" in refused(
         "report", made_panel, "--out", "b.html", "--image-shape", "28"
     )
     assert "there is no panel gone" in refused("report", "gone")

@@ -58,7 +58,9 @@ def test_other_formats_hold_the_same_numbers(measured, made_panel, typed, name):
 def test_the_same_format_beside_the_input_if_nobody_says(measured, made_panel, asked, refused):
     assert asked("impute", made_panel, "measured.csv")["out"] == "measured.complete.csv"
     line = refused("impute", made_panel, "measured.csv")
-    assert line.startswith("measured.complete.csv exists; choose another name, or replace it with")
+    assert line.startswith(
+        "measured.complete.csv exists; choose another name, or overwrite it with"
+    )
     assert asked("impute", made_panel, "measured.csv", "--force")["rows"] == 50
 
 
@@ -108,7 +110,7 @@ def test_cells_keep_their_names_and_obs(folder, typed, tumours):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere", "measured.csv"], "there is no panel nowhere; make one with fewer select"),
+        (["nowhere", "measured.csv"], "there is no panel nowhere; create one with fewer select"),
         ([".", "measured.csv"], "is not a saved panel: it has no panel.json"),
         (["PANEL", "gone.csv"], "there is no file 'gone.csv'"),
         (["PANEL", "lacking.csv"], "measured lacks 1 of the 3 chosen features"),

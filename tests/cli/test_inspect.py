@@ -11,8 +11,8 @@ def test_everything_that_is_in_a_file(folder, asked, typed):
     assert (found["rows"], found["features"]) == (379, 13)
     assert set(found["ignored"]) == {"number", "who", "clinic", "diagnosis", "blank"}
     assert "identifier" in found["ignored"]["who"]
-    assert "2 different texts: could be a --target" in found["ignored"]["diagnosis"]
-    assert found["ignored"]["number"] == "only numbers the rows"
+    assert "text with 2 distinct values: a possible --target" in found["ignored"]["diagnosis"]
+    assert found["ignored"]["number"] == "row number"
     assert found["duplicates"] == [["same_radius", "mean_radius"]]
     assert list(found["missing"]) == ["mean_texture"]
     assert found["missing"]["mean_texture"] == pytest.approx(0.1, abs=0.02)
@@ -39,7 +39,7 @@ def test_pixels_are_in_one_unit(folder, asked):
     np.save("pixels.npy", rows)
     found = asked("inspect", "pixels.npy")
     assert found["scale"] == "none"
-    assert found["kinds"] == {"of whole numbers": 11, "constant": 1}
+    assert found["kinds"] == {"integer": 11, "constant": 1}
     assert found["constant"] == [3]
     assert found["values"] == [0, 255]
     assert asked("inspect", "train.csv")["scale"] == "standard"

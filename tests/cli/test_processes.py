@@ -62,12 +62,14 @@ def test_a_worker_dies_and_resume_goes_on(rows):
     os.kill(worker(job.pid, rank=1), signal.SIGKILL)
     out, err = job.communicate(timeout=60)
     assert job.returncode == 1
-    assert "error: process 1 of 2 failed (ended by SIGKILL); the others were ended. Type the" in err
-    assert "with --resume to go on from the last checkpoint" in err
+    assert (
+        "error: process 1 of 2 failed (ended by SIGKILL); the others were ended. Rerun the" in err
+    )
+    assert "with --resume to continue from the last checkpoint" in err
     assert not (rows / "panel").exists()
 
     _, err = start(rows, "--devices", "2").communicate(timeout=120)
-    assert "holds unfinished work: add --resume to go on from it" in err
+    assert "holds unfinished work: add --resume to continue it" in err
 
     job = start(rows, "--devices", "2", "--resume", "--json")
     out, err = job.communicate(timeout=240)

@@ -15,7 +15,7 @@ def test_a_panel_scores_as_in_the_library(folder, made_panel, asked, typed):
     panel = fewer.Panel.load(made_panel)
     found = asked("score", made_panel, "test.csv", "--features-out", "errors.csv")
     expected = panel.score(pd.read_csv("test.csv"))
-    assert found["share"] == pytest.approx(float(expected))
+    assert found["explained_variance"] == pytest.approx(float(expected))
     assert found["rows"] == 190
     table = pd.read_csv("errors.csv")
     assert table["feature"].tolist() == panel.names
@@ -26,24 +26,24 @@ def test_a_panel_scores_as_in_the_library(folder, made_panel, asked, typed):
     assert [row["feature"] for row in rows] == panel.names
     np.testing.assert_allclose([row["error"] for row in rows], expected.errors, rtol=1e-9)
     shown = typed("score", made_panel, "test.csv").stdout
-    assert f"{float(expected):.1%} of the variance reconstructed: 190 rows, 3 of 13" in shown
+    assert f"{float(expected):.1%} explained variance: 190 rows, 3 of 13" in shown
 
 
 def test_a_list_is_judged_on_rows_it_was_not_fitted_on(folder, asked, typed):
     (folder / "genes.txt").write_text("mean_radius\nmean_smoothness\nmean_symmetry\n")
     found = asked("score", "genes.txt", "train.csv")
     assert (found["k"], found["d"], found["splits"]) == (3, 13, 1)
-    assert found["rows_fitted"] + found["rows_judged"] == found["rows"] == 379
+    assert found["n_train"] + found["n_test"] == found["rows"] == 379
     done = typed("score", "mean_radius,mean_smoothness,mean_symmetry", "train.csv")
-    assert f"{found['share']:.1%} of the variance" in done.stdout
-    said = f"fitted on {found['rows_fitted']} rows and judged on {found['rows_judged']} others"
+    assert f"{found['explained_variance']:.1%} explained variance" in done.stdout
+    said = f"fitted on {found['n_train']} rows and scored on {found['n_test']} others"
     assert said in done.stderr
 
 
 def test_the_score_of_a_list_is_that_of_plain_regression(tumours):
     X = tumours.iloc[:, 2:14].fillna(0).to_numpy()
     n, columns = len(X), [0, 4, 8]
-    found = score_features(np.tile(X, (1, 1)), columns, held=0.3, random_state=0)
+    found = score_features(np.tile(X, (1, 1)), columns, test_size=0.3, random_state=0)
     assert found.splits == 1
     from sklearn.utils import check_random_state
 
@@ -56,30 +56,35 @@ def test_the_score_of_a_list_is_that_of_plain_regression(tumours):
     errors = ((model.predict(X[held][:, columns]) - X[held]) ** 2).mean(axis=0)
     np.testing.assert_allclose(found.errors, errors, rtol=1e-6, atol=1e-12)
     spread = ((X[held] - X[train].mean(axis=0)) ** 2).mean(axis=0)
-    assert found.share == pytest.approx(1 - errors.sum() / spread.sum())
+    assert found.explained_variance == pytest.approx(1 - errors.sum() / spread.sum())
     scale = X[train].var(axis=0)
-    assert found.equal == pytest.approx(1 - (errors / scale).sum() / (spread / scale).sum())
+    assert found.explained_variance_standardized == pytest.approx(
+        1 - (errors / scale).sum() / (spread / scale).sum()
+    )
 
 
 def test_a_useless_list_scores_about_nothing():
     rows = np.random.default_rng(0).normal(size=(400, 20))
     found = score_features(rows, [0], random_state=0)
-    assert -0.05 < found.share < 0.12  # one of twenty features is itself
+    assert -0.05 < found.explained_variance < 0.12  # one of twenty features is itself
     few = score_features(rows[:60], list(range(10)), random_state=0)
     assert few.splits == 5  # too few rows for one split, and a penalty keeps the noise out
-    assert 0.3 < few.share < 0.55
+    assert 0.3 < few.explained_variance < 0.55
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gone.txt", "test.csv"], "gone.txt: there is no such file, nor such a feature"),
+        (["gone.txt", "test.csv"], "gone.txt: no such file or feature"),
         (["mean_radios", "test.csv"], "did you mean 'mean_radius'"),
-        ([".", "test.csv"], ". is a folder without a panel in it"),
+        ([".", "test.csv"], ". is a folder without a panel;"),
         (["PANEL", "train.csv", "--features-out", "a.docx"], "ends in '.docx'; use .csv or .json"),
         (["PANEL", "other.csv"], "X lacks 13 of the 13 features"),
         (["empty.txt", "test.csv"], "the list of features is empty"),
-        (["mean_radius", "test.csv", "--held", "7"], "held=7.0 must be a share between 0 and 1"),
+        (
+            ["mean_radius", "test.csv", "--test-size", "7"],
+            "--test-size 7.0 must be a number above 0 and below 1",
+        ),
         (["mean_radius", "test.csv", "--row-groups", "age"], "no columns 'age'"),
     ],
 )

@@ -32,11 +32,18 @@ def test_the_panel_is_that_of_the_library(folder, asked, tumours):
 def test_a_person_is_told_what_was_chosen_and_what_comes_next(folder, typed):
     done = typed("select", "train.csv", "-k", "2", "--out", "mine", *QUICK)
     panel = fewer.Panel.load("mine")
-    for word in (*panel.features, "adds", "strategy", "held-out", "components, a bound"):
+    for word in (
+        *panel.features,
+        "gain",
+        "cumulative",
+        "strategy",
+        "held-out",
+        "components (reference)",
+    ):
         assert word in done.stdout, word
     assert "next: fewer report mine" in done.stdout
     said = done.stderr
-    assert "warning: columns that only number the rows were left out (1): 'number'" in said
+    assert "warning: ignored columns that only number the rows (1): 'number'" in said
     assert "'who', 'clinic', 'diagnosis'; name them in --leave-out to say" in said
     quiet = typed("select", "train.csv", "-k", "2", "--out", "mine", "--force", "-q", *QUICK)
     assert "next:" not in quiet.stdout
@@ -92,7 +99,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
     before = (folder / "kept" / "panel.json").read_bytes()
     line = refused("select", "train.csv", "-k", "2", "--out", "kept")
     assert line == (
-        "kept holds a panel; choose another folder by --out, or replace it with --force"
+        "kept holds a panel; choose another folder with --out, or overwrite it with --force"
     )
     assert (folder / "kept" / "panel.json").read_bytes() == before
     typed("select", "train.csv", "-k", "2", "--out", "kept", "--force", *QUICK)
@@ -100,7 +107,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
     (folder / "other").mkdir()
     (folder / "other" / "thesis.txt").write_text("mine")
     line = refused("select", "train.csv", "-k", "2", "--out", "other", "--force")
-    assert line == "other holds something that is no panel; choose another folder"
+    assert line == "other holds something other than a panel; choose another folder"
 
 
 @pytest.mark.parametrize(
@@ -110,15 +117,15 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
         (["-k", "0"], "-k 0"),
         (["-k", "2", "--include", "mean_radios"], "did you mean 'mean_radius'"),
         (["-k", "2", "--include", "zz*"], "--include: no feature matches 'zz*'"),
-        (["-k", "2", "--exclude", "gone.txt"], "--exclude gone.txt: there is no such file"),
+        (["-k", "2", "--exclude", "gone.txt"], "--exclude gone.txt: no such file"),
         (["-k", "2", "--target", "age"], "no column"),
         (["-k", "2", "--row-groups", "age"], "has no columns 'age' to leave out"),
-        (["-k", "2", "--decoder", "wide"], "--decoder wide: give linear, or widths"),
+        (["-k", "2", "--decoder", "wide"], "--decoder wide: use linear, or widths"),
         (["-k", "2", "--scale", "big"], "--scale 'big' is not known; use 'standard' or 'none'"),
         (["-k", "2", "--strategies", "luck"], "use 'auto' or some of search, closed_form"),
         (["-k", "2", "--time-limit", "-1"], "--time-limit -1.0 must be a number of seconds"),
         (["--budget", "3"], "costs"),
-        (["--budget", "3", "--costs", "gone.csv"], "--costs gone.csv: there is no such file"),
+        (["--budget", "3", "--costs", "gone.csv"], "--costs gone.csv: no such file"),
         (["--budget", "3", "--costs", "bad.csv"], "line 2: the cost of 'mean_area' is 'x'"),
         (["--budget", "3", "--costs", "wide.csv"], "line 1 has 3 values; give two"),
         (["--budget", "3", "--costs", "alien.csv"], "names no feature of the data"),
@@ -137,7 +144,7 @@ def test_what_cannot_be_done_is_one_line(folder, refused, words, message):
 
 def test_neither_k_nor_budget_is_a_matter_of_usage(folder, typed):
     done = typed("select", "train.csv", code=2)
-    assert "say how many features: -k 50" in done.stderr
+    assert "give a number of features, -k 50" in done.stderr
 
 
 def test_ctrl_c_leaves_a_state_to_go_on_from(folder, asked, refused):
@@ -160,7 +167,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from(folder, asked, refused):
     out, said = work.communicate(timeout=60)
     assert work.returncode == 130, said
     assert out == ""
-    assert "stopped; no panel was written yet; the same command with --resume goes on" in said
+    assert "interrupted; no panel was written; rerun the same command with --resume" in said
     assert "Traceback" not in said
     assert not (folder / "panel").exists()
     assert "holds unfinished work: add --resume" in refused(*line)

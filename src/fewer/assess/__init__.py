@@ -1,8 +1,8 @@
-"""How good a choice is: error against k, methods side by side, a bare list of features."""
+"""How good a choice of features is: error against k, methods side by side, a list of features."""
 
-from fewer.assess.comparing import METHODS, Comparison, compare
+from fewer.assess.comparison import METHODS, Comparison, compare
 from fewer.assess.curve import Curve, curve
-from fewer.assess.listed import FeatureScore, score_features
+from fewer.assess.scoring import FeatureScore, score_features
 
 __all__ = [
     "METHODS",

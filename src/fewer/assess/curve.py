@@ -1,4 +1,4 @@
-"""Error against the number of features, on rows that took no part."""
+"""Explained variance of held-out rows against the number of features."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -9,69 +9,65 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from fewer.assess.held_out import Columns, Rows, Split
-from fewer.assess.writing import write_table
+from fewer._tables import Table, write_table
+from fewer.assess.scoring import Columns, Rows, Split
 from fewer.errors import InputError
 from fewer.search import greedy, search
 
 __all__ = ["Curve", "curve"]
 
 LEVELS = (0.8, 0.9, 0.95)
+OURS, REFERENCE, GRID = "#0072B2", "#999999", "#dddddd"  # colour-blind safe (Okabe and Ito)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What each number of features brings back; prints as a table.
+    """Explained variance for each number of features; prints as a table.
 
     Attributes
     ----------
     k : list of int
-        Sizes.
-    share : list of float
-        Share of the variance of held-out rows that k features reconstruct by a line.
+        Numbers of features.
+    explained_variance : list of float
+        Explained variance of held-out rows, with a linear decoder from k features.
     pca : list of float
-        The same for k principal components, which no k features can beat by much.
+        The same for k principal components, the reference that k features hardly ever beat.
     order : list
         Features, most useful first, chosen from all rows: the first k are a good panel of k.
     splits : int
-        How many times rows were held out.
-    scale : str
-        "standard" where every feature counts the same, "none" where by its own variance.
+        Number of splits that the values are averaged over.
+    scale : {"standard", "none"}
+        Whether features were standardised.
     exact : bool
-        Whether each size was searched by itself; otherwise larger panels contain smaller ones.
+        Whether each k was searched separately; otherwise larger panels contain smaller ones.
 
     Examples
     --------
     >>> found = Curve([1, 2, 4], [0.5, 0.8, 0.93], [0.6, 0.9, 0.97], [], 1, "none", False)
-    >>> found.reaches(0.8), found.reaches(0.99)
+    >>> found.smallest_k(0.8), found.smallest_k(0.99)
     (2, None)
     """
 
     k: list[int]
-    share: list[float]
+    explained_variance: list[float]
     pca: list[float]
     order: list[Any]
     splits: int
     scale: str
     exact: bool
 
-    def reaches(self, level: float) -> int | None:
-        """The smallest of the sizes that brings back this share; None where none does.
-
-        Examples
-        --------
-        >>> Curve([1, 2, 4], [0.5, 0.8, 0.93], [0.6, 0.9, 0.97], [], 1, "none", False).reaches(0.9)
-        4
-        """
-        return next((k for k, at in zip(self.k, self.share, strict=True) if at >= level), None)
+    def smallest_k(self, level: float) -> int | None:
+        """The smallest k with at least this explained variance; None if there is none."""
+        pairs = zip(self.k, self.explained_variance, strict=True)
+        return next((k for k, reached in pairs if reached >= level), None)
 
     def describe(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """The curve as a dictionary that can be written as JSON."""
         return {
             "k": self.k,
-            "share": self.share,
+            "explained_variance": self.explained_variance,
             "pca": self.pca,
-            "reaches": {f"{level:g}": self.reaches(level) for level in LEVELS},
+            "smallest_k": {f"{level:g}": self.smallest_k(level) for level in LEVELS},
             "order": self.order,
             "splits": self.splits,
             "scale": self.scale,
@@ -79,19 +75,18 @@ class Curve:
         }
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write a picture (.png, .svg, .pdf), a table (.csv) or all of it (.json)."""
+        """Write a figure (.png, .svg, .pdf), a table (.csv) or everything (.json)."""
         path = Path(path)
         if path.suffix.lower() in (".csv", ".json"):
-            columns: dict[str, list[Any]] = {"k": self.k, "share": self.share, "pca": self.pca}
+            names = ("k", "explained_variance", "pca")
+            columns = {name: getattr(self, name) for name in names}
             return write_table(path, columns, self.describe())
-        from fewer.assess.drawing import draw_curve  # noqa: PLC0415 matplotlib takes a while
-
-        return draw_curve(self, path)
+        return _draw(self, path)
 
     def __str__(self) -> str:
-        lines = [f"{'k':>6}{'share':>9}{'PCA':>9}"]
-        rows = zip(self.k, self.share, self.pca, strict=True)
-        return "\n".join([*lines, *(f"{k:>6}{a:>9.1%}{b:>9.1%}" for k, a, b in rows)])
+        rows = zip(self.k, self.explained_variance, self.pca, strict=True)
+        cells = [(str(k), f"{ours:.1%}", f"{pca:.1%}") for k, ours, pca in rows]
+        return str(Table(("k", "explained variance", "PCA (reference)"), cells, (0, 1, 2)))
 
 
 def curve(
@@ -99,69 +94,70 @@ def curve(
     k: Sequence[int],
     *,
     scale: str = "standard",
-    held: float = 0.2,
+    test_size: float = 0.2,
     row_groups: Any = None,
     exact: bool = False,
     random_state: Any = None,
     device: str = "auto",
     progress: Callable[[str, float], None] | None = None,
 ) -> Curve:
-    """How much of held-out rows comes back from k features, for several k.
+    """Explained variance of held-out rows, reconstructed from k features, for several k.
 
-    One nested path of features is chosen from training rows by greedy selection; for each size a
-    linear decoder is fitted on the same rows and judged on the others.
+    A nested path of features is chosen on the training rows by greedy selection; for each k a
+    linear decoder is fitted on the same rows and scored on the others.
 
     Parameters
     ----------
     data : array, sparse matrix, table, path or source of shape (n, d)
-        Whatever `fewer.select` takes.
+        Anything that `fewer.select` accepts.
     k : sequence of int
-        Sizes.
+        Numbers of features.
     scale : {"standard", "none"}, default="standard"
-        "standard": every feature counts the same. "none": by its own variance.
-    held : float, default=0.2
-        Share of rows held out; 5 folds instead where there are fewer than 100 rows for each of
-        the most features.
+        "standard": features are standardised, so that all count equally. "none": they count by
+        their variance.
+    test_size : float, default=0.2
+        Fraction of rows held out; with fewer than 100 rows per feature of the largest k, 5-fold
+        cross-validation is used instead.
     row_groups : array of length n, default=None
-        Rows with the same label are held out together.
+        Group labels; rows of one group are held out together.
     exact : bool, default=False
-        Search each size by itself, which takes longer and is a little better.
+        Search each k separately, which takes longer and is slightly better.
     random_state : int, RandomState or None, default=None
         Fixes the result.
     device : str, default="auto"
         "auto" (CUDA, MPS or CPU), or any torch device.
     progress : callable, default=None
-        Called as ``progress(what, share)`` while it works.
+        Called as ``progress(step, fraction_done)``.
 
     Examples
     --------
     >>> from sklearn.datasets import load_digits
     >>> found = curve(load_digits().data, [5, 10, 20], scale="none", random_state=0)
     >>> print(found)
-         k    share      PCA
-         5    39.2%    54.1%
-        10    60.7%    73.4%
-        20    82.3%    88.9%
-    >>> found.reaches(0.8)
+     k  explained variance  PCA (reference)
+     5               39.2%            54.1%
+    10               60.7%            73.4%
+    20               82.3%            88.9%
+    >>> found.smallest_k(0.8)
     20
     """
     sizes = sorted({int(size) for size in k})
     if not sizes or sizes[0] < 1:
-        raise InputError(f"k={list(k)!r}: give at least one size, each at least 1")
-    tell = progress or (lambda what, share: None)
+        raise InputError(f"k={list(k)!r}: give at least one number of features, each at least 1")
+    update = progress or (lambda step, fraction: None)
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    tell("reading", 0.0)
+    update("reading", 0.0)
     rows = Rows(data, scale, row_groups, seed, device)
-    splits = rows.splits(sizes[-1], held, None)
-    shares, pca = [], []
+    splits = rows.splits(sizes[-1], test_size, None)
+    ours, pca = [], []
     steps = len(splits) * len(sizes)
     for at, split in enumerate(splits):
-        panels = _panels(split, sizes, exact, seed, tell, (at * len(sizes), steps))
-        shares.append([split.share(panel) for panel in panels])
-        pca.append(split.pca_shares(sizes[-1])[np.array(sizes) - 1])
+        panels = _panels(split, sizes, exact, seed, update, (at * len(sizes), steps))
+        ours.append([split.explained_variance(panel) for panel in panels])
+        pca.append(split.pca_explained_variance(sizes[-1])[np.array(sizes) - 1])
     return Curve(
         sizes,
-        np.mean(shares, axis=0).tolist(),
+        np.mean(ours, axis=0).tolist(),
         np.mean(pca, axis=0).tolist(),
         rows.named(_order(rows, splits, sizes[-1])),
         len(splits),
@@ -175,23 +171,66 @@ def _panels(
     sizes: list[int],
     exact: bool,
     seed: int,
-    tell: Callable[[str, float], None],
+    update: Callable[[str, float], None],
     done: tuple[int, int],
 ) -> list[Columns]:
     if not exact:
-        tell("nested path", done[0] / done[1])
+        update("nested path", done[0] / done[1])
         order = greedy(split.train, sizes[-1]).order
         return [np.sort(order[:size]) for size in sizes]
     found: list[Columns] = []
     for at, size in enumerate(sizes):
-        tell(f"search for k = {size}", (done[0] + at) / done[1])
+        update(f"search for k = {size}", (done[0] + at) / done[1])
         found.append(search(split.train, size, seed=seed).indices)
     return found
 
 
-def _order(rows: Rows, splits: list[Split], most: int) -> Columns:
-    """The path over all rows: their covariance follows from both sides of a parting."""
+def _order(rows: Rows, splits: list[Split], k: int) -> Columns:
+    """The path over all rows, whose covariance is the mean over both sides of a split."""
     fold = splits[0].fold
-    share = len(fold.held_index) / rows.n
-    about = (1 - share) * fold.train + share * fold.held  # about the training mean: near enough
-    return greedy(about.to(splits[0].device), most).order
+    held = len(fold.held_index) / rows.n
+    whole = (1 - held) * fold.train + held * fold.held  # about the training mean: close enough
+    return greedy(whole.to(splits[0].device), k).order
+
+
+def _draw(curve: Curve, path: Path) -> Path:
+    """Draw explained variance against k, beside that of PCA, into an image file."""
+    # Matplotlib takes a while to import
+    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.ticker import PercentFormatter  # noqa: PLC0415
+
+    from fewer.report.figures import check_target, save_figure  # noqa: PLC0415
+
+    check_target(path)
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(
+        curve.k,
+        curve.pca,
+        color=REFERENCE,
+        linestyle="--",
+        label="PCA (reference)",
+    )
+    axes.plot(
+        curve.k, curve.explained_variance, color=OURS, marker="o", markersize=4, label="k features"
+    )
+    for level in LEVELS:
+        size = curve.smallest_k(level)
+        if size is not None:
+            axes.annotate(
+                f"{level:.0%} at {size}",
+                (size, curve.explained_variance[curve.k.index(size)]),
+                textcoords="offset points",
+                xytext=(6, -12),
+                fontsize=9,
+                color=OURS,
+            )
+    axes.set_xlabel("features measured, k")
+    axes.set_ylabel("explained variance of held-out rows")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylim(min(0.0, *curve.explained_variance), 1.02)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    return save_figure(figure, path)

@@ -1,7 +1,5 @@
-"""The ``fewer`` command, one file per subcommand; what they share is in the files beside them.
-
-Nothing heavy is imported before a command runs, so that ``fewer --help`` answers at once.
-"""
+"""The ``fewer`` command, one file per subcommand; what they share is in ``_options``,
+``_output`` and ``_parsing``."""
 
 from fewer.cli._app import app, main
 

@@ -1,9 +1,17 @@
-"""The command line: a thin shell over the library.
+"""The ``fewer`` command: how a command runs, and which commands there are.
 
 Everything heavy is imported inside the commands, so that ``fewer --help`` answers at once.
 """
 
-from typing import Annotated
+import dataclasses
+import inspect as inspect_signature
+import os
+import re
+import shlex
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -15,14 +23,23 @@ from fewer.cli import (
     export,
     impute,
     inspect,
+    predict,
     report,
     reproduce,
     score,
     select,
 )
-from fewer.cli.running import EXIT_CODES, as_command
+from fewer.cli._options import CommandLine
+from fewer.cli._output import Output
 
 __all__ = ["app", "main"]
+
+INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 3, 130  # 2, a wrong command line, is typer's own
+EXIT_CODES = (
+    "Exit codes: 0 success; 1 a file or value cannot be used; 2 invalid command line; 3 internal "
+    "error; 130 interrupted. Errors are a single line on stderr; [bold]--debug[/] shows the "
+    "traceback. Results go to stdout, progress to stderr."
+)
 
 app = typer.Typer(
     name="fewer",
@@ -34,20 +51,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# in the order in which a newcomer meets them
-for _module in (
-    demo,
-    inspect,
-    select,
-    impute,
-    score,
-    curve,
-    compare,
-    report,
-    export,
-    reproduce,
-):
-    app.command(_module.__name__.rpartition(".")[2])(as_command(_module.run))
+
+def main() -> None:
+    """Run the ``fewer`` command."""
+    app()
 
 
 def _print_version(wanted: bool) -> None:
@@ -57,7 +64,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _options(
+def _global_options(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
@@ -67,6 +74,143 @@ def _options(
     pass
 
 
-def main() -> None:
-    """Run the ``fewer`` command."""
-    app()
+def _as_command(
+    function: Callable[..., None], after_interrupt: str = "nothing was written"
+) -> Callable[..., None]:
+    """A function for typer: its dataclass parameters become the options that they hold.
+
+    A parameter of type `CommandLine` receives the command itself; ``after_interrupt`` is printed
+    after Ctrl-C.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, type] = {}
+    lines: list[str] = []
+    parameters = [_parameter("ctx", typer.Context)]
+    for name, given in inspect_signature.signature(function).parameters.items():
+        kind = hints[name]
+        if kind is CommandLine:
+            lines.append(name)
+        elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            groups[name] = kind
+            inner = get_type_hints(kind, include_extras=True)
+            for part in dataclasses.fields(kind):
+                factory = part.default_factory
+                default = part.default if factory is dataclasses.MISSING else factory()
+                parameters.append(_parameter(part.name, inner[part.name], default))
+        else:
+            parameters.append(_parameter(name, kind, given.default))
+
+    def command(ctx: typer.Context, **given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{part.name: given.pop(part.name) for part in _fields(kind)})
+        given |= dict.fromkeys(lines, _command_line(ctx))
+        output = next((value for value in given.values() if isinstance(value, Output)), Output())
+        debug = output.debug or bool(ctx.find_root().params.get("debug"))
+        _run_guarded(lambda: function(**given), debug, after_interrupt)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__signature__ = inspect_signature.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {part.name: part.annotation for part in parameters}
+    return command
+
+
+def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)
+
+
+def _parameter(
+    name: str, kind: Any, default: Any = inspect_signature.Parameter.empty
+) -> inspect_signature.Parameter:
+    return inspect_signature.Parameter(
+        name, inspect_signature.Parameter.KEYWORD_ONLY, annotation=kind, default=default
+    )
+
+
+def _command_line(ctx: typer.Context) -> CommandLine:
+    """The command with the options that differ from their defaults."""
+    words, options = ["fewer", str(ctx.info_name)], []
+    for part in ctx.command.params:
+        value = ctx.params.get(str(part.name))
+        if part.param_type_name == "argument":
+            words.append(str(value))
+        elif value not in (None, [], ()) and value != part.default:
+            values = value if isinstance(value, (list, tuple)) else [value]
+            flag = getattr(part, "is_flag", False)
+            name = max(part.secondary_opts if value is False else part.opts, key=len)
+            for one in values:
+                options += [name] if flag else [name, str(one)]
+    return CommandLine(shlex.join([*words, *options]))
+
+
+def _run_guarded(run: Callable[[], None], debug: bool, after_interrupt: str) -> None:
+    try:
+        with warnings.catch_warnings():
+            if not debug:
+                warnings.simplefilter("always")
+                warnings.showwarning = _show_warning
+            run()
+    except KeyboardInterrupt:
+        typer.echo(f"\ninterrupted; {after_interrupt}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except Exception as error:
+        if debug:
+            raise
+        code, text = _describe_error(error)
+        typer.echo(" ".join(text.split()), err=True)
+        raise typer.Exit(code) from error
+
+
+def _show_warning(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Our warnings as one line; what libraries tell programmers is not for users of a command."""
+    if any(kind.__name__ == "FewerWarning" for kind in category.__mro__):
+        # sys.stderr, because a progress bar takes that name over so that both stay readable
+        print("warning: " + _as_options(" ".join(str(message).split())), file=sys.stderr)
+
+
+def _describe_error(error: Exception) -> tuple[int, str]:
+    errors = sys.modules.get("fewer.errors")  # if it was not imported, the error is not ours
+    if errors is not None and isinstance(error, errors.FewerError):
+        return INPUT_ERROR, "error: " + _as_options(str(error))
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return INPUT_ERROR, f"error: {where}{error.strerror or error}"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return INPUT_ERROR, "error: out of memory; use fewer columns or fewer rows"
+    what = f"{type(error).__name__}: {error}"
+    return (
+        INTERNAL_ERROR,
+        f"error: internal error ({what}); rerun with --debug and report it",
+    )
+
+
+def _as_options(text: str) -> str:
+    """The library's messages name parameters; name the command-line options instead."""
+    text = re.sub(r"\bleave_out=\['([^']*)'\]", r"--leave-out \1", text)
+    options = "leave_out|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include"
+    options += "|exclude|strategies|decoder|interval|target|dataset|layer|delimiter|device|scale"
+    options += "|test_size|repeats|methods|counts"
+    text = re.sub(rf"\b({options})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)
+    return re.sub(r"\bk=(?=\d)", "-k ", text)
+
+
+# in the order in which a newcomer meets them
+for _module in (
+    demo,
+    inspect,
+    select,
+    impute,
+    predict,
+    score,
+    curve,
+    compare,
+    report,
+    export,
+    reproduce,
+):
+    _interrupted = getattr(_module, "AFTER_INTERRUPT", "nothing was written")
+    app.command(_module.__name__.rpartition(".")[2])(_as_command(_module.run, _interrupted))

@@ -1,20 +1,23 @@
-"""``fewer curve``: how much comes back from how many features."""
+"""``fewer curve``: explained variance against the number of features."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fewer.cli.judging import (
+from fewer.cli._options import (
+    DataArgument,
     DeviceOption,
     ForceOption,
+    Reading,
     RowGroupsOption,
     ScaleOption,
     SeedOption,
+    check_unused,
+    quoted,
+    read_column,
 )
-from fewer.cli.paths import check_free, shown
-from fewer.cli.reading import DataArgument, Reading, column_beside
-from fewer.cli.talk import Output, share, table
+from fewer.cli._output import Output, percent, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,18 +28,24 @@ __all__ = ["run"]
 
 
 def run(
-    talk: Output,
+    output: Output,
     reading: Reading,
     data: DataArgument,
     k: Annotated[
-        str, typer.Option("-k", "--k", help="Sizes: 10:90:10 (from, to, step), 1:20, or 5,10,20.")
+        str,
+        typer.Option(
+            "-k",
+            "--k",
+            help="Numbers of features: 10:90:10 (from, to, step), 1:20, or 5,10,20.",
+        ),
     ] = "",
     out: Annotated[
-        Path | None, typer.Option(help="Also write it: .png, .svg, .pdf, .csv or .json.")
+        Path | None,
+        typer.Option(help="Also write the curve to a .png, .svg, .pdf, .csv or .json file."),
     ] = None,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Search each size by itself: slower, a little better."),
+        typer.Option("--exact", help="Search each k separately: slower, slightly better."),
     ] = False,
     scale: ScaleOption = "standard",
     row_groups: RowGroupsOption = None,
@@ -44,64 +53,67 @@ def run(
     device: DeviceOption = "auto",
     force: ForceOption = False,
 ) -> None:
-    """Show how much of held-out rows k features reconstruct, for several k.
+    """Show the explained variance of held-out rows for several k.
 
-    One nested path of features is chosen from training rows; each size gets a linear decoder.
+    Features are chosen as one nested path on the training rows; each k gets a linear decoder.
 
     Example: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/]
     """
     from fewer.assess import curve
-    from fewer.cli.lists import read_ks
+    from fewer.cli._parsing import parse_sizes
     from fewer.errors import InputError
 
-    sizes = read_ks(k) if k else []
+    sizes = parse_sizes(k) if k else []
     if out is not None:
-        check_free(out, force)
+        check_unused(out, force)
         if out.suffix.lower() not in (".csv", ".json"):
-            from fewer.report.images import check_target
+            from fewer.report.figures import check_target
 
             check_target(out)
-    with talk.progress("reading") as tell:
-        tell("reading", 0.0)
-        source = reading.open_features(data, beside=(row_groups,))
+    with output.progress("reading") as update:
+        update("reading", 0.0)
+        source = reading.open_features(data, metadata=(row_groups,))
         d = source.shape[1]
         if sizes and sizes[0] > d:
-            raise InputError(f"--k {k}: there are only {d} features; ask for fewer")
-        sizes = [size for size in sizes if size <= d] or _some_sizes(d)
+            raise InputError(f"--k {k}: there are only {d} features; use smaller numbers")
         found = curve(
             source,
-            sizes,
+            [size for size in sizes if size <= d] or _default_sizes(d),
             scale=scale,
             exact=exact,
-            row_groups=column_beside(source, row_groups),
+            row_groups=read_column(source, row_groups),
             random_state=seed,
             device=device,
-            progress=tell,
+            progress=update,
         )
         if out is not None:
             found.write(out)
-    talk.result({"out": out, **found.describe()}, lambda screen: _show(found, out, screen))
-    size = next((found.reaches(level) for level in (0.9, 0.8) if found.reaches(level)), None)
-    talk.next(f"fewer select {shown(data)} -k {size or found.k[-1]} --out panel/")
+    output.result({"out": out, **found.describe()}, lambda screen: _show(found, out, screen))
+    size = found.smallest_k(0.9) or found.smallest_k(0.8) or found.k[-1]
+    output.suggest(f"fewer select {quoted(data)} -k {size} --out panel/")
 
 
-def _some_sizes(d: int) -> list[int]:
-    """Ten sizes up to half of the features, 100 at most, where nobody says which."""
+def _default_sizes(d: int) -> list[int]:
+    """Ten sizes up to half of the features, at most 100."""
     most = max(1, min(100, d // 2))
     return sorted({max(1, round(most * step / 10)) for step in range(1, 11)})
 
 
 def _show(found: "Curve", out: Path | None, screen: "Console") -> None:
-    rows = table("k", "features", "", "components, a bound", right=(0, 1, 3))
-    for k, at, bound in zip(found.k, found.share, found.pca, strict=True):
-        bar = "█" * round(30 * max(0.0, at)) + "░" * (30 - round(30 * max(0.0, at)))
-        rows.add_row(str(k), share(at), f"[cyan]{bar}[/]", share(bound))
-    screen.print(rows)
-    equal = "every feature counting the same" if found.scale == "standard" else "in units of data"
+    from fewer._tables import Table
+
+    rows = []
+    for k, ours, pca in zip(found.k, found.explained_variance, found.pca, strict=True):
+        filled = round(30 * max(0.0, ours))
+        bar = f"[cyan]{'█' * filled}{'░' * (30 - filled)}[/]"
+        rows.append((str(k), percent(ours), bar, percent(pca)))
+    header = ("k", "explained variance", "", "PCA (reference)")
+    print_table(Table(header, rows, (0, 1, 3)), screen)
+    scaling = "features standardised" if found.scale == "standard" else "in the units of the data"
     times = f"mean of {found.splits} folds" if found.splits > 1 else "one split"
-    screen.print(f"[dim]share of the variance of held-out rows, {equal}, {times}[/]")
+    screen.print(f"[dim]held-out rows, {scaling}, {times}[/]")
     for level in (0.8, 0.9, 0.95):
-        size = found.reaches(level)
+        size = found.smallest_k(level)
         if size is None:
             screen.print(f"{level:.0%}: more than {found.k[-1]} features")
             break

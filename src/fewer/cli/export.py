@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from fewer.cli.panels import PanelArgument, load_panel
-from fewer.cli.paths import check_free
-from fewer.cli.talk import Output
+from fewer.cli._options import ForceOption, PanelArgument, check_unused, load_panel
+from fewer.cli._output import Output
 
-__all__ = ["Form", "run"]
+__all__ = ["Format", "run"]
 
 
-class Form(StrEnum):
-    """What a panel can be written as."""
+class Format(StrEnum):
+    """What a panel can be exported to."""
 
     onnx = "onnx"
     list = "list"
@@ -22,57 +21,61 @@ class Form(StrEnum):
 
 
 def run(
-    talk: Output,
+    output: Output,
     panel: PanelArgument,
     to: Annotated[
-        Form,
+        Format,
         typer.Option(
             "--to",
-            help="onnx: the decoder as a graph. list: one chosen feature a line. json: a "
-            "description.",
+            help="onnx: the decoder as an ONNX graph. list: the chosen features, one per line. "
+            "json: a description of the panel.",
         ),
-    ] = Form.list,
+    ] = Format.list,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The file; list and json go to stdout, onnx to PANEL.onnx if not given.",
+            help="The output file; by default list and json go to stdout, onnx to PANEL.onnx.",
             show_default=False,
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    force: ForceOption = False,
 ) -> None:
-    """Write a panel as ONNX, as a plain list of features, or as JSON.
+    """Export a panel as ONNX, as a plain list of features, or as JSON.
 
     Examples: [bold]fewer export panel/ --to list > genes.txt[/];
     [bold]fewer export panel/ --to onnx --out panel.onnx[/]
     """
     import json
 
+    from fewer._files import write_text
     from fewer.export import describe, export_onnx
 
     loaded = load_panel(panel)
-    if to is Form.onnx:
+    if to is Format.onnx:
         path = Path(f"{panel.name or panel.resolve().name}.onnx") if out is None else out
-        check_free(path, force)
-        gap = export_onnx(loaded, path)
-        checked = f"gives the same as the panel, to {gap:.1e} of a standard deviation"
-        talk.result(
-            {"out": path, "largest_difference": gap},
-            lambda screen: screen.print(f"[bold]{path}[/] {checked}", soft_wrap=True),
+        check_unused(path, force)
+        difference = export_onnx(loaded, path)
+        output.result(
+            {"out": path, "largest_difference": difference},
+            lambda screen: screen.print(
+                f"written to [bold]{path}[/]; outputs agree with the panel to within "
+                f"{difference:.1e} standard deviations",
+                soft_wrap=True,
+            ),
         )
         return
-    if to is Form.list:
+    if to is Format.list:
         text = "".join(f"{name}\n" for name in loaded.features)
     else:
         text = json.dumps(describe(loaded), indent=1, ensure_ascii=False) + "\n"
-    if out is None:
-        if talk.json:
-            talk.result(describe(loaded), lambda screen: None)
-        else:
-            typer.echo(text, nl=False)
-        return
-    check_free(out, force)
-    from fewer._files import write_text
-
-    write_text(out, text)
-    talk.result({"out": out}, lambda screen: screen.print(f"[bold]{out}[/]", soft_wrap=True))
+    if out is not None:
+        check_unused(out, force)
+        write_text(out, text)
+        output.result(
+            {"out": out},
+            lambda screen: screen.print(f"written to [bold]{out}[/]", soft_wrap=True),
+        )
+    elif output.json:
+        output.result(describe(loaded), lambda screen: None)
+    else:
+        typer.echo(text, nl=False)

@@ -5,60 +5,66 @@ from typing import Annotated
 
 import typer
 
-from fewer.cli.panels import PanelArgument, load_panel
-from fewer.cli.paths import check_free
-from fewer.cli.reading import DataArgument, Reading, holds_cells
-from fewer.cli.talk import Output
+from fewer.cli._options import (
+    DataArgument,
+    ForceOption,
+    PanelArgument,
+    Reading,
+    check_unused,
+    holds_cells,
+    load_panel,
+)
+from fewer.cli._output import Output
 
 __all__ = ["run"]
 
 
 def run(
-    talk: Output,
+    output: Output,
     reading: Reading,
     panel: PanelArgument,
     measured: DataArgument,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where all features go (.csv, .tsv, .parquet, .feather, .npy, .h5, .h5ad); "
-            "beside the input in its own format if not given.",
+            help="The output file (.csv, .tsv, .parquet, .feather, .npy, .h5, .h5ad); by default "
+            "beside the input, in the same format.",
             show_default=False,
         ),
     ] = None,
     interval: Annotated[
         float | None,
         typer.Option(
-            help="Also write bounds that hold this share of values, such as 0.9, into two more "
-            "files beside --out."
+            help="Also write prediction intervals with this coverage, such as 0.9: lower and "
+            "upper bounds in two more files beside --out."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: ForceOption = False,
 ) -> None:
-    """Complete a table of measured features: all features, the same rows, identifiers kept.
+    """Reconstruct all features from a table of the measured ones.
 
-    What was measured stays as it is; gaps in it are filled too. Rows are read and written in
-    blocks, so neither table needs to fit into memory.
+    Rows, their order and identifiers are kept, measured values are unchanged, missing ones are
+    filled in. Rows are processed in blocks, so neither table needs to fit into memory.
 
     Example: [bold]fewer impute panel/ measured.csv --out all.parquet --interval 0.9[/]
     """
     from fewer.imputation import bound_paths, impute
 
     loaded = load_panel(panel)
-    path = _beside(Path(measured)) if out is None else out
+    path = _default_out(Path(measured)) if out is None else out
     paths = [path] if interval is None else [path, *bound_paths(path)]
     for one in paths:
-        check_free(one, force)
-    with talk.progress("imputing") as tell:
+        check_unused(one, force)
+    with output.progress("imputing") as update:
         rows = impute(
             loaded,
             reading.open_for(loaded, measured) if holds_cells(measured) else measured,
             path,
             interval=interval,
             options=reading.options(),
-            progress=lambda share: tell("imputing", share),
+            progress=lambda fraction: update("imputing", fraction),
         )
-    talk.result(
+    output.result(
         {
             "out": path,
             "bounds": paths[1:],
@@ -67,20 +73,20 @@ def run(
             "measured": loaded.k,
         },
         lambda screen: screen.print(
-            f"{rows:,} rows: {loaded.d} features from {loaded.k} measured, in "
+            f"{rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
             + " and ".join(f"[bold]{one}[/]" for one in paths),
             soft_wrap=True,
         ),
     )
 
 
-def _beside(measured: Path) -> Path:
-    """Where all features go if nobody says: measured.csv becomes measured.complete.csv."""
+def _default_out(measured: Path) -> Path:
+    """measured.csv becomes measured.complete.csv."""
     from fewer.errors import InputError
 
     kinds = "".join(
         measured.suffixes[-2:] if measured.suffix in (".gz", ".zst") else measured.suffix
     )
     if measured.is_dir() or not kinds or "*" in str(measured):
-        raise InputError(f"say by --out where all features of {measured} go")
+        raise InputError(f"name the output file for {measured} with --out")
     return measured.with_name(measured.name.removesuffix(kinds) + ".complete" + kinds)

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fewer.cli.paths import shown
-from fewer.cli.reading import DataArgument, Reading
-from fewer.cli.talk import Output, share, table
+from fewer.cli._options import DataArgument, Reading, quoted
+from fewer.cli._output import Output, percent, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,25 +12,24 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-MOST = 10  # columns that are named
+MAX_SHOWN = 10  # columns that are named
 
 
-def run(talk: Output, reading: Reading, data: DataArgument) -> None:
-    """Say what is in a file: sizes, kinds of columns, what will be ignored, gaps, which k to try.
+def run(output: Output, reading: Reading, data: DataArgument) -> None:
+    """Describe a file: its size, column types, ignored columns, missing values, and a k to try.
 
     Example: [bold]fewer inspect data.csv[/]
     """
     from fewer.assess.inspection import inspect_rows
 
-    with talk.progress("reading") as tell:
-        tell("reading", 0.0)
-        source = reading.open(data, tell=False)  # what is left out is part of what we say
-        found = inspect_rows(source, tell)
-    talk.result({"data": data, **found.describe()}, lambda screen: _show(found, data, screen))
-    size = found.suggested
-    if size is not None:
+    with output.progress("reading") as update:
+        update("reading", 0.0)
+        source = reading.open(data, warn_of_text=False)  # ignored columns are part of the result
+        found = inspect_rows(source, update)
+    output.result({"data": data, **found.describe()}, lambda screen: _show(found, data, screen))
+    if found.suggested_k is not None:
         scale = " --scale none" if found.scale == "none" else ""
-        talk.next(f"fewer select {shown(data)} -k {size}{scale} --out panel/")
+        output.suggest(f"fewer select {quoted(data)} -k {found.suggested_k}{scale} --out panel/")
 
 
 def _show(found: "Inspection", data: str, screen: "Console") -> None:
@@ -51,56 +49,59 @@ def _show(found: "Inspection", data: str, screen: "Console") -> None:
     screen.print(f"memory: {memory}, {readable_size(found.covariance_memory)} for the covariance")
     _show_ignored(found, screen)
     for what, names in (
-        ("constant (say nothing, never chosen)", found.constant),
-        ("copies of another column", [f"{a} = {b}" for a, b in found.duplicates]),
+        ("constant (never chosen)", found.constant),
+        ("duplicates", [f"{a} = {b}" for a, b in found.duplicates]),
     ):
         if names:
-            screen.print(f"{len(names)} {what}: {_some(names)}", soft_wrap=True)
+            screen.print(f"{len(names)} {what}: {_first_names(names)}", soft_wrap=True)
     _show_missing(found, screen)
     _show_sizes(found, screen)
 
 
 def _show_ignored(found: "Inspection", screen: "Console") -> None:
+    from fewer._tables import Table
+
     if not found.ignored:
-        screen.print("ignored: nothing")
+        screen.print("ignored columns: none")
         return
-    rows = table("will be ignored", "because", title=None)
-    for name, reason in list(found.ignored.items())[:MOST]:
-        rows.add_row(name, reason)
-    more = len(found.ignored) - MOST
-    if more > 0:
-        rows.add_row("...", f"and {more} more")
-    screen.print(rows)
+    rows = list(found.ignored.items())[:MAX_SHOWN]
+    if len(found.ignored) > MAX_SHOWN:
+        rows.append(("...", f"and {len(found.ignored) - MAX_SHOWN} more"))
+    print_table(Table(("ignored column", "reason"), rows), screen)
 
 
 def _show_missing(found: "Inspection", screen: "Console") -> None:
+    from fewer._tables import Table
+
     if not found.missing:
         screen.print("missing values: none")
         return
-    rows = table("missing values", "share of rows", right=(1,))
-    for name, part in list(found.missing.items())[:MOST]:
-        rows.add_row(str(name), share(part))
-    more = len(found.missing) - MOST
-    if more > 0:
-        rows.add_row(f"... and {more} more columns", "")
-    rows.add_row("all values", share(found.missing_share))
-    screen.print(rows)
+    rows = [(str(name), percent(part)) for name, part in list(found.missing.items())[:MAX_SHOWN]]
+    if len(found.missing) > MAX_SHOWN:
+        rows.append((f"... and {len(found.missing) - MAX_SHOWN} more columns", ""))
+    rows.append(("all values", percent(found.missing_fraction)))
+    print_table(Table(("missing values", "missing"), rows, (1,)), screen)
 
 
 def _show_sizes(found: "Inspection", screen: "Console") -> None:
+    from fewer._tables import Table
+
     if not found.sizes:
         return
-    rows = table("variance to keep", "features, k", "(components, a bound)", right=(1, 2))
+    rows = []
     for level, size in found.sizes.items():
-        least = "more" if size["pca"] is None else f"{size['pca']:,} or more"
-        known = least if size["greedy"] is None else f"{size['greedy']:,}"
-        rows.add_row(f"{level:.0%}", known, "more" if size["pca"] is None else f"{size['pca']:,}")
-    screen.print(rows)
-    equal = "every feature counting the same (--scale standard)"
+        components = "more" if size["pca"] is None else f"{size['pca']:,}"
+        unknown = components if size["pca"] is None else f"at least {components}"
+        features = unknown if size["greedy"] is None else f"{size['greedy']:,}"
+        rows.append((f"{level:.0%}", features, components))
+    header = ("explained variance", "features (k)", "PCA components (reference)")
+    print_table(Table(header, rows, (1, 2)), screen)
+    scaling = "features standardised (--scale standard)"
     if found.scale == "none":
-        equal = "in one unit, it seems, so by variance (--scale none)"
-    screen.print(f"[dim]{equal}, on {found.looked_at:,} rows, none held out[/]")
+        scaling = "features appear to share a unit, so not standardised (--scale none)"
+    screen.print(f"[dim]{scaling}; on {found.sampled_rows:,} rows, none held out[/]")
 
 
-def _some(names: list[Any]) -> str:
-    return ", ".join(str(name) for name in names[:MOST]) + (", ..." if len(names) > MOST else "")
+def _first_names(names: list[Any]) -> str:
+    more = ", ..." if len(names) > MAX_SHOWN else ""
+    return ", ".join(str(name) for name in names[:MAX_SHOWN]) + more

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from fewer.cli.talk import Output, console
+from fewer.cli._output import Output, console
 
 __all__ = ["run"]
 
 
 def run(
-    talk: Output,
+    output: Output,
     name: Annotated[str, typer.Argument(help="An experiment, or all; --list names them.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller versions, in minutes.")] = False,
     protocol: Annotated[
@@ -37,13 +37,13 @@ def run(
 
     if listing or not name:
         lines = [f"[bold]{known:<12}[/]{about}" for known, about in EXPERIMENTS.items()]
-        talk.result({"experiments": EXPERIMENTS}, lambda screen: screen.print("\n".join(lines)))
+        output.result({"experiments": EXPERIMENTS}, lambda screen: screen.print("\n".join(lines)))
         return
     sets = tuple(part.strip() for part in data.split(",") if part.strip())
-    screen = console(err=talk.json)
+    screen = console(err=output.json)
 
     def say(text: str) -> None:
-        if not talk.quiet:
+        if not output.quiet:
             screen.print(text, highlight=False, markup=False, soft_wrap=True)
 
     began = time.perf_counter()
@@ -59,8 +59,8 @@ def run(
         say=say,
     )
     seconds = {one.name: one.seconds for one in done}
-    if talk.json:
-        talk.result({"out": out, "seconds": seconds}, lambda screen: None)
+    if output.json:
+        output.result({"out": out, "seconds": seconds}, lambda screen: None)
     elif len(done) > 1:
         for one, took in seconds.items():
             say(f"{one:<12}{took:>8.1f} s")
@@ -68,6 +68,4 @@ def run(
         say(f"{'together':<12}{sum(seconds.values()):>8.1f} s{clock}")
 
 
-run.stopped = (  # type: ignore[attr-defined]
-    "what was finished is kept: the same command goes on from there"
-)
+AFTER_INTERRUPT = "what was finished is kept: the same command goes on from there"

@@ -17,7 +17,7 @@ from fewer.paper.pixels import bare
 from fewer.paper.scores import score
 from fewer.paper.style import PALETTE, new_figure
 from fewer.paper.tables import markdown, spread
-from fewer.report.images import mosaic
+from fewer.report.figures import mosaic
 
 __all__ = ["run"]
 

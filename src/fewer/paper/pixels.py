@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fewer.paper.case import Case, Values
 from fewer.paper.style import new_figure
-from fewer.report.images import mosaic
+from fewer.report.figures import mosaic
 
 __all__ = ["bare", "reconstructions"]
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from fewer.paper.methods import METHODS
-from fewer.report.images import save_figure
+from fewer.report.figures import save_figure
 
 __all__ = [
     "COLUMN",

@@ -1,18 +1,30 @@
-"""From plain numbers to pictures, and to the data that the page draws from by itself."""
+"""Figures: SVG and PNG for the page, the data its script draws from, and image files."""
 
 import base64
 import io
+import os
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
+from fewer._files import write_whole
+from fewer.errors import InputError
 from fewer.report.charts import Series, histogram, line_chart
-from fewer.report.images import mosaic
 
-__all__ = ["embedded", "figures"]
+__all__ = [
+    "check_target",
+    "draw_reconstructions",
+    "embedded",
+    "figures",
+    "mosaic",
+    "save_figure",
+]
 
 LINES = {"panel": "this panel", "greedy": "greedy", "pca": "bound"}
 CURVES: dict[str, tuple[str, dict[str, bool]]] = {
@@ -214,3 +226,90 @@ def _packed(true: NDArray[Any], predicted: NDArray[Any]) -> dict[str, Any] | Non
         "high": [float(f"{x:.9g}") for x in high],
         "codes": base64.b64encode(codes.tobytes()).decode("ascii"),
     }
+
+
+# -- images of chosen pixels, and image files ---------------------------------------------------
+
+
+def mosaic(images: np.ndarray, columns: int, gap: float = np.nan) -> np.ndarray:
+    """Images (n, height, width) laid out in rows, with one pixel of ``gap`` between them."""
+    n, height, width = images.shape
+    lines = -(-n // columns)
+    canvas = np.full((lines * (height + 1) - 1, columns * (width + 1) - 1), gap)
+    for at, image in enumerate(images):
+        top, left = (at // columns) * (height + 1), (at % columns) * (width + 1)
+        canvas[top : top + height, left : left + width] = image
+    return canvas
+
+
+def draw_reconstructions(
+    images: np.ndarray,
+    rebuilt: np.ndarray,
+    chosen: np.ndarray,
+    *,
+    columns: int = 8,
+    title: str = "",
+) -> Figure:
+    """Four plots: chosen pixels, inputs, their measured pixels, reconstructions.
+
+    ``images`` and ``rebuilt`` are (n, height, width) on one scale, ``chosen`` is a mask of pixels.
+    """
+    low, high = float(images.min()), float(images.max())
+    grey = {"cmap": "gray", "vmin": low, "vmax": high, "interpolation": "nearest"}
+    lines = -(-len(images) // columns)
+    panel = 3.3
+    figure = Figure(figsize=(4 * panel, panel * lines / columns + 0.75), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 4, width_ratios=[lines / columns, 1, 1, 1])
+    k, d = int(chosen.sum()), chosen.size
+    axes[0].imshow(chosen, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes[0].set_title(f"(a) {k} of {d} pixels chosen", fontsize=10)
+    axes[1].imshow(mosaic(images, columns, high), **grey)
+    axes[1].set_title("(b) inputs, not seen in training", fontsize=10)
+    axes[2].imshow(mosaic(np.where(chosen, images, low), columns, high), **grey)
+    axes[2].set_title(f"(c) the {k} values measured", fontsize=10)
+    spots = np.argwhere(mosaic(np.broadcast_to(chosen, images.shape).astype(float), columns, 0))
+    axes[2].scatter(spots[:, 1], spots[:, 0], s=9, facecolors="none", edgecolors="#d55e00", lw=0.6)
+    axes[3].imshow(mosaic(rebuilt, columns, high), **grey)
+    axes[3].set_title("(d) reconstructed from (c) alone", fontsize=10)
+    for axis in axes:
+        axis.set_xticks([])
+        axis.set_yticks([])
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that `save_figure` cannot write, before the work that leads to it."""
+    target = Path(path)
+    known = FigureCanvasAgg.get_supported_filetypes()
+    if _kind(target) not in known:
+        raise InputError(
+            f"{target}: figures cannot be written as {target.suffix}; use one of "
+            + ", ".join(f".{kind}" for kind in sorted(known))
+        )
+    if target.is_dir():
+        raise InputError(
+            f"{target} is a folder; name a file in it, such as {target / 'digits.png'}"
+        )
+    nearest = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+    if not nearest.is_dir():
+        raise InputError(
+            f"{target} cannot be written: {nearest} is not a folder; choose another path"
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{target} cannot be written: no permission to write to {nearest}; choose another path"
+        )
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> Path:
+    """Write a figure under a temporary name, then rename it."""
+    check_target(path)
+    target = Path(path)
+    return write_whole(target, lambda draft: figure.savefig(draft, dpi=dpi, format=_kind(target)))
+
+
+def _kind(target: Path) -> str:
+    return target.suffix.removeprefix(".").lower() or "png"

@@ -16,6 +16,37 @@ __all__ = ["brief", "page", "write"]
 
 SHOWN = 12  # features that a notebook shows
 
+# Okabe and Ito's colours, which colour-blind readers can tell apart; text, muted and accent are
+# read on page and raised, the rest are shapes
+LIGHT = {
+    "page": "#ffffff",
+    "raised": "#f5f6f8",
+    "text": "#1a1d21",
+    "muted": "#565e68",
+    "accent": "#0069a6",
+    "rule": "#d5d9df",
+    "edge": "#7b838d",
+    "panel": "#0072b2",
+    "greedy": "#d55e00",
+    "random": "#767d87",
+    "pca": "#00805d",
+    "chosen": "#d55e00",
+}
+DARK = {
+    "page": "#14171b",
+    "raised": "#1e2228",
+    "text": "#e9ebee",
+    "muted": "#a9b1bb",
+    "accent": "#79c7f5",
+    "rule": "#383e47",
+    "edge": "#7d8690",
+    "panel": "#56b4e9",
+    "greedy": "#f0883e",
+    "random": "#949ca6",
+    "pca": "#2fc495",
+    "chosen": "#f0883e",
+}
+
 
 def write(
     panel: Reported,
@@ -136,8 +167,6 @@ def _as_json(value: Any) -> str:
 def _template() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
 
-    from fewer.report.colours import DARK, LIGHT, variables  # noqa: PLC0415
-
     folder = Path(__file__).parent / "page"
     environment = Environment(
         loader=FileSystemLoader(folder),
@@ -146,7 +175,8 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["light"], environment.globals["dark"] = variables(LIGHT), variables(DARK)
+    for name, colours in (("light", LIGHT), ("dark", DARK)):
+        environment.globals[name] = ";".join(f"--{key}:{value}" for key, value in colours.items())
     environment.globals["style"] = (folder / "report.css").read_text(encoding="utf-8")
     environment.globals["script"] = (folder / "report.js").read_text(encoding="utf-8")
     environment.filters["percent"] = lambda share: f"{100 * share:.1f}\u00a0%"

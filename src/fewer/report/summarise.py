@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from fewer.errors import InputError
 from fewer.evidence import Evidence, Examined
-from fewer.report.reproduce import call
 
-__all__ = ["Reported", "summarise"]
+__all__ = ["Reported", "rank_candidates", "reproducing_code", "summarise"]
 
 # what the choice was made for comes first; features that were not scaled have no "equal"
 METRICS = {"equal": "every feature counting the same", "units": "in the units of the data"}
@@ -24,6 +23,7 @@ RIVALS = {
     "random": ("Random choice", "mean of {draws} draws, with a linear decoder"),
 }
 WORTH = 0.5  # of its variance: a feature of which more comes back counts as reconstructed
+LONG = 60  # items: a longer list is named, not spelled out
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
 
 
@@ -108,11 +108,11 @@ def summarise(
         "curve": None if known is None else _curve(known),
         "correlation": None if known is None else _correlation(known, names),
         "history": {} if known is None else known.history,
-        "leaderboard": _leaderboard(panel.leaderboard),
+        "leaderboard": rank_candidates(panel.leaderboard),
         "image": _image(panel, names, seen, image_shape),
         "provenance": _provenance(known, panel),
         "settings": {name: _words(value) for name, value in panel.settings.items()},
-        "call": None if known is None else call(known),
+        "call": None if known is None else reproducing_code(known),
         "command": None if known is None else known.command,
     }
 
@@ -231,7 +231,8 @@ def _correlation(known: Evidence, names: Sequence[str]) -> dict[str, Any] | None
     return {"names": shown, "matrix": np.asarray(known.correlation, dtype=float)}
 
 
-def _leaderboard(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each candidate of a leaderboard with the ratio of its error to the winner's."""
     best = board[0]["error"] if board else 0.0
     return [
         {
@@ -315,3 +316,53 @@ def _words(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(str(item) for item in value)
     return str(value)
+
+
+# -- the Python that reproduces a panel -------------------------------------------------------
+
+
+def reproducing_code(known: Evidence) -> str:
+    """The call of `fewer.select` with the options that it was given.
+
+    Arrays and functions are named, not spelled out.
+    """
+    path = known.source.get("path")
+    data = repr(path) if path else "data"
+    lines = ["import fewer", ""]
+    if not path:
+        lines[1:1] = ["", f"data = ...  # {known.source['kind']}, {_size(known)}"]
+    k = known.options.get("k")
+    options = [] if k is None else [f"k={k}"]
+    lost = []
+    for name, value in known.options.items():
+        if name == "k":
+            continue
+        text = _spelled(value)
+        if text is None:
+            text = name
+            lost.append(name)
+        options.append(f"{name}={text}")
+    lines[-1:-1] = [f"{name} = ...  # as it was given" for name in lost]
+    lines.append(f"panel = fewer.select({', '.join([data, *options])})")
+    if known.options.get("random_state") is None:
+        lines.append("# no random_state was given: another run may choose slightly differently")
+    return "\n".join(lines)
+
+
+def _size(known: Evidence) -> str:
+    return f"{known.source['rows']:,} x {known.source['columns']:,}"
+
+
+def _spelled(value: Any) -> str | None:
+    """Python for a value as `describe_parameters` wrote it; None where that is no short text."""
+    if isinstance(value, dict):
+        if "mapping" in value and len(value["mapping"]) <= LONG:
+            return repr({_hashable(key): item for key, item in value["mapping"]})
+        return f"float({value['number']!r})" if "number" in value else None
+    if isinstance(value, list):
+        return repr(value) if len(value) <= LONG else None
+    return repr(value)
+
+
+def _hashable(key: Any) -> Any:
+    return tuple(key) if isinstance(key, list) else key

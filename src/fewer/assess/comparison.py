@@ -1,4 +1,4 @@
-"""Methods side by side: each chooses from training rows, all are judged on the same other rows."""
+"""Methods side by side: each chooses on the training rows, all are scored on the same others."""
 
 import os
 import time
@@ -12,8 +12,9 @@ import numpy as np
 from scipy.linalg.lapack import dpstrf
 from sklearn.utils import check_random_state
 
-from fewer.assess.held_out import Columns, Rows, Split
-from fewer.assess.writing import write_table
+from fewer._checks import check_whole
+from fewer._tables import Table, write_table
+from fewer.assess.scoring import Columns, Rows, Split
 from fewer.data import ScaledSource
 from fewer.errors import InputError
 from fewer.estimators import ConcreteAutoencoder
@@ -23,23 +24,23 @@ from fewer.selection import select
 __all__ = ["METHODS", "Comparison", "compare"]
 
 DRAWS = 10
-BOUND = "PCA, a bound"
+REFERENCE = "PCA (reference)"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What each method reached, best first; prints as a table.
+    """Explained variance reached by each method, best first; prints as a table.
 
     Attributes
     ----------
     rows : list of dict
-        For each method: method, k, share (of the variance of held-out rows), std (over splits),
-        overlap (share of features that two splits have in common, None for one split), seconds,
-        features (of the first split).
+        For each method: method, k, explained_variance (of held-out rows), std (over splits),
+        overlap (fraction of features that two splits have in common, None for one split),
+        seconds, features (of the first split).
     splits : int
-        How many times rows were held out.
-    scale : str
-        "standard" where every feature counts the same, "none" where by its own variance.
+        Number of splits.
+    scale : {"standard", "none"}
+        Whether features were standardised.
 
     Examples
     --------
@@ -55,21 +56,30 @@ class Comparison:
     scale: str
 
     def describe(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """The comparison as a dictionary that can be written as JSON."""
         return {"rows": self.rows, "splits": self.splits, "scale": self.scale}
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the table (.csv) or all of it (.json)."""
-        names = ("method", "k", "share", "std", "overlap", "seconds")
+        """Write the table (.csv) or everything (.json)."""
+        names = ("method", "k", "explained_variance", "std", "overlap", "seconds")
         columns = {name: [row[name] for row in self.rows] for name in names}
         return write_table(Path(path), columns, self.describe())
 
     def __str__(self) -> str:
-        lines = [f"{'method':<24}{'k':>5}{'share':>9}{'seconds':>9}"]
+        return str(self.table())
+
+    def table(self) -> Table:
+        """The rows as text; with several splits also their spread and how far panels agree."""
+        several = self.splits > 1
+        header = ["method", "k", "explained variance"]
+        header += ["±", "overlap", "seconds"] if several else ["seconds"]
+        rows = []
         for row in self.rows:
-            took = "" if row["seconds"] is None else f"{row['seconds']:.2f}"
-            lines.append(f"{row['method']:<24}{row['k']:>5}{row['share']:>9.1%}{took:>9}")
-        return "\n".join(lines)
+            cells = [row["method"], str(row["k"]), f"{row['explained_variance']:.1%}"]
+            if several:
+                cells += [f"{row['std']:.1%}", _or_blank(row["overlap"], ".1%")]
+            rows.append([*cells, _or_blank(row["seconds"], ".1f")])
+        return Table(header, rows, range(1, len(header)))
 
 
 def compare(
@@ -79,42 +89,43 @@ def compare(
     methods: Sequence[str] | None = None,
     panels: Mapping[str, Sequence[Any]] | None = None,
     scale: str = "standard",
-    held: float = 0.25,
+    test_size: float = 0.25,
     repeats: int = 1,
     row_groups: Any = None,
     random_state: Any = None,
     device: str = "auto",
     progress: Callable[[str, float], None] | None = None,
 ) -> Comparison:
-    """Choose k features by several methods and judge them on held-out rows.
+    """Choose k features by several methods and score them on held-out rows.
 
-    Every method sees the training rows alone; the decoder of all is the same linear one, fitted
-    on the training rows, with a penalty chosen inside them where rows are few.
+    Methods see only the training rows. All use the same linear decoder, fitted on the training
+    rows, with a ridge penalty chosen within them where rows are few.
 
     Parameters
     ----------
     data : array, sparse matrix, table, path or source of shape (n, d)
-        Whatever `fewer.select` takes.
+        Anything that `fewer.select` accepts.
     k : int
-        How many features.
+        Number of features.
     methods : sequence of str, default=None
         Some of `METHODS`; all if None.
     panels : mapping from name to list of features, default=None
-        Lists of your own to compare; they need not have k features.
+        Panels of your own to compare; they need not have k features.
     scale : {"standard", "none"}, default="standard"
-        "standard": every feature counts the same. "none": by its own variance.
-    held : float, default=0.25
-        Share of rows held out.
+        "standard": features are standardised, so that all count equally. "none": they count by
+        their variance.
+    test_size : float, default=0.25
+        Fraction of rows held out.
     repeats : int, default=1
-        How many times, with other rows held out; tells how stable each choice is.
+        Number of random splits; several show how stable each choice is.
     row_groups : array of length n, default=None
-        Rows with the same label are held out together.
+        Group labels; rows of one group are held out together.
     random_state : int, RandomState or None, default=None
         Fixes the result.
     device : str, default="auto"
         "auto" (CUDA, MPS or CPU), or any torch device.
     progress : callable, default=None
-        Called as ``progress(what, share)`` while it works.
+        Called as ``progress(step, fraction_done)``.
 
     Examples
     --------
@@ -122,61 +133,60 @@ def compare(
     >>> found = compare(load_digits().data, 10, methods=["search", "random"], scale="none",
     ...                 random_state=0)
     >>> [row["method"] for row in found.rows]
-    ['PCA, a bound', 'search', 'random']
+    ['PCA (reference)', 'search', 'random']
     """
     wanted = list(METHODS) if methods is None else list(methods)
     unknown = [name for name in wanted if name not in METHODS]
     if unknown:
-        raise InputError(f"methods={unknown!r} are not known; use some of {', '.join(METHODS)}")
-    if repeats < 1:
-        raise InputError(f"repeats={repeats!r} must be at least 1")
-    tell = progress or (lambda what, share: None)
+        raise InputError(f"unknown methods={unknown!r}; use some of {', '.join(METHODS)}")
+    check_whole("repeats", repeats)
+    update = progress or (lambda step, fraction: None)
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    tell("reading", 0.0)
+    update("reading", 0.0)
     rows = Rows(data, scale, row_groups, seed, device)
     given = {name: rows.columns(features) for name, features in (panels or {}).items()}
-    splits = rows.splits(k, held, repeats)
+    splits = rows.splits(k, test_size, repeats)
     found = [_row(rows, name, [columns] * repeats, splits, None) for name, columns in given.items()]
     for at, name in enumerate(wanted):
         chosen, began = [], time.perf_counter()
         for part, split in enumerate(splits):
-            tell(name, (at + part / repeats) / len(wanted))
+            update(name, (at + part / repeats) / len(wanted))
             chosen.append(METHODS[name](rows, split, k, seed + part))
         took = (time.perf_counter() - began) / repeats
         found.append(_row(rows, name, chosen, splits, took))
-    found.append(_bound(splits, k))
-    found.sort(key=lambda row: -row["share"])
+    found.append(_reference(splits, k))
+    found.sort(key=lambda row: -row["explained_variance"])
     return Comparison(found, repeats, scale)
 
 
 def _row(
     rows: Rows, name: str, chosen: list[Any], splits: list[Split], seconds: float | None
 ) -> dict[str, Any]:
-    """A choice may be several panels, such as random draws: then their mean counts."""
+    """A choice may be several panels, such as random draws; then their mean counts."""
     panels = [[panel] if isinstance(panel, np.ndarray) else panel for panel in chosen]
-    shares = [
-        float(np.mean([split.share(panel) for panel in part]))
+    scores = [
+        float(np.mean([split.explained_variance(panel) for panel in part]))
         for split, part in zip(splits, panels, strict=True)
     ]
     first = [part[0] for part in panels]
     return {
         "method": name,
         "k": len(first[0]),
-        "share": float(np.mean(shares)),
-        "std": float(np.std(shares)),
+        "explained_variance": float(np.mean(scores)),
+        "std": float(np.std(scores)),
         "overlap": _overlap(first) if seconds is not None else None,
         "seconds": seconds,
         "features": rows.named(first[0]),
     }
 
 
-def _bound(splits: list[Split], k: int) -> dict[str, Any]:
-    shares = [float(split.pca_shares(k)[-1]) for split in splits]
+def _reference(splits: list[Split], k: int) -> dict[str, Any]:
+    scores = [float(split.pca_explained_variance(k)[-1]) for split in splits]
     return {
-        "method": BOUND,
+        "method": REFERENCE,
         "k": k,
-        "share": float(np.mean(shares)),
-        "std": float(np.std(shares)),
+        "explained_variance": float(np.mean(scores)),
+        "std": float(np.std(scores)),
         "overlap": None,
         "seconds": None,
         "features": None,
@@ -184,12 +194,16 @@ def _bound(splits: list[Split], k: int) -> dict[str, Any]:
 
 
 def _overlap(panels: list[Columns]) -> float | None:
-    """Share of features that two panels have in common, over all pairs of splits."""
+    """Fraction of features that two panels have in common, averaged over pairs of splits."""
     pairs = [len(np.intersect1d(a, b)) / max(len(a), len(b)) for a, b in combinations(panels, 2)]
     return float(np.mean(pairs)) if pairs else None
 
 
-# -- methods: rows, a split, k and a seed to columns, ascending ------------------------------
+def _or_blank(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+# -- methods: from rows, a split, k and a seed to ascending column numbers --------------------
 
 
 def _select(rows: Rows, split: Split, k: int, seed: int) -> Columns:
@@ -223,7 +237,7 @@ def _pivoted_qr(rows: Rows, split: Split, k: int, seed: int) -> Columns:
 
 
 def _variance(rows: Rows, split: Split, k: int, seed: int) -> Columns:
-    # in the units of the data: scaled features all vary the same
+    # in the units of the data, since scaled features all have the same variance
     own = split.fold.train.diagonal().numpy() * split.fold.scale**2
     return np.sort(np.argsort(-own, kind="stable")[:k])
 

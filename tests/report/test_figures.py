@@ -1,4 +1,4 @@
-"""Pictures are written whole, with the permissions that a user expects, or refused early."""
+"""Image files are written whole, with the permissions that a user expects, or refused early."""
 
 import os
 
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from fewer.errors import InputError
-from fewer.report.images import check_target, draw_reconstructions, save_figure
+from fewer.report.figures import check_target, draw_reconstructions, save_figure
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_the_umask_is_respected(tmp_path, figure, umask, mode):
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.PNG", "a", "deep/er/a.jpg"])
-def test_pictures_can_be_read_again(tmp_path, figure, name):
+def test_images_can_be_read_again(tmp_path, figure, name):
     written = save_figure(figure, tmp_path / name)
     kind = "jpg" if name.endswith("jpg") else "png"
     with written.open("rb") as stream:
@@ -46,7 +46,7 @@ def test_bad_targets_are_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"notes\.txt is not a folder; choose another"):
         check_target(tmp_path / "notes.txt" / "deep" / "a.png")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    with pytest.raises(InputError, match=f"no permission to write into {tmp_path}; choose"):
+    with pytest.raises(InputError, match=f"no permission to write to {tmp_path}; choose"):
         check_target(tmp_path / "deep" / "a.png")
 
 

@@ -1,4 +1,4 @@
-"""What users write about features: names, files of names, patterns, costs, groups, ranges of k."""
+"""Text that users type, parsed: features, costs, groups, decoders, strategies, sizes."""
 
 import csv
 import fnmatch
@@ -7,35 +7,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fewer.data.columns import join_names
+from fewer._checks import join_names
 from fewer.errors import InputError, warn
 
 __all__ = [
-    "read_costs",
-    "read_decoder",
-    "read_features",
-    "read_groups",
-    "read_ks",
-    "read_strategies",
+    "parse_costs",
+    "parse_decoder",
+    "parse_features",
+    "parse_groups",
+    "parse_sizes",
+    "parse_strategies",
 ]
 
 
-def read_features(texts: Sequence[str], names: Sequence[str] | None, option: str) -> list[Any]:
-    """Features that some texts stand for: files, patterns, or names with commas between.
+def parse_features(texts: Sequence[str], names: Sequence[str] | None, option: str) -> list[Any]:
+    """Features from texts that are each a file of names, a pattern or comma-separated names.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        Each a file with one name a line, a pattern such as ``"IL*"``, or names.
-    names : sequence of str or None
-        Of all features; without names, column numbers are meant.
-    option : str
-        For messages.
-
-    Examples
-    --------
-    >>> read_features(["IL*", "TNF"], ["IL2", "IL6", "TNF", "MYC"], "--include")
-    ['IL2', 'IL6', 'TNF']
+    Without ``names`` column numbers are expected.
     """
     known = set(names or ())
     found: dict[Any, None] = {}
@@ -55,14 +43,14 @@ def _items(text: str, known: set[str], option: str) -> Iterator[str]:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{option} {text} is not a text file with one name a line ({error})"
+                f"{option} {text} is not a text file with one name per line ({error})"
             ) from error
         for line in lines:
             item = line.strip()
             if item and not item.startswith("#"):
                 yield item if item in known else next(csv.reader([item]))[0].strip()
     elif path.suffix in (".txt", ".csv", ".tsv") and not glob.has_magic(text):
-        raise InputError(f"{option} {text}: there is no such file, nor such a feature")
+        raise InputError(f"{option} {text}: no such file or feature")
     else:
         yield from (item.strip() for item in text.split(",") if item.strip())
 
@@ -74,13 +62,13 @@ def _matching(item: str, names: Sequence[str] | None, known: set[str], option: s
         matched = fnmatch.filter(names, item)
         if not matched:
             raise InputError(
-                f"{option}: no feature matches {item!r}; they are {join_names(list(names))}"
+                f"{option}: no feature matches {item!r}; the features are {join_names(list(names))}"
             )
         return matched
-    return [int(item)] if item.isdecimal() else [item]  # what is unknown is refused by name later
+    return [int(item)] if item.isdecimal() else [item]  # unknown names are refused later
 
 
-def read_costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, float] | None:
+def parse_costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, float] | None:
     """Costs from a file of two columns: feature and cost."""
     if path is None:
         return None
@@ -89,7 +77,7 @@ def read_costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, floa
         try:
             cost = float(text)
         except ValueError:
-            if line == 1:  # names of the columns
+            if line == 1:  # a header
                 continue
             raise InputError(
                 f"--costs {path}, line {line}: the cost of {feature!r} is {text!r}, not a number"
@@ -98,14 +86,14 @@ def read_costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, floa
     return _known(found, names, f"--costs {path}")
 
 
-def read_groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | None:
-    """Groups from a file of two columns: feature and the group that it is measured with."""
+def parse_groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | None:
+    """Groups from a file of two columns: feature and the group it is measured with."""
     if path is None:
         return None
     found = {}
     for line, (feature, group) in _pairs(path, "--groups", "group"):
         if line == 1 and names is not None and feature not in set(names):
-            continue  # names of the columns
+            continue  # a header
         found[_feature(feature, names)] = group
     return _known(found, names, f"--groups {path}")
 
@@ -114,7 +102,7 @@ def _pairs(path: Path, option: str, what: str) -> Iterator[tuple[int, tuple[str,
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
     except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{option} {path}: there is no such file") from None
+        raise InputError(f"{option} {path}: no such file") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{option} {path} is not UTF-8 text ({error})") from error
     first = text.split("\n", 1)[0]
@@ -125,7 +113,7 @@ def _pairs(path: Path, option: str, what: str) -> Iterator[tuple[int, tuple[str,
         if len(cells) != 2:
             raise InputError(
                 f"{option} {path}, line {line} has {len(cells)} values; give two, a feature and "
-                f"its {what}, with a comma between"
+                f"its {what}, separated by a comma"
             )
         yield line, (cells[0].strip(), cells[1].strip())
 
@@ -135,49 +123,37 @@ def _feature(text: str, names: Sequence[str] | None) -> Any:
 
 
 def _known(found: dict[Any, Any], names: Sequence[str] | None, what: str) -> dict[Any, Any]:
-    """Those of features that are there; the file may be about more than these data."""
+    """The entries whose feature is in the data; the file may cover more than these data."""
     if names is None:
         return found
     known = set(names)
     others = [str(name) for name in found if name not in known]
     if others and len(others) == len(found):
-        raise InputError(f"{what} names no feature of the data; it names {join_names(others)}")
+        raise InputError(f"{what} names no feature of the data, but {join_names(others)}")
     if others:
-        warn(f"{what} also names {len(others)} that are no features here: {join_names(others)}")
+        warn(f"{what} also names {len(others)} that are not in the data: {join_names(others)}")
     return {name: value for name, value in found.items() if name in known}
 
 
-def read_decoder(text: str) -> Any:
-    """A decoder from text: "linear", or widths of hidden layers.
-
-    Examples
-    --------
-    >>> read_decoder("320,320"), read_decoder("linear")
-    ((320, 320), 'linear')
-    """
+def parse_decoder(text: str) -> Any:
+    """ "linear", or the widths of hidden layers such as "320,320"."""
     if text == "linear":
         return text
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(
-            f"--decoder {text}: give linear, or widths of hidden layers such as 320,320"
+            f"--decoder {text}: use linear, or widths of hidden layers such as 320,320"
         )
     return tuple(int(part) for part in parts)
 
 
-def read_strategies(text: str) -> Any:
-    """Strategies from text with commas; "auto" stays as it is."""
+def parse_strategies(text: str) -> Any:
+    """Comma-separated strategies, or "auto"."""
     return text if text == "auto" else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def read_ks(text: str) -> list[int]:
-    """Sizes from text: "10:100:10" (the end counts), "1:20", or "5,10,20".
-
-    Examples
-    --------
-    >>> read_ks("10:40:10"), read_ks("1:3"), read_ks("20,5")
-    ([10, 20, 30, 40], [1, 2, 3], [5, 20])
-    """
+def parse_sizes(text: str) -> list[int]:
+    """Sizes: "10:100:10" (the end is included), "1:20", or "5,10,20"."""
     try:
         if ":" in text:
             first, last, *step = (int(part) for part in text.split(":"))
@@ -189,5 +165,5 @@ def read_ks(text: str) -> list[int]:
     except ValueError:
         sizes = []
     if not sizes or sizes[0] < 1:
-        raise InputError(f"--k {text}: give sizes such as 10:100:10, 1:20 or 5,10,20")
+        raise InputError(f"--k {text}: use sizes such as 10:100:10, 1:20 or 5,10,20")
     return sizes

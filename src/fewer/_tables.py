@@ -1,0 +1,52 @@
+"""Small tables: printed as text, written as CSV or JSON."""
+
+import csv
+import io
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fewer._files import write_text
+from fewer.errors import InputError
+
+__all__ = ["Table", "write_table"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and rows of strings; the columns in ``numbers`` are right-aligned."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Collection[int] = ()
+
+    @property
+    def right_aligned(self) -> list[bool]:
+        """For each column."""
+        return [at in self.numbers for at in range(len(self.header))]
+
+    def __str__(self) -> str:
+        lines = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, self.right_aligned, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+
+
+def write_table(path: Path, columns: Mapping[str, Sequence[Any]], document: Any) -> Path:
+    """Write columns into a .csv file, or the document into a .json file."""
+    if path.suffix.lower() == ".json":
+        return write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path} ends in {path.suffix!r}; use .csv or .json")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return write_text(path, text.getvalue())

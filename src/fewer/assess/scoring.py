@@ -1,0 +1,246 @@
+"""Linear decoders fitted on some rows and scored on others; the score of a list of features."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import eigsh
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from fewer._checks import check_number
+from fewer.candidates.lines import DECODER_RIDGES
+from fewer.candidates.scaling import Scaling, scaled_folds
+from fewer.constraints import resolve
+from fewer.data import RowView, Source, as_source, moments, without_empty
+from fewer.errors import InputError
+from fewer.train.device import float64_device, pick_device
+from fewer.train.folds import ScaledFold, make_folds, scaled_fold, split_rows
+
+__all__ = ["Columns", "FeatureScore", "Rows", "Split", "score_features"]
+
+Columns = NDArray[np.int64]
+FEW_ROWS = 100  # per feature: with fewer, decoders are penalised and folds are used
+FOLDS = 5
+WIDE = 2000  # features: beyond, computing all eigenvectors takes too long
+INNER = 0.2  # fraction of the training rows that the penalty is chosen on
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A split of the rows; linear decoders are fitted on one side and scored on the other."""
+
+    fold: ScaledFold
+    inner: ScaledFold | None  # a split of the training rows, to choose the penalty
+    device: torch.device
+
+    @property
+    def train(self) -> Tensor:
+        """Scaled covariance of the training rows, on the device of the search."""
+        return self.fold.train.to(self.device)
+
+    def ridge(self, columns: Columns) -> float:
+        """The penalty that does best within the training rows."""
+        if self.inner is None:
+            return 0.0
+        variance = float(self.fold.train.diagonal().mean())
+        errors = [self.inner.error(columns, share * variance) for share in DECODER_RIDGES]
+        return DECODER_RIDGES[int(np.argmin(errors))] * variance
+
+    def explained_variance(self, columns: Columns) -> float:
+        """Explained variance of the held-out rows, about the training means."""
+        error = self.fold.error(columns, self.ridge(columns)) * len(self.fold.held)
+        return 1 - error / max(float(self.fold.held.trace()), 1e-300)
+
+    def errors(self, columns: Columns) -> NDArray[np.float64]:
+        """Mean squared error per feature on the held-out rows, in the units of the data."""
+        B = self.fold.decoder(columns, self.ridge(columns))
+        rows = self.fold.held[columns]
+        left = self.fold.held.diagonal() - 2 * (B * rows).sum(0)
+        left = left + (B * (rows[:, columns] @ B)).sum(0)
+        return left.clamp_min(0.0).numpy() * self.fold.scale**2
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Per feature, on the held-out rows, about the training means, in the units of the data."""
+        return self.fold.held.diagonal().numpy() * self.fold.scale**2
+
+    def pca_explained_variance(self, k: int) -> NDArray[np.float64]:
+        """Of the held-out rows, by 1, 2, ..., k principal components of the training rows."""
+        vectors = self._leading_eigenvectors(k)
+        kept = (vectors * (self.fold.held @ vectors)).sum(0).cumsum(0)
+        return (kept / self.fold.held.trace().clamp_min(1e-300)).numpy()
+
+    def _leading_eigenvectors(self, k: int) -> Tensor:
+        d = len(self.fold.train)
+        if self.device.type != "cpu" or d <= WIDE or k > d // 4:
+            return torch.linalg.eigh(self.train)[1].flip(1)[:, :k].cpu()
+        values, vectors = eigsh(self.fold.train.numpy(), k, v0=np.ones(d))
+        return torch.from_numpy(vectors[:, np.argsort(-values)].copy())
+
+
+class Rows:
+    """The data of an assessment, opened and checked, and how to split them."""
+
+    def __init__(self, data: Any, scale: str, row_groups: Any, seed: int, device: str) -> None:
+        source = as_source(data, least_rows=4)
+        self.source, self.stats = without_empty(source, moments(source))
+        if (self.stats.observed == 0).any():
+            raise InputError("some columns have no values at all; drop them")
+        self.scaling, self.seed = Scaling(scale), seed
+        self.home = pick_device(device)
+        self.n, self.d = self.source.shape
+        self.groups = None if row_groups is None else np.asarray(row_groups)
+        if self.groups is not None and len(self.groups) != self.n:
+            raise InputError(f"row_groups has {len(self.groups)} labels for {self.n} rows")
+        if self.groups is not None and len(np.unique(self.groups)) < 2:
+            raise InputError("row_groups has a single label; give at least 2, or omit it")
+
+    def splits(self, k: int, test_size: float, repeats: int | None) -> list[Split]:
+        """``repeats`` random splits; by default one, or folds where rows are few."""
+        check_number("test_size", test_size, above=0, below=1)
+        if k > self.d:
+            raise InputError(f"k={k} is more than the {self.d} features; lower k")
+        few = self.n < FEW_ROWS * k
+        if repeats is None and few:
+            parts = split_rows(self.n, min(FOLDS, self.n), self.seed, self.groups)
+        else:
+            parts = [
+                split_rows(self.n, float(test_size), self.seed + at, self.groups)[0]
+                for at in range(repeats or 1)
+            ]
+        if repeats is None:
+            folds = scaled_folds(self.source, parts, self.scaling, self.home)
+        else:
+            folds = [
+                scaled_folds(self.source, [part], self.scaling, self.home)[0] for part in parts
+            ]
+        device = float64_device(self.home)
+        return [Split(fold, self._inner(fold) if few else None, device) for fold in folds]
+
+    def train(self, split: Split) -> Source:
+        """The training rows of a split, in the units of the data."""
+        return RowView(self.source, split.fold.train_index)
+
+    def columns(self, features: Any) -> Columns:
+        """Column numbers of features, which may be names or numbers."""
+        features = list(features)
+        if not features:
+            raise InputError("the list of features is empty; give at least one")
+        return resolve(
+            self.source.names, self.d, self.d, include=features
+        ).include.copy()  # writable, as torch expects
+
+    def named(self, columns: Columns) -> list[Any]:
+        """Names of columns, or their numbers."""
+        names = self.source.names
+        return [int(j) if names is None else names[j] for j in columns]
+
+    def _inner(self, fold: ScaledFold) -> ScaledFold | None:
+        index = fold.train_index
+        labels = None if self.groups is None else self.groups[index]
+        if len(index) < 5 or (labels is not None and len(np.unique(labels)) < 2):
+            return None
+        part = split_rows(len(index), INNER, self.seed, labels)
+        raw = make_folds(RowView(self.source, index), part, self.home)[0]
+        return scaled_fold(raw, fold.center, fold.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureScore:
+    """How well a list of features reconstructs held-out rows.
+
+    Attributes
+    ----------
+    explained_variance : float
+        Over all features in the units of the data, as `Panel.score`.
+    explained_variance_standardized : float
+        The same with standardised features, so that all count equally.
+    errors, variances : ndarrays
+        Mean squared error and variance per feature on the held-out rows.
+    features : list
+        The features, in column order.
+    names : list of str or None
+        Names of all features.
+    n_train, n_test : int
+        Rows that the decoder is fitted on, and scored on, in each split.
+    splits : int
+        Number of splits that the scores are averaged over.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> found = score_features(load_wine(as_frame=True).data, ["alcohol", "hue"], random_state=0)
+    >>> found.features, 0 < found.explained_variance_standardized < 1
+    (['alcohol', 'hue'], True)
+    """
+
+    explained_variance: float
+    explained_variance_standardized: float
+    errors: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    features: list[Any]
+    names: list[str] | None
+    n_train: int
+    n_test: int
+    splits: int
+
+
+def score_features(
+    data: Any,
+    features: Sequence[Any],
+    *,
+    test_size: float = 0.25,
+    row_groups: Any = None,
+    random_state: Any = None,
+    device: str = "auto",
+) -> FeatureScore:
+    """Fit a linear decoder from a list of features on some rows and score it on the others.
+
+    Parameters
+    ----------
+    data : array, sparse matrix, table, path or source of shape (n, d)
+        Complete rows.
+    features : sequence of names or column numbers
+        The features to reconstruct from.
+    test_size : float, default=0.25
+        Fraction of rows held out; with fewer than 100 rows per feature, 5-fold cross-validation
+        is used instead.
+    row_groups : array of length n, default=None
+        Group labels; rows of one group are held out together.
+    random_state : int, RandomState or None, default=None
+        Seed of the split.
+    device : str, default="auto"
+        "auto" (CUDA, MPS or CPU), or any torch device.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> found = score_features(load_iris().data, [0, 2], random_state=0)
+    >>> round(found.explained_variance, 2), found.errors.shape
+    (0.97, (4,))
+    """
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    rows = Rows(data, "standard", row_groups, seed, device)
+    columns = rows.columns(features)
+    splits = rows.splits(len(columns), test_size, None)
+    sizes = np.array([len(split.fold.held_index) for split in splits])
+    weights = sizes / sizes.sum()
+    errors = weights @ np.stack([split.errors(columns) for split in splits])
+    variances = weights @ np.stack([split.variances for split in splits])
+    return FeatureScore(
+        explained_variance=1 - float(errors.sum()) / max(float(variances.sum()), 1e-300),
+        explained_variance_standardized=float(
+            weights @ [split.explained_variance(columns) for split in splits]
+        ),
+        errors=errors,
+        variances=variances,
+        features=rows.named(columns),
+        names=rows.source.names,
+        n_train=len(splits[0].fold.train_index),
+        n_test=len(splits[0].fold.held_index),
+        splits=len(splits),
+    )

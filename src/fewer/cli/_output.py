@@ -1,0 +1,143 @@
+"""What a command prints: results on stdout for people or machines, everything else on stderr."""
+
+import json as json_format
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fewer._tables import Table
+
+__all__ = ["Output", "console", "percent", "print_table"]
+
+Progress = Callable[[str, float], None]
+PIPED_WIDTH = 100  # columns where the output is not a terminal
+MIN_FRACTION = 0.05  # of the work done before the remaining time is estimated
+
+
+@dataclass(frozen=True)
+class Output:
+    """Options that every command has, and the two consoles."""
+
+    json: Annotated[
+        bool, typer.Option("--json", help="Print a single JSON document to stdout.")
+    ] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only results, warnings and errors.")
+    ] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+
+    def result(self, document: dict[str, Any], show: Callable[["Console"], None]) -> None:
+        """Print the document as JSON, or let ``show`` print it for a person."""
+        if self.json:
+            typer.echo(json_format.dumps(_jsonable(document), indent=1, ensure_ascii=False))
+        else:
+            show(console())
+
+    def suggest(self, text: str) -> None:
+        """Print the command to run next."""
+        if not self.json and not self.quiet:
+            from rich.markup import escape
+
+            console().print(f"[dim]next:[/] [bold]{escape(text)}[/]", soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Print a remark to stderr."""
+        if not self.json and not self.quiet:
+            typer.echo(text, err=True)
+
+    @contextmanager
+    def progress(self, title: str) -> Iterator[Progress]:
+        """A progress bar on stderr; call what it yields with a text and the fraction done."""
+        screen = console(err=True)
+        if self.json or self.quiet or not screen.is_terminal:
+            yield lambda text, fraction: None
+            return
+        with _progress_bar(title, screen) as update:
+            yield update
+
+
+def console(*, err: bool = False) -> "Console":
+    """A console that does not wrap lines at 80 columns where the output is not a terminal."""
+    from rich.console import Console
+
+    found = Console(stderr=err, highlight=False)
+    if not found.is_terminal and not found.record:
+        found = Console(stderr=err, highlight=False, width=PIPED_WIDTH)
+    return found
+
+
+def print_table(table: "Table", screen: "Console") -> None:
+    """Print a table of strings; console markup in its cells takes effect."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, right in zip(table.header, table.right_aligned, strict=True):
+        drawn.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in table.rows:
+        drawn.add_row(*row)
+    screen.print(drawn)
+
+
+def percent(value: float | None) -> str:
+    """A fraction as a percentage; nothing where it is unknown."""
+    return "" if value is None or math.isnan(value) else f"{value:.1%}"
+
+
+@contextmanager
+def _progress_bar(title: str, screen: "Console") -> Iterator[Progress]:
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+    from rich.text import Text
+
+    class TimeRemaining(ProgressColumn):
+        """Steps differ in length, so the estimate is renewed at each step and counted down."""
+
+        def render(self, task: Task) -> Text:
+            total = task.fields.get("total_seconds")
+            if total is None:
+                return Text("")
+            left = max(0.0, total - (task.elapsed or 0.0))
+            return Text(f"about {_duration(left)} left", style="progress.remaining")
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TimeRemaining(),
+    )
+    with Bar(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task(title, total=1.0, total_seconds=None)
+
+        def update(text: str, fraction: float) -> None:
+            elapsed = bar.tasks[0].elapsed or 0.0
+            total = elapsed / fraction if fraction >= MIN_FRACTION else None
+            bar.update(task, description=text, completed=fraction, total_seconds=total)
+
+        yield update
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _jsonable(value: Any) -> Any:
+    """NumPy's numbers as Python's, NaN and infinity as null, anything unknown as text."""
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [_jsonable(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
+        return _jsonable(value.tolist())
+    if isinstance(value, float):  # also Score, a float that carries more
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

@@ -1,0 +1,57 @@
+"""fewer predict: measured features in, predictions of the target out."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fewer
+from tests.cli.conftest import QUICK
+
+
+@pytest.fixture(scope="module")
+def target_panel(tumours, tmp_path_factory, typed):
+    folder = tmp_path_factory.mktemp("target")
+    tumours[::2].to_csv(folder / "train.csv", index=False)
+    words = ["-k", "3", "--target", "diagnosis", "--out", folder / "panel", *QUICK]
+    typed("select", folder / "train.csv", *words)
+    return folder / "panel"
+
+
+@pytest.fixture
+def measured(folder, target_panel):
+    """Only what the panel needs, and identifiers."""
+    panel = fewer.Panel.load(target_panel)
+    table = pd.read_csv("test.csv").iloc[:40]
+    table[["who", *panel.features[::-1]]].to_csv("measured.csv", index=False)
+    return table
+
+
+def test_predictions_are_those_of_the_library(measured, target_panel, asked, typed):
+    panel = fewer.Panel.load(target_panel)
+    found = asked("predict", target_panel, "measured.csv")
+    assert found == {"out": "predictions.csv", "target": "diagnosis", "rows": 40}
+    table = pd.read_csv("predictions.csv")
+    assert list(table.columns) == ["who", "diagnosis"]
+    assert table["who"].tolist() == measured["who"].tolist()
+    expected = panel.predict(measured[panel.features])
+    assert table["diagnosis"].tolist() == expected.tolist()
+    assert (table["diagnosis"] == measured["diagnosis"].to_numpy()).mean() > 0.8
+    done = typed("predict", target_panel, "measured.csv", "--force")
+    assert "40 predictions of diagnosis from 3 measured features, written to" in done.stdout
+
+
+def test_probabilities(measured, target_panel, typed, folder):
+    typed("predict", target_panel, "measured.csv", "--probabilities", "--out", "p.json")
+    rows = json.loads((folder / "p.json").read_text())
+    panel = fewer.Panel.load(target_panel)
+    expected = panel.predict_proba(measured[panel.features])
+    found = [[row[f"probability of {name}"] for name in panel.target.classes] for row in rows]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_what_cannot_be_done_is_one_line(measured, target_panel, made_panel, refused):
+    assert "predicts no target" in refused("predict", made_panel, "test.csv")
+    assert "use .csv or .json" in refused("predict", target_panel, "test.csv", "--out", "a.png")
+    assert "there is no panel gone" in refused("predict", "gone", "test.csv")
