@@ -198,12 +198,8 @@ def test_functions_and_long_values_are_only_named():
 
 def test_rows_can_be_left_out(panel, tmp_path):
     bare = fewer.Panel(
-        indices=panel.indices,
-        decoder=panel._decoder,
-        names=panel.names,
-        d=panel.d,
+        panel.reconstructor,
         held_out=panel.held_out,
-        quantiles=panel._quantiles,
         leaderboard=panel.leaderboard,
         settings=panel.settings,
         evidence=panel.evidence.without_rows(),

@@ -30,7 +30,6 @@ MODULES = [
     "fewer.panel",
     "fewer.report",
     "fewer.search",
-    "fewer.target",
     "fewer.train",
 ]
 

@@ -272,7 +272,7 @@ def test_few_rows_and_odd_groups():
 
 
 def test_bad_rows_are_named(frames, panel):
-    with pytest.raises(InputError, match="X lacks 1 of the panel's 64 features: pixel 63"):
+    with pytest.raises(InputError, match="X lacks 1 of the 64 features: 'pixel 63'"):
         panel.score(frames[1].drop(columns="pixel 63"))
     with pytest.raises(InputError, match="X has 3 columns; the panel was made for 64"):
         panel.score(np.zeros((2, 3)))

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -10,7 +10,14 @@ import numpy as np
 
 from fewer.errors import InputError, TypeInputError
 
-__all__ = ["check_choice", "check_number", "check_whole", "join_names"]
+__all__ = [
+    "check_choice",
+    "check_number",
+    "check_observed",
+    "check_whole",
+    "find_names",
+    "join_names",
+]
 
 
 def join_names(names: Sequence[Any], most: int = 5, *, quoted: bool = True) -> str:
@@ -62,3 +69,27 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> None:
     """Refuse anything but one of the known words."""
     if value not in known:
         raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}")
+
+
+def find_names(
+    wanted: Sequence[Any] | np.ndarray, have: Iterable[Any], lacks: str, remedy: str = ""
+) -> list[int]:
+    """Where each wanted name is among those that are there.
+
+    The message about missing ones begins with ``lacks``, in which ``{}`` stands for how many of
+    how many, as in "X lacks {} features", and ends with ``remedy``.
+    """
+    at = {str(name): j for j, name in enumerate(have)}
+    missing = [str(name) for name in wanted if str(name) not in at]
+    if missing:
+        counts = f"{len(missing)} of the {len(wanted)}"
+        raise InputError(f"{lacks.format(counts)}: {join_names(missing, 8)}{remedy}")
+    return [at[str(name)] for name in wanted]
+
+
+def check_observed(observed: np.ndarray, names: np.ndarray | None) -> None:
+    """Refuse columns of which no value was observed."""
+    empty = np.flatnonzero(observed == 0).tolist()
+    if empty:
+        shown = join_names(empty if names is None else [str(names[j]) for j in empty])
+        raise InputError(f"columns without any value, only NaN ({len(empty)}): {shown}; drop them")

@@ -1,73 +1,47 @@
 """The artefact: chosen features, the decoder that reconstructs the rest, how well it did."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
-from sklearn.utils import check_array
-from torch import nn
+from torch import Tensor
 
+from fewer._checks import join_names
 from fewer._tables import Table
-from fewer.data import (
-    Source,
-    as_array,
-    as_source,
-    check_values,
-    is_source_like,
-    match_columns,
-    moments,
-    open_source,
-    read_all,
-)
-from fewer.errors import InputError, translate_sklearn_errors
-from fewer.estimators._measured import like_table, read_measured
-from fewer.estimators._selector import decode
+from fewer.data import Source, moments, open_source
+from fewer.errors import InputError
 from fewer.evidence import Evidence, Examined
-from fewer.imputation import bound_paths, bounded, impute
 from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.reconstructor import (
+    Reconstructor,
+    Score,
+    bound_paths,
+    impute,
+    like_table,
+    run_decoder,
+)
 from fewer.report import brief, write
 from fewer.report.summarise import rank_candidates
 from fewer.storage import (
     damaged_where_unfit,
+    describe_labels,
     describe_record,
     read_folder,
     require,
     restore_decoder,
+    restore_labels,
     restore_parameters,
     restore_record,
     write_folder,
 )
-from fewer.target import Target
-from fewer.train.explained import explained_variance
 
-__all__ = ["Leaderboard", "Panel", "Score"]
-
-# quantiles of held-out residuals that a panel keeps for its prediction intervals
-LEVELS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
-
-
-class Score(float):
-    """1 - SSE / SST over all entries, with the mean squared error of each feature.
-
-    Examples
-    --------
-    >>> score = Score(0.9, errors=np.array([0.1, 0.2]))
-    >>> score > 0.8, score.errors
-    (True, array([0.1, 0.2]))
-    """
-
-    errors: NDArray[np.float64]
-
-    def __new__(cls, value: float, errors: NDArray[np.float64]) -> "Score":
-        """Make a number that also carries the errors."""
-        self = super().__new__(cls, value)
-        self.errors = errors
-        return self
+__all__ = ["Leaderboard", "Panel", "Score", "Target"]
 
 
 class Leaderboard(list[dict[str, Any]]):
@@ -100,6 +74,80 @@ class Leaderboard(list[dict[str, Any]]):
         return str(self.table())
 
 
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A predictor of the target from the k measured values.
+
+    Attributes
+    ----------
+    decoder : fewer.nn.MeasuredDecoder
+        Probabilities of the classes, or the target itself.
+    classes : ndarray or None
+        The labels; None where the target is a number.
+    held_out : float
+        Accuracy, or R squared, on held-out rows: the predictor was not fitted on them, but they
+        chose between the strategies.
+    name : str or None
+        The column that the target was.
+    single_output : bool
+        Whether the target is a single number per row.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> panel = fewer.select(X, 2, target=y, strategies=["search"], validation=0.2, random_state=0)
+    >>> panel.target.classes, panel.target.held_out > 0.8
+    (array([0, 1, 2]), True)
+    """
+
+    decoder: MeasuredDecoder
+    classes: NDArray | None
+    held_out: float
+    name: str | None = None
+    single_output: bool = True
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the decoder gives per row."""
+        return int(self.decoder(self.decoder.fill[None]).shape[1])
+
+    def predict(self, measured: NDArray) -> NDArray:
+        """Most likely class, or the number."""
+        values = run_decoder(self.decoder, measured)
+        if self.classes is not None:
+            return self.classes[values.argmax(axis=1)]
+        return values[:, 0] if self.single_output else values
+
+    def probabilities(self, measured: NDArray) -> NDArray:
+        """Probability of each class."""
+        if self.classes is None:
+            raise InputError("the target of this panel is a number, not a class; use predict")
+        return run_decoder(self.decoder, measured)
+
+    def _describe(self) -> dict[str, Any]:
+        labels, dtype = (None, None) if self.classes is None else describe_labels(self.classes)
+        return {
+            "name": self.name,
+            "classes": labels,
+            "dtype": dtype,
+            "held_out": self.held_out,
+            "single_output": self.single_output,
+            "outputs": self.outputs,
+            "link": self.decoder.link,
+        }
+
+    @classmethod
+    def _restore(cls, meta: dict[str, Any], spec: Any, k: int, tensors: dict[str, Tensor]) -> Any:
+        classes = None
+        if meta["classes"] is not None:
+            classes = restore_labels(meta["classes"], meta["dtype"])
+        net = build_decoder(spec, k, meta["outputs"])
+        decoder = restore_decoder(net, "target", tensors, meta["link"])
+        return cls(decoder, classes, meta["held_out"], meta["name"], meta["single_output"])
+
+
 class Panel:
     """k chosen features and all that is needed to reconstruct the others from them.
 
@@ -111,23 +159,27 @@ class Panel:
         Names of the chosen features in column order, or their numbers where X had no names.
     indices : ndarray of int
         Their column numbers, ascending.
+    k, d : int
+        How many features are chosen, and how many there are.
     names : list of str or None
         Names of all features.
     held_out : Score
         How well held-out rows were reconstructed: rows on which neither features were chosen nor
         the decoder fitted, but which did choose between the strategies (and penalties) of the
-        leaderboard. That makes it too good by a little; rows of your own that `select` never saw
+        leaderboard. That makes it slightly optimistic; rows of your own that `select` never saw
         (``panel.score(test)``) have the last word.
     leaderboard : Leaderboard
         Every candidate with its strategy, held-out error, seconds and features.
     settings : dict
         How the panel was made.
     evidence : fewer.evidence.Evidence or None
-        What `select` knew: gains, substitutes, rivals, some held-out rows; None where the panel
-        was saved by a version that did not keep it.
-    target : fewer.target.Target or None
+        What `select` knew: gains, substitutes, reference panels, some held-out rows; computed when
+        it is first asked for. None where the panel was saved by a version that did not keep it.
+    target : Target or None
         What it predicts besides, where it was made with ``target=``; ``target.held_out`` is the
         accuracy, or R squared, on the held-out rows.
+    reconstructor : fewer.reconstructor.Reconstructor
+        The columns, their decoder, the names and the quantiles of held-out residuals.
 
     Examples
     --------
@@ -146,41 +198,63 @@ class Panel:
 
     def __init__(
         self,
+        reconstructor: Reconstructor,
         *,
-        indices: NDArray[np.int64],
-        decoder: MeasuredDecoder,
-        names: Sequence[str] | None,
-        d: int,
         held_out: Score,
-        quantiles: NDArray[np.float64],
         leaderboard: Leaderboard,
         settings: dict[str, Any],
         target: Target | None = None,
-        evidence: Evidence | None = None,
+        evidence: Evidence | Callable[[], Evidence] | None = None,
     ) -> None:
-        self.indices = np.asarray(indices, dtype=np.int64)
-        self.names = None if names is None else [str(name) for name in names]
-        self.d = d
+        self.reconstructor = reconstructor
         self.held_out = held_out
         self.leaderboard = leaderboard
         self.settings = settings
         self.target = target
-        self.evidence = evidence
-        self._decoder = decoder.double().eval()
-        self._decoder.known = torch.from_numpy(self.indices)
-        self._quantiles = quantiles  # len(LEVELS) x d, of truth minus reconstruction
+        self._evidence = evidence
+        # what was measured comes back as it was measured
+        reconstructor.decoder.double().eval().known = torch.from_numpy(reconstructor.columns)
 
     @property
     def k(self) -> int:
         """Number of chosen features."""
-        return len(self.indices)
+        return len(self.reconstructor.columns)
+
+    @property
+    def d(self) -> int:
+        """Number of all features."""
+        return self.reconstructor.n_features
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Column numbers of the chosen features, ascending."""
+        return self.reconstructor.columns
+
+    @cached_property
+    def names(self) -> list[str] | None:
+        """Names of all features."""
+        names = self.reconstructor.names
+        return None if names is None else names.tolist()
 
     @property
     def features(self) -> list[Any]:
         """Names of the chosen features in column order, or their numbers."""
-        if self.names is None:
-            return self.indices.tolist()
-        return [self.names[j] for j in self.indices]
+        return self.reconstructor.features
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """What `select` knew, computed when it is first asked for."""
+        if callable(self._evidence):
+            self._evidence = self._evidence()
+        return self._evidence
+
+    @evidence.setter
+    def evidence(self, value: Evidence | Callable[[], Evidence] | None) -> None:
+        self._evidence = value
+
+    def __getstate__(self) -> dict[str, Any]:
+        # copies and pickles hold the evidence, not the data that it would be computed from
+        return vars(self) | {"_evidence": self.evidence}
 
     def reconstruct(
         self,
@@ -201,12 +275,12 @@ class Panel:
             columns. NaN stands for "not measured" and takes the training mean. Any path or
             source that `fewer.data.open` takes.
         interval : float, default=None
-            Also give bounds that hold this share of values, such as 0.9, from held-out residuals;
-            NaN for a chosen feature that was not measured.
+            Also give bounds that hold this fraction of values, such as 0.9, from held-out
+            residuals; NaN for a chosen feature that was not measured.
         out : path, default=None
             Write all features into this file (.npy, .csv, .tsv, .parquet, .feather, .h5, .h5ad)
             block by block, so that neither side needs to fit into memory. Columns of the input
-            that are no features, such as identifiers, come along in tables. Bounds go into two
+            that are not features, such as identifiers, come along in tables. Bounds go into two
             more files: all.csv, all.lower.csv, all.upper.csv.
 
         Returns
@@ -214,17 +288,11 @@ class Panel:
         array of shape (n, d), or a table where one came in; with ``interval`` three of them:
         reconstruction, lower bound, upper bound; with ``out`` their paths
         """
-        if out is not None:
-            impute(self, measured, out, interval=interval)
-            path = Path(out)
-            return path if interval is None else (path, *bound_paths(path))
-        names = None if self.names is None else np.array(self.names, dtype=object)
-        values = read_measured(measured, self.indices, names)
-        rebuilt = decode(self._decoder, values)
-        if interval is None:
-            return like_table(rebuilt, names, measured)
-        bounds = bounded(rebuilt, values, self.indices, self._bounds(interval))
-        return tuple(like_table(part, names, measured) for part in (rebuilt, *bounds))
+        if out is None:
+            return self.reconstructor.reconstruct(measured, interval)
+        impute(self.reconstructor, measured, out, interval=interval)
+        path = Path(out)
+        return path if interval is None else (path, *bound_paths(path))
 
     def predict(self, measured: Any) -> NDArray:
         """The target from the k measured values: a class or a number for each row.
@@ -243,11 +311,11 @@ class Panel:
         >>> panel.predict(X[:3, panel.indices])
         array([0, 0, 0])
         """
-        return self._predictor().predict(self._values(measured))
+        return self._predictor().predict(self.reconstructor.read(measured))
 
     def predict_proba(self, measured: Any) -> NDArray:
         """Probability of each of ``target.classes`` from the k measured values."""
-        return self._predictor().probabilities(self._values(measured))
+        return self._predictor().probabilities(self.reconstructor.read(measured))
 
     def _predictor(self) -> Target:
         if self.target is None:
@@ -257,28 +325,8 @@ class Panel:
             )
         return self.target
 
-    def _values(self, measured: Any) -> NDArray:
-        names = None if self.names is None else np.array(self.names, dtype=object)
-        return read_measured(measured, self.indices, names)
-
-    def _bounds(self, interval: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        real = isinstance(interval, (int, float, np.integer, np.floating))
-        if not real or not 0 < interval <= 0.99:
-            raise InputError(f"interval={interval!r} must be above 0 and at most 0.99")
-        tail = (1 - interval) / 2
-        found = []
-        for level in (tail, 1 - tail):
-            at = int(np.clip(np.searchsorted(LEVELS, level), 1, len(LEVELS) - 1))
-            share = (level - LEVELS[at - 1]) / (LEVELS[at] - LEVELS[at - 1])
-            below, above = self._quantiles[at - 1], self._quantiles[at]
-            found.append(below + share * (above - below))
-        # what was measured is known
-        for bound in found:
-            bound[self.indices] = 0.0
-        return found[0], found[1]
-
     def score(self, X: Any) -> Score:
-        """1 - SSE / SST over all observed entries of whole rows; ``.errors`` by feature.
+        """Explained variance, 1 - SSE / SST over all observed entries; ``.errors`` per feature.
 
         Parameters
         ----------
@@ -286,8 +334,7 @@ class Panel:
             Whole rows; they are reconstructed from their chosen features alone. Any path or
             source that `fewer.data.open` takes.
         """
-        source = open_source(self._whole(X))
-        return Score(*explained_variance(self._decoder, source, self.indices))
+        return self.reconstructor.score(self.reconstructor.match(X))
 
     def examine(self, X: Any) -> Examined:
         """Look at how whole rows are reconstructed: score, variances, and some of the rows.
@@ -307,49 +354,26 @@ class Panel:
         >>> seen.n, seen.rows.shape, seen.score == panel.score(X)
         (150, (150, 4), True)
         """
-        source = open_source(self._whole(X))
+        source = open_source(self.reconstructor.match(X))
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, Evidence.sample_size(self.d))).astype(int))
-        rows = source.rows(some, torch.float64)
+        rows = source.rows(some, torch.float64).numpy()
         stats = moments(source)
         return Examined(
-            Score(*explained_variance(self._decoder, source, self.indices)),
+            self.reconstructor.score(source),
             n,
             np.where(stats.constant, 0.0, stats.variance),
-            rows.numpy().astype(np.float32),
-            decode(self._decoder, rows[:, self.indices].numpy()).astype(np.float32),
+            rows.astype(np.float32),
+            self.reconstructor.decode(rows[:, self.indices]).astype(np.float32),
         )
-
-    def _whole(self, X: Any) -> Any:
-        if is_source_like(X):
-            return match_columns(as_source(X), self.names, self.d, "the panel")
-        if hasattr(X, "columns") and self.names is not None:
-            have = {str(name): name for name in X.columns}
-            missing = [name for name in self.names if name not in have]
-            if missing:
-                raise InputError(
-                    f"X lacks {len(missing)} of the panel's {self.d} features: "
-                    f"{', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}"
-                )
-            X = X[[have[name] for name in self.names]]  # other columns may hold anything
-        with translate_sklearn_errors():
-            X = check_array(
-                as_array(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False
-            )
-        if X.shape[1] != self.d:
-            raise InputError(f"X has {X.shape[1]} columns; the panel was made for {self.d}")
-        check_values(X, None if self.names is None else np.array(self.names))
-        return X
 
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of whole rows."""
-        whole = self._whole(X)
-        if isinstance(whole, Source):
-            return read_all(whole, self.indices)
-        part = whole[:, self.indices]
-        values = part.toarray() if sparse.issparse(part) else part
-        names = None if self.names is None else np.array(self.features, dtype=object)
-        return like_table(values, names, X)
+        whole = self.reconstructor.match(X)
+        values = self.reconstructor.take(whole)
+        if self.names is None or isinstance(whole, Source):
+            return values
+        return like_table(values, np.array(self.features, dtype=object), X)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the panel into a folder: safetensors and JSON, never pickle.
@@ -357,6 +381,7 @@ class Panel:
         With its evidence go up to 200 of the rows that were held out, which reports draw from. To
         keep them to yourself: ``panel.evidence = panel.evidence.without_rows()``.
         """
+        decoder, quantiles = self.reconstructor.decoder, self.reconstructor.quantiles
         meta = {
             "d": self.d,
             "names": self.names,
@@ -365,12 +390,13 @@ class Panel:
             "held_out": float(self.held_out),
             "leaderboard": list(self.leaderboard),
             "settings": self.settings,
-            "link": self._decoder.link,
-            "target": None if self.target is None else self.target.describe(),
+            "link": decoder.link,
+            "target": None if self.target is None else self.target._describe(),
         }
-        tensors = {f"decoder.{name}": part for name, part in self._decoder.state_dict().items()}
+        tensors = {f"decoder.{name}": part for name, part in decoder.state_dict().items()}
         tensors["errors"] = torch.from_numpy(self.held_out.errors)
-        tensors["quantiles"] = torch.from_numpy(self._quantiles)
+        if quantiles is not None:
+            tensors["quantiles"] = torch.from_numpy(quantiles)
         if self.target is not None:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
@@ -392,34 +418,37 @@ class Panel:
         """
         meta, tensors = read_folder(path, kind="panel")
         require(meta, {"settings": dict, "indices": list, "d": int}, path)
-        settings = meta["settings"]
+        settings, k = meta["settings"], len(meta["indices"])
         with damaged_where_unfit(path):
             options = restore_parameters({"decoder": settings["decoder"]}, functions, ())
-            net: nn.Module = build_decoder(
+            net = build_decoder(
                 options["decoder"],
-                len(meta["indices"]),
+                k,
                 meta["d"],
                 activation=settings.get("activation", "leaky_relu"),
                 dropout=settings.get("dropout", 0.0),
                 norm=settings.get("norm"),
             )
-            decoder = restore_decoder(net, "decoder", tensors, meta["link"])
             target = None
             if meta.get("target") is not None:
                 spec = restore_parameters({"decoder": settings["predictor"]}, functions, ())
-                k = len(meta["indices"])
-                target = Target.restored(meta["target"], spec["decoder"], k, tensors)
+                target = Target._restore(meta["target"], spec["decoder"], k, tensors)
+            evidence = None
+            if "evidence" in meta:
+                evidence = restore_record(Evidence, meta["evidence"], tensors, "evidence")
             return cls(
-                indices=np.array(meta["indices"], dtype=np.int64),
-                decoder=decoder,
-                names=meta["names"],
-                d=meta["d"],
+                Reconstructor(
+                    np.array(meta["indices"], dtype=np.int64),
+                    restore_decoder(net, "decoder", tensors, meta["link"]),
+                    meta["d"],
+                    None if meta["names"] is None else np.array(meta["names"], dtype=object),
+                    tensors["quantiles"].numpy() if "quantiles" in tensors else None,
+                ),
                 held_out=Score(meta["held_out"], tensors["errors"].numpy()),
-                quantiles=tensors["quantiles"].numpy(),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,
                 target=target,
-                evidence=_evidence(meta, tensors),
+                evidence=evidence,
             )
 
     def report(
@@ -465,15 +494,8 @@ class Panel:
         return brief(self)
 
     def __repr__(self) -> str:
-        shown = ", ".join(str(name) for name in self.features[:6])
-        more = ", ..." if self.k > 6 else ""
+        shown = join_names(self.features, 6, quoted=False)
         return (
             f"<Panel of {self.k} of {self.d} features, {float(self.held_out):.1%} of the variance "
-            f"of held-out rows: {shown}{more}>"
+            f"of held-out rows: {shown}>"
         )
-
-
-def _evidence(meta: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Evidence | None:
-    if "evidence" not in meta:
-        return None
-    return restore_record(Evidence, meta["evidence"], tensors, "evidence")

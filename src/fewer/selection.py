@@ -28,9 +28,9 @@ from fewer.constraints import resolve
 from fewer.data import RowView, ScaledSource, Source, as_source, moments, without_empty
 from fewer.errors import warn
 from fewer.evidence import Evidence
-from fewer.panel import Leaderboard, Panel
+from fewer.panel import Leaderboard, Panel, Target
+from fewer.reconstructor import Reconstructor
 from fewer.storage import describe_parameters
-from fewer.target import Target
 from fewer.train import Checkpoint, TrainingConfig, nodes_for
 from fewer.train.device import float64_device, pick_device
 from fewer.train.folds import ScaledFold, scaled_fold, whole_fold
@@ -348,13 +348,12 @@ class _Selection:
         winner = candidates[0]
         decoder = self.rebuilding.fitted(winner, columns, everything)
         held = held_score(winner, folds, self.rebuilding, self.raw)
+        names = None if self.names is None else np.array(self.names, dtype=object)
         return Panel(
-            indices=columns,
-            decoder=in_units(decoder, columns, everything),
-            names=self.names,
-            d=self.d,
+            Reconstructor(
+                columns, in_units(decoder, columns, everything), self.d, names, held.quantiles
+            ),
             held_out=held.score,
-            quantiles=held.quantiles,
             leaderboard=self._leaderboard(candidates),
             target=self._target(winner, columns, folds, everything),
             evidence=self._evidence(winner, held, columns, folds, everything),

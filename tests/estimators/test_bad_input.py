@@ -35,8 +35,8 @@ def infinite_sparse():
         ({"k": "ten"}, "k='ten' must be a whole number"),
         ({"k": True}, "k=True must be a whole number"),
         ({"k": 7}, "k=7 is more than the n_features=6 of X; choose k from 1 to 6"),
-        ({"start_temperature": 0}, "start_temperature=0 must be above 0"),
-        ({"end_temperature": -1}, "end_temperature=-1 must be above 0"),
+        ({"start_temperature": 0}, "start_temperature=0 must be a number above 0"),
+        ({"end_temperature": -1}, "end_temperature=-1 must be a number above 0"),
         ({"start_temperature": 1, "end_temperature": 2}, "would rise from 1 to 2"),
         ({"schedule": "wave"}, "schedule='wave' is not known"),
         (
@@ -51,15 +51,15 @@ def infinite_sparse():
         ({"epochs": 0}, "epochs=0 must be a whole number of at least 1"),
         ({"epochs": "many"}, "epochs='many' must be a whole number of at least 1 or 'auto'"),
         ({"batch_size": 1.5}, r"batch_size=1\.5 must be a whole number"),
-        ({"learning_rate": 0}, "learning_rate=0 must be above 0"),
-        ({"selector_learning_rate": -1}, "selector_learning_rate=-1 must be above 0"),
+        ({"learning_rate": 0}, "learning_rate=0 must be a number above 0"),
+        ({"selector_learning_rate": -1}, "selector_learning_rate=-1 must be a number above 0"),
         ({"learning_rate": "fast"}, "learning_rate='fast' must be a number"),
         (
             {"validation_fraction": 1.0},
-            r"validation_fraction=1\.0 must be at least 0 and at most 0\.9",
+            r"validation_fraction=1\.0 must be a number of at least 0 and at most 0\.9",
         ),
         ({"refit": "maybe"}, "refit='maybe' is not known; use 'scratch' or 'finetune' or 'none'"),
-        ({"ridge": -1}, "ridge=-1 must be at least 0"),
+        ({"ridge": -1}, "ridge=-1 must be a number of at least 0"),
         ({"device": "abacus"}, "device='abacus' cannot be used here"),
         ({"precision": "float8"}, "precision='float8' is not known"),
     ],
@@ -182,7 +182,7 @@ def test_other_columns_after_fitting():
     with pytest.raises(ValueError, match="feature names should match"):
         model.score(frame.rename(columns={"a": "z"}))
     chosen = list(model.get_feature_names_out())
-    with pytest.raises(InputError, match=f"lacks 1 of the 2 chosen features: {chosen[1]}; add"):
+    with pytest.raises(InputError, match=f"lacks 1 of the 2 chosen features: {chosen[1]!r}; add"):
         model.inverse_transform(frame.drop(columns=chosen[1]))
     with pytest.raises(InputError, match=f"has 3 columns; give the 2 chosen.*{chosen[0]}, "):
         model.inverse_transform(GOOD[:, :3])

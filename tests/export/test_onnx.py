@@ -1,6 +1,7 @@
 """Every kind of decoder as an ONNX graph."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,20 +28,17 @@ def run(path, rows):
 
 
 def with_decoder(panel, net, **more):
+    decoder = MeasuredDecoder(
+        net.double(),
+        fill=torch.tensor([3.0, 2.0]).double(),
+        center=torch.tensor([3.0, 4.0]).double(),
+        scale=torch.tensor([0.5, 2.0]).double(),
+        order=torch.tensor([1, 0]),
+        **more,
+    )
     panel = fewer.Panel(
-        indices=panel.indices,
-        decoder=MeasuredDecoder(
-            net.double(),
-            fill=torch.tensor([3.0, 2.0]).double(),
-            center=torch.tensor([3.0, 4.0]).double(),
-            scale=torch.tensor([0.5, 2.0]).double(),
-            order=torch.tensor([1, 0]),
-            **more,
-        ),
-        names=["a", "b", "c", "d"],
-        d=4,
+        replace(panel.reconstructor, decoder=decoder, names=np.array(list("abcd"), dtype=object)),
         held_out=panel.held_out,
-        quantiles=panel._quantiles,
         leaderboard=panel.leaderboard,
         settings=panel.settings,
     )

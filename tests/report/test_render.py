@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,6 +15,7 @@ from fewer.errors import InputError
 from fewer.evidence import Evidence
 from fewer.nn import MeasuredDecoder
 from fewer.panel import Leaderboard, Score
+from fewer.reconstructor import Reconstructor
 from fewer.report import brief, write
 
 ODD = [
@@ -112,12 +114,8 @@ def test_title_and_folders(panel, tmp_path):
 
 def test_a_panel_without_evidence_has_a_page(panel, tmp_path):
     bare = fewer.Panel(
-        indices=panel.indices,
-        decoder=panel._decoder,
-        names=None,
-        d=panel.d,
+        replace(panel.reconstructor, names=None),
         held_out=panel.held_out,
-        quantiles=panel._quantiles,
         leaderboard=panel.leaderboard,
         settings=panel.settings,
     )
@@ -161,12 +159,13 @@ def wide_panel(d, k):
     )
     linear = torch.nn.Linear(k, d).double()
     return fewer.Panel(
-        indices=chosen,
-        decoder=MeasuredDecoder(linear, fill=torch.zeros(k, dtype=torch.float64)),
-        names=[f"ENSG{j:011d}" for j in range(d)],
-        d=d,
+        Reconstructor(
+            np.asarray(chosen),
+            MeasuredDecoder(linear, fill=torch.zeros(k, dtype=torch.float64)),
+            d,
+            np.array([f"ENSG{j:011d}" for j in range(d)], dtype=object),
+        ),
         held_out=Score(0.5, random.random(d)),
-        quantiles=np.zeros((11, d)),
         leaderboard=Leaderboard([{"strategy": "search", "error": 1.0, "seconds": 1.0}]),
         settings={"k": k, "decoder": "linear", "scale": "none"},
         evidence=evidence,

@@ -75,12 +75,8 @@ def test_a_target_is_named():
 
 def test_a_panel_without_evidence_says_what_it_can(panel, frame):
     bare = fewer.Panel(
-        indices=panel.indices,
-        decoder=panel._decoder,
-        names=panel.names,
-        d=panel.d,
+        panel.reconstructor,
         held_out=panel.held_out,
-        quantiles=panel._quantiles,
         leaderboard=panel.leaderboard,
         settings=panel.settings,
     )

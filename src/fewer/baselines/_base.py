@@ -13,7 +13,7 @@ from fewer.baselines._rows import varying_rows
 from fewer.constraints import check_k
 from fewer.data import Moments, Source
 from fewer.errors import translate_sklearn_errors
-from fewer.estimators._selector import FeatureSelector
+from fewer.estimators import FeatureSelector
 from fewer.nn import MeasuredDecoder
 from fewer.train import fit_linear
 

@@ -11,11 +11,12 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
+from fewer._checks import check_observed
 from fewer.constraints import check_k
 from fewer.data import Moments, Source, as_array, check_values, moments, open_source
 from fewer.errors import NotFittedError, translate_sklearn_errors
-from fewer.estimators._selector import decode, refuse_empty
 from fewer.nn import MeasuredDecoder
+from fewer.reconstructor import run_decoder
 from fewer.train.explained import explained_variance
 
 __all__ = ["Bound"]
@@ -43,7 +44,7 @@ class Bound(BaseEstimator):
         self._check_options(X.shape[1])
         source = open_source(X)
         stats = moments(source)
-        refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
+        check_observed(stats.observed, getattr(self, "feature_names_in_", None))
         with translate_sklearn_errors():
             rng = check_random_state(getattr(self, "random_state", None))
         net, scale = self._learn(source, stats, rng)
@@ -71,7 +72,7 @@ class Bound(BaseEstimator):
         """Whole rows from whole rows, by way of k numbers for each."""
         self._check_fitted()
         X = self._validated(X, reset=False)
-        return decode(self.autoencoder_, X.toarray() if sparse.issparse(X) else X)
+        return run_decoder(self.autoencoder_, X.toarray() if sparse.issparse(X) else X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """1 - SSE / SST over all observed entries: 1 is perfect, 0 as good as the means of X.

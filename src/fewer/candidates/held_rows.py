@@ -15,7 +15,7 @@ from fewer.candidates.scaling import in_units
 from fewer.data import RowView, Source, moments
 from fewer.errors import InputError
 from fewer.evidence import Evidence
-from fewer.panel import LEVELS, Score
+from fewer.reconstructor import QUANTILE_LEVELS, Score
 from fewer.train.explained import explained_variance
 from fewer.train.folds import ScaledFold, split_rows
 
@@ -110,7 +110,7 @@ def held_score(
     return HeldScore(
         Score(value, by_feature),
         # i of n + 1: so many of new values lie below the i-th of n
-        np.nanquantile(residuals, LEVELS, axis=0, method="weibull"),
+        np.nanquantile(residuals, QUANTILE_LEVELS, axis=0, method="weibull"),
         errors,
         shown,
         rebuilt,

@@ -48,7 +48,7 @@ def run(
 
     Example: [bold]fewer impute panel/ measured.csv --out all.parquet --interval 0.9[/]
     """
-    from fewer.imputation import bound_paths, impute
+    from fewer.reconstructor import bound_paths, impute
 
     loaded = load_panel(panel)
     path = _default_out(Path(measured)) if out is None else out
@@ -57,7 +57,7 @@ def run(
         check_unused(one, force)
     with output.progress("imputing") as update:
         rows = impute(
-            loaded,
+            loaded.reconstructor,
             reading.open_for(loaded, measured) if holds_cells(measured) else measured,
             path,
             interval=interval,

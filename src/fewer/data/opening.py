@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 from torch.utils.data import Dataset
 
+from fewer._checks import find_names
 from fewer._optional import import_optional
 from fewer.data.annotated import is_annotated, open_annotated, open_annotated_group, open_h5ad
 from fewer.data.arrays import check_numbers, open_memmap, open_npy, open_npz
@@ -228,7 +229,9 @@ def column_names(data: Any) -> list[str] | None:
     return stored_columns(first) if form in TABLES else None
 
 
-def match_columns(source: Source, names: Sequence[Any] | None, d: int, what: str) -> Source:
+def match_columns(
+    source: Source, names: Sequence[Any] | np.ndarray | None, d: int, what: str
+) -> Source:
     """The features that were fitted, found in a source by name, else by their number.
 
     Examples
@@ -247,11 +250,7 @@ def match_columns(source: Source, names: Sequence[Any] | None, d: int, what: str
     wanted = [str(name) for name in names]
     if source.names == wanted:
         return source
-    at = {name: j for j, name in enumerate(source.names)}
-    missing = [name for name in wanted if name not in at]
-    if missing:
-        raise InputError(f"X lacks {len(missing)} of the {d} features: {join_names(missing, 8)}")
-    return ColumnView(source, np.array([at[name] for name in wanted]))
+    return ColumnView(source, np.array(find_names(wanted, source.names, "X lacks {} features")))
 
 
 # -- objects ---------------------------------------------------------------------------------

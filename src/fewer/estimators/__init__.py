@@ -1,10 +1,13 @@
 """The scikit-learn faces of fewer; no mathematics lives here."""
 
-from fewer.estimators._autoencoder import ConcreteAutoencoder
-from fewer.estimators._classifier import ConcreteClassifier
 from fewer.estimators._column_subset import ColumnSubset
-from fewer.estimators._presets import PAPER
-from fewer.estimators._regressor import ConcreteRegressor
+from fewer.estimators._concrete import (
+    ConcreteAutoencoder,
+    ConcreteClassifier,
+    ConcreteRegressor,
+)
+from fewer.estimators._parameters import PAPER
+from fewer.estimators._selector import FeatureSelector
 
 __all__ = [
     "PAPER",
@@ -12,4 +15,5 @@ __all__ = [
     "ConcreteAutoencoder",
     "ConcreteClassifier",
     "ConcreteRegressor",
+    "FeatureSelector",
 ]

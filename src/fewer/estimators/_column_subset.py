@@ -42,13 +42,13 @@ class ColumnSubset(FeatureSelector):
         final decoder. "auto" tries several on held-out rows: worth it where rows are not many
         times more than k.
     include, exclude : lists of names or column numbers, default=()
-        Features that are on the panel in any case, and features that must not be.
+        Features that must be on the panel, and features that must not be.
     costs : mapping from feature to cost, or array, default=None
         What measuring each feature costs.
     cost_weight : float, default=0.0
-        Trade-off: so much is added to the mean squared error for each unit of cost.
+        Trade-off: how much each unit of cost adds to the mean squared error.
     budget : float, default=None
-        Most that the chosen features may cost together.
+        Maximum total cost of the chosen features.
     groups : list of lists of features, or a label for each, default=None
         Features that are measured together: choosing one brings all of its group, which counts
         once towards k and is paid once, at its highest cost.
@@ -78,9 +78,9 @@ class ColumnSubset(FeatureSelector):
         The chosen columns, most useful first, and the residual after each: nested panels for
         every smaller k, each the best next step inside this one.
     swap_losses_ : ndarray of shape (k, n_features)
-        By how much the residual rises when a chosen feature is replaced by any other.
+        How much the residual rises when a chosen feature is replaced by another.
     history_ : list of dict
-        A row for each improvement: seconds, residual.
+        One row per improvement: seconds, residual.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 

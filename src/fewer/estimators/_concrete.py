@@ -1,4 +1,4 @@
-"""What the three concrete estimators have in common: their options and their selector."""
+"""The concrete autoencoder as scikit-learn estimators: to reconstruct, to classify, to regress."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -6,17 +6,30 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor, nn
 
+from fewer._checks import check_choice
 from fewer.data import Moments, Source
-from fewer.errors import InputError
+from fewer.errors import InputError, translate_sklearn_errors
+from fewer.estimators._parameters import documented
 from fewer.estimators._selector import FeatureSelector
-from fewer.nn import Loss, build_decoder, make_loss
-from fewer.train import TrainingConfig, fit_covariance, fit_gradient, fit_surrogate, nodes_for
+from fewer.nn import Loss, MeasuredDecoder, build_decoder, make_loss
+from fewer.storage import describe_labels, restore_decoder, restore_labels
+from fewer.train import (
+    TrainingConfig,
+    fit_covariance,
+    fit_gradient,
+    fit_linear,
+    fit_surrogate,
+    nodes_for,
+)
 from fewer.train.device import pick_device
-from fewer.train.launch import agreed_seed
+from fewer.train.launch import agreed_seed, shared
 
-__all__ = ["ConcreteEstimator"]
+__all__ = ["ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]
 
 # features: the matrix and what is made of it, four times 8 d^2 bytes, then take 3 GB, on a GPU 13
 MOST_FOR_COVARIANCE, MOST_ON_CUDA = 10_000, 20_000
@@ -139,20 +152,20 @@ class ConcreteEstimator(FeatureSelector):
             reason = loss.check(float(low), float(high), "X" if targets is None else "y")
             if reason:
                 raise InputError(reason)
-        settings = self._settings(nodes_for(constraints, source))
+        config = self._config(nodes_for(constraints, source))
         seed = agreed_seed(self.random_state, self.checkpoint)
-        solver = self._solver(settings, loss, targets, d)
-        if solver == "closed_form" and settings.linear:
-            fit = fit_covariance(source, stats, settings, seed=seed, constraints=constraints)
+        solver = self._solver(config, loss, targets, d)
+        if solver == "closed_form" and config.linear:
+            fit = fit_covariance(source, stats, config, seed=seed, constraints=constraints)
         elif solver == "closed_form":
             fit = fit_surrogate(
-                source, stats, settings, loss=loss, seed=seed, constraints=constraints
+                source, stats, config, loss=loss, seed=seed, constraints=constraints
             )
         else:
             fit = fit_gradient(
                 source,
                 stats,
-                settings,
+                config,
                 loss=loss,
                 seed=seed,
                 targets=targets,
@@ -186,21 +199,18 @@ class ConcreteEstimator(FeatureSelector):
             )
         return loss
 
-    def _settings(self, nodes: int) -> TrainingConfig:
+    def _config(self, nodes: int) -> TrainingConfig:
         names = [field.name for field in fields(TrainingConfig)]
         options = {name: getattr(self, name) for name in names} | {"k": nodes}
         if isinstance(self.decoder, str) and self.decoder == "auto":
             options["decoder"] = self._auto_decoder
         return TrainingConfig(**options)
 
-    def _solver(self, settings: TrainingConfig, loss: Loss, targets: Tensor | None, d: int) -> str:
-        if self.solver not in ("auto", "closed_form", "gradient"):
-            raise InputError(
-                f"solver={self.solver!r} is not known; use 'auto', 'closed_form' or 'gradient'"
-            )
+    def _solver(self, config: TrainingConfig, loss: Loss, targets: Tensor | None, d: int) -> str:
+        check_choice("solver", self.solver, ("auto", "closed_form", "gradient"))
         fits = targets is None and loss.name == "mse"
         defaults = {field.name: field.default for field in fields(TrainingConfig)}
-        unused = ONLY_GRADIENT + (ONLY_TRAINED if settings.linear else ())
+        unused = ONLY_GRADIENT + (ONLY_TRAINED if config.linear else ())
         idle = [name for name in unused if getattr(self, name) != defaults[name]]
         if self.solver == "closed_form":
             if not fits:
@@ -215,15 +225,15 @@ class ConcreteEstimator(FeatureSelector):
                 )
         if self.solver != "auto":
             return self.solver
-        on_cuda = pick_device(settings.device).type == "cuda"
+        on_cuda = pick_device(config.device).type == "cuda"
         most = MOST_ON_CUDA if on_cuda else MOST_FOR_COVARIANCE
-        exact = fits and settings.linear and not idle and d <= most
+        exact = fits and config.linear and not idle and d <= most
         return "closed_form" if exact else "gradient"
 
     # -- the choice ------------------------------------------------------------------------
 
     def feature_groups(self, m: int = 3) -> list[list[Any]]:
-        """List the m likeliest features of each node, likeliest first.
+        """List the m most likely features of each node, best first.
 
         Groups are in the order of `get_feature_names_out`, each led by the chosen feature; the
         rest are those that the node would take in its stead, so they tend to be related. A node
@@ -286,3 +296,231 @@ class ConcreteEstimator(FeatureSelector):
         self.refit_history_ = meta["refit_history"]
         self.converged_ = meta["converged"]
         self.n_conflicts_ = meta["n_conflicts"]
+
+
+@documented
+class ConcreteAutoencoder(ConcreteEstimator):
+    """Choose the k features from which all others are best reconstructed.
+
+    A selector layer and a decoder are trained together; the temperature of the selector falls
+    until each of its k nodes passes on a single feature (Abid, Balin and Zou, 2019). The choice
+    is made distinct, and the decoder fitted anew on it. Features enter at their own scale: put
+    a scaler in front where their units differ.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    fewer.PAPER : the settings of the paper, as ``ConcreteAutoencoder(k, **fewer.PAPER)``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits().data
+    >>> cae = ConcreteAutoencoder(k=10, random_state=0).fit(X[:1400])
+    >>> measured = cae.transform(X[1400:])
+    >>> measured.shape, cae.inverse_transform(measured).shape
+    ((397, 10), (397, 64))
+    >>> cae.score(X[1400:]) > 0.5
+    True
+    """
+
+    @shared
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Choose features of X and fit the decoder.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
+            Rows to learn from, or where `fewer.data.open` finds them;
+            NaN marks missing values, which the loss leaves out.
+        y : ignored
+        """
+        return self._fit(self._validated(X, reset=True))
+
+
+class SupervisedEstimator(ConcreteEstimator):
+    """Base of classifier and regressor: a predictor, and a linear decoder of all features."""
+
+    _auto_decoder = (100,)
+    _reconstructs_with = "reconstruction_"
+
+    def _fit_more(self, source: Source, stats: Moments, columns: np.ndarray) -> None:
+        fill = torch.from_numpy(stats.mean[columns])
+        linear = fit_linear(source, columns, stats, ridge=self.ridge)
+        self.reconstruction_ = MeasuredDecoder(linear, fill=fill).eval()
+
+    def _predict_rows(self, X: Any) -> np.ndarray:
+        model = self._reconstructor("decoder_")
+        return model.decode(model.take(self._validated(X, reset=False)))
+
+    def _predict_measured(self, measured: Any) -> np.ndarray:
+        model = self._reconstructor("decoder_")
+        return model.decode(model.read(measured))
+
+    def _modules(self) -> dict[str, MeasuredDecoder]:
+        return {**super()._modules(), "reconstruction": self.reconstruction_}
+
+    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super()._restore_extra(meta, tensors)
+        net = nn.Linear(len(self.columns_), self.n_features_in_)
+        self.reconstruction_ = restore_decoder(net, "reconstruction", tensors, None)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say that a target is required."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+@documented
+class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
+    """Choose the k features from which a class is best predicted.
+
+    The decoder behind the selector is a classifier and the loss its cross-entropy. Features
+    enter at their own scale: put a scaler in front where their units differ.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The class labels.
+    {attributes}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = ConcreteClassifier(k=15, random_state=0).fit(X[:1400], y[:1400])
+    >>> model.score(X[1400:], y[1400:]) > 0.8
+    True
+    >>> model.predict_measured(model.transform(X[1400:1402])).shape
+    (2,)
+    """
+
+    _auto_loss = "cross_entropy"
+
+    @shared
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose features of X and fit the classifier.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
+            Rows to learn from, or where `fewer.data.open` finds them;
+            missing values, NaN, take the mean of their column.
+        y : array of shape (n,)
+            A class label for each row.
+        """
+        X, y = self._validated_pair(X, y)
+        with translate_sklearn_errors():
+            check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(
+                f"y has one class only, {self.classes_[0]!r}; a classifier needs at least 2"
+            )
+        return self._fit(X, torch.from_numpy(codes.astype(np.int64)), len(self.classes_))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, for whole rows; only their chosen features are read."""
+        return self._predict_rows(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most likely class, for whole rows; only their chosen features are read."""
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_proba_measured(self, measured: Any) -> np.ndarray:
+        """Probability of each class from the k measured values alone."""
+        return self._predict_measured(measured)
+
+    def predict_measured(self, measured: Any) -> np.ndarray:
+        """Most likely class from the k measured values alone."""
+        best = self.predict_proba_measured(measured).argmax(axis=1)
+        return self.classes_[best]
+
+    def _extra_meta(self) -> dict[str, Any]:
+        labels, dtype = describe_labels(self.classes_)
+        return super()._extra_meta() | {"classes": labels, "classes_dtype": dtype}
+
+    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super()._restore_extra(meta, tensors)
+        self.classes_ = restore_labels(meta["classes"], meta["classes_dtype"])
+
+
+@documented
+class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
+    """Choose the k features from which one or many targets are best predicted.
+
+    Features enter at their own scale: put a scaler in front where their units differ. Many
+    targets count by their own variance, as in squared error over all of them.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = ConcreteRegressor(k=4, decoder="linear", random_state=0).fit(X[:300], y[:300])
+    >>> model.score(X[300:], y[300:]) > 0.4
+    True
+    """
+
+    @shared
+    def fit(self, X: Any, y: Any) -> Self:
+        """Choose features of X and fit the predictor.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
+            Rows to learn from, or where `fewer.data.open` finds them;
+            missing values, NaN, take the mean of their column.
+        y : array of shape (n,) or (n, m)
+            One target or many.
+        """
+        X, y = self._validated_pair(X, y, multi_output=True, y_numeric=True)
+        self._one_target = y.ndim == 1
+        with translate_sklearn_errors():
+            targets = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
+        return self._fit(X, targets, targets.shape[1])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Targets for whole rows; only their chosen features are read."""
+        return self._shaped(self._predict_rows(X))
+
+    def predict_measured(self, measured: Any) -> np.ndarray:
+        """Targets from the k measured values alone."""
+        return self._shaped(self._predict_measured(measured))
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        return values[:, 0] if self._one_target else values
+
+    def _extra_meta(self) -> dict[str, Any]:
+        return super()._extra_meta() | {"one_target": self._one_target}
+
+    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super()._restore_extra(meta, tensors)
+        self._one_target = meta["one_target"]
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say that targets may be many."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags

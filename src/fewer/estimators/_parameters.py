@@ -1,8 +1,32 @@
-"""The options that the three estimators share, described once."""
+"""The options that the concrete estimators share, described once, and the settings of the paper."""
 
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
-__all__ = ["documented"]
+__all__ = ["PAPER", "documented"]
+
+#: The settings of Abid, Balin and Zou (2019): one Adam rate of 0.001 for everything, the
+#: temperature falling from 10 to 0.01 once an epoch, five tries, no scaling of any kind. The
+#: paper gives no number of epochs or batch size for the small data sets; 300 epochs of batches
+#: of 16 rows or more is what its authors' code does. Slow next to the defaults.
+PAPER: MappingProxyType[str, Any] = MappingProxyType(
+    {
+        "solver": "gradient",
+        "epochs": 300,
+        "batch_size": 32,
+        "learning_rate": 1e-3,
+        "selector_learning_rate": 1e-3,
+        "schedule": "exponential",
+        "start_temperature": 10.0,
+        "end_temperature": 0.01,
+        "anneal": "epoch",
+        "draw": "batch",
+        "logits": "direct",
+        "stop_probability": 0.99,
+        "tries": 5,
+        "normalize": False,
+    }
+)
 
 PARAMETERS = """k : int or None, default=10
         How many features to choose; None to spend ``budget`` instead.
@@ -25,7 +49,7 @@ PARAMETERS = """k : int or None, default=10
     activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
         After each hidden layer of the decoder.
     dropout : float, default=0.0
-        Share of hidden values dropped in training.
+        Fraction of hidden values dropped in training.
     norm : {None, "batch", "layer"}, default=None
         Normalisation after each hidden layer.
     epochs : int or "auto", default="auto"
@@ -58,13 +82,13 @@ PARAMETERS = """k : int or None, default=10
         Training ends when the mean over nodes of the largest probability gets here; in closed
         form all steps are made.
     tries : int, default=3
-        If it does not get there, start again with twice the epochs, so many times in all.
+        If it does not get there, start again with twice the epochs, up to this many times in all.
     patience : int, default=None
-        Stop early after so many epochs without a better held-out loss, counted in the second
+        Stop early after this many epochs without a better held-out loss, counted in the second
         half of the schedule. In the refit of a network, where None means 30, the learning rate
         then falls to its end, from the best state so far.
     validation_fraction : float, default=0.1
-        Share of rows held out to compare epochs and starts; none are with fewer than 20 rows.
+        Fraction of rows held out to compare epochs and starts; none with fewer than 20 rows.
     n_init : int, default=1
         Independent starts; the one with the lowest held-out loss is kept (in closed form, the
         one whose choice leaves the smallest residual).
@@ -73,17 +97,17 @@ PARAMETERS = """k : int or None, default=10
         the loss is "mse"), the trained one tuned further, or the trained one as it is. Nodes
         that wanted the same feature always lead to at least "finetune".
     refit_epochs : int or "auto", default="auto"
-        Most epochs of that refit.
+        Maximum number of epochs of that refit.
     ridge : float, default=0.0
         Penalty on squared weights in exact least squares, in units of variance.
     include, exclude : lists of names or column numbers, default=()
-        Features that are on the panel in any case, and features that must not be.
+        Features that must be on the panel, and features that must not be.
     costs : mapping from feature to cost, or array, default=None
         What measuring each feature costs.
     cost_weight : float, default=0.0
-        Trade-off: so much is added to the loss for each unit of cost.
+        Trade-off: how much each unit of cost adds to the loss.
     budget : float, default=None
-        Most that the chosen features may cost together.
+        Maximum total cost of the chosen features.
     groups : list of lists of features, or a label for each, default=None
         Features that are measured together: choosing one brings all of its group, which counts
         once towards k and is paid once, at its highest cost.
@@ -118,7 +142,7 @@ ATTRIBUTES = """columns_ : ndarray of int
     decoder_ : fewer.nn.MeasuredDecoder
         From k measured values, in column order and in the units of X, to predictions.
     history_ : list of dict
-        One row an epoch (every ten steps in closed form): try, epoch, temperature, loss,
+        One row per epoch (every ten steps in closed form): try, epoch, temperature, loss,
         val_loss, mean_max_probability, distinct, seconds.
     refit_history_ : list of dict
         The same for the refit of the decoder; empty where that was exact.

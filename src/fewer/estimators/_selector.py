@@ -5,20 +5,19 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from fewer._checks import check_observed, check_whole
 from fewer.constraints import Constraints, resolve
 from fewer.data import (
     Moments,
     Source,
     as_array,
     as_source,
-    blocks,
     check_values,
     is_source_like,
     match_columns,
@@ -32,8 +31,8 @@ from fewer.errors import (
     NotFittedError,
     translate_sklearn_errors,
 )
-from fewer.estimators._measured import like_table, read_measured
 from fewer.nn import MeasuredDecoder
+from fewer.reconstructor import Reconstructor
 from fewer.storage import (
     damaged_where_unfit,
     describe_parameters,
@@ -45,10 +44,9 @@ from fewer.storage import (
     write_folder,
 )
 from fewer.train.device import pick_device
-from fewer.train.explained import explained_variance
 from fewer.train.launch import opened_together
 
-__all__ = ["FeatureSelector", "decode", "refuse_empty"]
+__all__ = ["FeatureSelector"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
 DESCRIPTION = {
@@ -63,7 +61,14 @@ DESCRIPTION = {
 class FeatureSelector(SelectorMixin, BaseEstimator):
     """Base of all estimators: k chosen columns and a decoder that starts from them.
 
-    Subclasses set ``columns_`` (ascending) and ``decoder_`` in ``fit``.
+    A subclass sets ``columns_``, ascending, and ``decoder_`` in ``fit``; it has an option ``k``.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from fewer.estimators import FeatureSelector
+    >>> issubclass(fewer.ColumnSubset, FeatureSelector)
+    True
     """
 
     k: int | None
@@ -92,16 +97,15 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
             return self._validated_source(X, reset)
         with translate_sklearn_errors():
             X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
-        check_values(X, getattr(self, "feature_names_in_", None))
+        check_values(X, self._names())
         return X
 
     def _validated_source(self, X: Any, reset: bool) -> Source:
         """Rows from a path, a store or a source; their values are checked as they are read."""
         source = as_source(X, least_rows=2 if reset else 1)
-        names, d = getattr(self, "feature_names_in_", None), source.shape[1]
         if not reset:
-            return match_columns(source, names, self.n_features_in_, type(self).__name__)
-        self.n_features_in_ = d
+            return match_columns(source, self._names(), self.n_features_in_, type(self).__name__)
+        self.n_features_in_ = source.shape[1]
         if source.names is not None:
             self.feature_names_in_ = np.array(source.names, dtype=object)
         return source
@@ -135,7 +139,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
             return X, y
         with translate_sklearn_errors():
             X, y = validate_data(self, as_array(X), y, **_checks(reset=True), **checks)
-        check_values(X, getattr(self, "feature_names_in_", None))
+        check_values(X, self._names())
         return X, y
 
     def _forget(self) -> None:
@@ -148,12 +152,12 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         """Source and moments of validated rows, which must hold something in every column."""
         source = open_source(X)
         stats = moments(source, pick_device(getattr(self, "device", "cpu")))
-        refuse_empty(stats.observed, getattr(self, "feature_names_in_", None))
+        check_observed(stats.observed, self._names())
         return source, stats
 
     def _constraints(self, d: int) -> Constraints:
         """What the options ask of a panel, with names resolved to columns."""
-        names = getattr(self, "feature_names_in_", None)
+        names = self._names()
         return resolve(
             None if names is None else [str(name) for name in names],
             d,
@@ -181,9 +185,8 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
 
     def _named_groups(self, groups: list[np.ndarray], m: Any) -> list[list[Any]]:
         d = self.n_features_in_
-        if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or not 1 <= m <= d:
-            raise InputError(f"m={m!r} must be a whole number from 1 to {d}")
-        names = getattr(self, "feature_names_in_", None)
+        check_whole("m", m, 1, d)
+        names = self._names()
         return [[int(j) if names is None else str(names[j]) for j in group] for group in groups]
 
     def transform(self, X: Any) -> Any:
@@ -196,7 +199,15 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         # scikit-learn keeps a table a table where set_output asks for one
         return super().transform(X if hasattr(X, "columns") else checked)
 
-    # -- from measured values --------------------------------------------------------------
+    # -- reconstruction --------------------------------------------------------------------
+
+    _reconstructs_with = "decoder_"  # the attribute that holds the decoder of all features
+
+    def _reconstructor(self, decoder: str | None = None) -> Reconstructor:
+        """The chosen columns with one of the fitted decoders."""
+        self._check_fitted()
+        fitted = getattr(self, decoder or self._reconstructs_with)
+        return Reconstructor(self.columns_, fitted, self.n_features_in_, self._names())
 
     def inverse_transform(self, measured: Any) -> Any:
         """Reconstruct all features from the k measured ones.
@@ -213,26 +224,12 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         -------
         array of shape (n, n_features), or a table where one came in
         """
-        self._check_fitted()
-        names = getattr(self, "feature_names_in_", None)
-        values = read_measured(measured, self.columns_, names)
-        return like_table(decode(self._reconstructor, values), names, measured)
+        return self._reconstructor().reconstruct(measured)
 
-    @property
-    def _reconstructor(self) -> MeasuredDecoder:
-        return self.decoder_
-
-    def _predict_rows(self, X: Any) -> np.ndarray:
-        """Output of the decoder for whole rows."""
-        self._check_fitted()
-        X = self._validated(X, reset=False)
-        return decode(self.decoder_, _take_columns(X, self.columns_))
-
-    def _decode_measured(self, measured: Any) -> np.ndarray:
-        """Output of the decoder for measured values."""
-        self._check_fitted()
-        names = getattr(self, "feature_names_in_", None)
-        return decode(self.decoder_, read_measured(measured, self.columns_, names))
+    def reconstruct(self, X: Any) -> np.ndarray:
+        """Whole rows from whole rows, by way of the chosen features alone."""
+        model = self._reconstructor()
+        return model.decode(model.take(self._validated(X, reset=False)))
 
     def score(self, X: Any, y: Any = None) -> float:
         """1 - SSE / SST over all observed entries: 1 is perfect, 0 as good as the means of X.
@@ -243,15 +240,8 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
             Whole rows; they are reconstructed from their chosen features alone.
         y : ignored
         """
-        self._check_fitted()
-        source = open_source(self._validated(X, reset=False))
-        return explained_variance(self._reconstructor, source, self.columns_)[0]
-
-    def reconstruct(self, X: Any) -> np.ndarray:
-        """Whole rows from whole rows, by way of the chosen features alone."""
-        self._check_fitted()
-        X = self._validated(X, reset=False)
-        return decode(self._reconstructor, _take_columns(X, self.columns_))
+        model = self._reconstructor()
+        return float(model.score(self._validated(X, reset=False)))
 
     # -- keeping ---------------------------------------------------------------------------
 
@@ -261,7 +251,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         Functions given as options (decoder, loss, ...) are not stored; `load` takes them again.
         """
         self._check_fitted()
-        names = getattr(self, "feature_names_in_", None)
+        names = self._names()
         meta = {
             "class": type(self).__name__,
             "parameters": describe_parameters(self._kept_parameters()),
@@ -357,46 +347,7 @@ def _checks(reset: bool) -> dict[str, Any]:
     }
 
 
-def _take_columns(X: Any, columns: np.ndarray) -> np.ndarray:
-    if isinstance(X, Source):
-        return read_all(X, columns)
-    part = X[:, columns]
-    return part.toarray() if sparse.issparse(part) else part
-
-
-@torch.no_grad()
-def decode(decoder: MeasuredDecoder, measured: np.ndarray) -> np.ndarray:
-    out = np.float32 if measured.dtype == np.float32 else np.float64
-    parts = []
-    for rows in blocks(len(measured), max(measured.shape[1], 1024)):
-        values = torch.from_numpy(np.array(measured[rows], dtype=np.float64))
-        parts.append(_run(decoder, values).numpy().astype(out, copy=False))
-    return np.concatenate(parts)
-
-
-def _run(decoder: MeasuredDecoder, values: Tensor) -> Tensor:
-    try:
-        return decoder(values)
-    except RuntimeError as error:
-        if "dtype" in str(error) or "scalar type" in str(error):
-            raise InputError(
-                f"the decoder does not work in float64 ({error}); register its tensors as "
-                "buffers (self.register_buffer) and leave the dtype of its input as it is"
-            ) from error
-        raise
-
-
 def _outline(decoder: MeasuredDecoder) -> dict[str, Any]:
     with torch.no_grad():
         out = decoder(decoder.fill[None]).shape[1]
     return {"out": out, "link": decoder.link}
-
-
-def refuse_empty(observed: np.ndarray, names: np.ndarray | None) -> None:
-    empty = np.flatnonzero(observed == 0)
-    if len(empty):
-        shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in empty[:5])
-        more = ", ..." if len(empty) > 5 else ""
-        raise InputError(
-            f"columns without any value, only NaN ({len(empty)}): {shown}{more}; drop them"
-        )

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer import __version__
+from fewer._files import write_whole
 from fewer._optional import import_optional
-from fewer.data.cache import replaced_when_done
 from fewer.errors import InputError
-from fewer.estimators._selector import decode
 from fewer.nn import MeasuredDecoder
 from fewer.panel import Panel
+from fewer.reconstructor import run_decoder
 
 __all__ = ["export_onnx"]
 
@@ -75,9 +75,7 @@ def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
             f"the ONNX graph differs from the panel by {gap:.2g} standard deviations; "
             "it was not written"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replaced_when_done(path) as file:
-        file.write(model.SerializeToString())
+    write_whole(path, lambda draft: draft.write_bytes(model.SerializeToString()))
     return float(gap)
 
 
@@ -85,10 +83,10 @@ def _model(panel: Panel, dtype: np.dtype) -> Any:
     onnx = import_optional("onnx")
     kind = onnx.helper.np_dtype_to_tensor_dtype(dtype)
     graph = _Graph(dtype)
-    graph.decoder(panel._decoder, INPUT, OUTPUT, panel.d)
+    graph.decoder(panel.reconstructor.decoder, INPUT, OUTPUT, panel.d)
     outputs = [(OUTPUT, panel.d)]
     if panel.target is not None:
-        width = panel.target.describe()["outputs"]
+        width = panel.target.outputs
         graph.decoder(panel.target.decoder, INPUT, TARGET, width)
         outputs.append((TARGET, width))
     value = onnx.helper.make_tensor_value_info
@@ -209,19 +207,19 @@ class _Graph:
 def _difference(panel: Panel, model: Any, dtype: np.dtype) -> float:
     """Largest difference between graph and panel on random rows, some of them with gaps."""
     spread = np.sqrt(np.maximum(panel.held_out.errors, 0.0))
-    decoder = panel._decoder
+    decoder = panel.reconstructor.decoder
     random = np.random.default_rng(0)
     unit = (decoder.scale.abs() + 0 * decoder.fill).numpy()
     rows = decoder.fill.numpy() + unit * random.normal(size=(ROWS, panel.k))
     rows = rows.astype(dtype).astype(np.float64)
     rows[random.random(rows.shape) < 0.05] = np.nan
     found = _run(model, rows.astype(dtype))
-    true = decode(decoder, rows)
+    true = panel.reconstructor.decode(rows)
     size = np.maximum(true.std(axis=0), spread)
     gap = np.abs(found[0] - true) / np.where(size > 0, size, 1.0)
     worst = float(gap.max())
     if panel.target is not None:
-        truth = decode(panel.target.decoder, rows)
+        truth = run_decoder(panel.target.decoder, rows)
         size = np.ones(1) if panel.target.classes is not None else truth.std(axis=0) + 1e-300
         worst = max(worst, float((np.abs(found[1] - truth) / size).max()))
     return worst

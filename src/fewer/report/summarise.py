@@ -30,9 +30,6 @@ PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
 class Reported(Protocol):
     """What a report reads of a panel."""
 
-    d: int
-    names: list[str] | None
-    indices: NDArray[np.int64]
     held_out: Any
     leaderboard: Any
     settings: dict[str, Any]
@@ -42,6 +39,18 @@ class Reported(Protocol):
     @property
     def k(self) -> int:
         """Number of chosen features."""
+
+    @property
+    def d(self) -> int:
+        """Number of all features."""
+
+    @property
+    def names(self) -> list[str] | None:
+        """Names of all features."""
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """The chosen columns."""
 
     @property
     def features(self) -> list[Any]:

@@ -1,0 +1,402 @@
+"""Chosen columns and their decoder: read measured values, complete them, reconstruct the rest."""
+
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_array
+
+from fewer._checks import find_names, join_names
+from fewer.data import (
+    ColumnView,
+    Source,
+    as_array,
+    as_source,
+    blocks,
+    check_out,
+    check_values,
+    column_names,
+    is_source_like,
+    match_columns,
+    open_source,
+    read_all,
+    read_aside,
+    read_blocks,
+    write_rows,
+)
+from fewer.data import open as open_any
+from fewer.errors import InputError, translate_sklearn_errors
+from fewer.nn import MeasuredDecoder
+from fewer.train.explained import explained_variance
+
+__all__ = ["QUANTILE_LEVELS", "Reconstructor", "Score", "bound_paths", "impute", "run_decoder"]
+
+Values = NDArray[np.float64]
+
+# of held-out residuals, for prediction intervals
+QUANTILE_LEVELS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
+
+
+class Score(float):
+    """Explained variance, 1 - SSE / SST over all entries, with the mean squared error per feature.
+
+    Examples
+    --------
+    >>> score = Score(0.9, errors=np.array([0.1, 0.2]))
+    >>> score > 0.8, score.errors
+    (True, array([0.1, 0.2]))
+    """
+
+    errors: Values
+
+    def __new__(cls, value: float, errors: Values) -> "Score":
+        """Make a number that also carries the errors."""
+        self = super().__new__(cls, value)
+        self.errors = errors
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstructor:
+    """k chosen columns of n_features, and the decoder that predicts from them.
+
+    Attributes
+    ----------
+    columns : array of int (k)
+        Chosen column numbers, ascending.
+    decoder : fewer.nn.MeasuredDecoder
+        From k measured values, in column order and in the units of the data, to all features.
+    n_features : int
+        How many features there are.
+    names : array of str or None
+        Names of all features.
+    quantiles : array (len(QUANTILE_LEVELS), n_features) or None
+        Of truth minus reconstruction on held-out rows; None where there are no intervals.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_iris
+    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, random_state=0)
+    >>> panel.reconstructor.features
+    ['sepal width (cm)', 'petal length (cm)']
+    >>> panel.reconstructor.reconstruct([[3.0, float("nan")]]).shape
+    (1, 4)
+    """
+
+    columns: NDArray[np.int64]
+    decoder: MeasuredDecoder
+    n_features: int
+    names: NDArray | None = None
+    quantiles: Values | None = None
+
+    @property
+    def features(self) -> list[Any]:
+        """Names of the chosen features in column order, or their numbers."""
+        return self.columns.tolist() if self.names is None else self.names[self.columns].tolist()
+
+    # -- measured values -------------------------------------------------------------------
+
+    def read(self, measured: Any) -> NDArray:
+        """The k measured values of each row, in column order.
+
+        Parameters
+        ----------
+        measured : array or sparse matrix of shape (n, k), table, path or source
+            Values in column order; or a table, or a file with one, that has the chosen features
+            by name (by number, where they have no names) in any order, among other columns.
+        """
+        if is_source_like(measured):
+            return read_all(self.open(measured))
+        # only the chosen columns need to be numbers: tables have identifiers too
+        if hasattr(measured, "columns"):
+            measured = self._from_table(measured)
+        with translate_sklearn_errors():
+            values = check_array(
+                as_array(measured),
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                ensure_all_finite=False,
+            )
+        if values.shape[1] != len(self.columns):
+            raise self._wrong_width(values.shape[1])
+        if sparse.issparse(values):
+            values = values.toarray()
+        check_values(values, None if self.names is None else self.names[self.columns], "measured")
+        return values
+
+    def open(self, measured: Any) -> Source:
+        """A source of the k chosen features, in column order, from a path, a store or a source."""
+        with warnings.catch_warnings():
+            # other columns are welcome here, whatever they hold
+            warnings.filterwarnings("ignore", ".*non-numeric columns were left out")
+            source = open_any(measured)
+        wanted, have = [str(name) for name in self.features], source.names
+        by_name = have is not None and (
+            self.names is not None or any(name in have for name in wanted)
+        )
+        if not by_name and source.shape[1] == len(wanted):
+            return source
+        if not by_name or have is None:
+            raise self._wrong_width(source.shape[1])
+        text = [name for name in wanted if name in source.left_out]
+        if text:
+            raise InputError(
+                f"measured: the chosen features {join_names(text)} do not hold numbers"
+            )
+        return ColumnView(source, np.array(self._find(have)))
+
+    def _from_table(self, table: Any) -> Any:
+        """The chosen columns of a table."""
+        labels = list(table.columns)
+        if self.names is not None:
+            return table[[labels[j] for j in self._find(labels)]]
+        numbers, wanted = [label for label in labels if _is_whole(label)], self.columns.tolist()
+        if not numbers or labels == list(range(len(wanted))):
+            return table  # n x k without labels of its own: in column order, like an array
+        missing = [number for number in wanted if number not in numbers]
+        if missing:
+            raise InputError(
+                f"measured has the column labels {join_names(numbers, 8)}, which lack "
+                f"{join_names(missing, 8)} of the {len(wanted)} chosen column numbers; label the "
+                "columns by their numbers when fitting, or give an array in this order: "
+                f"{join_names(wanted, 8)}"
+            )
+        return table[wanted]
+
+    def _find(self, have: list[Any]) -> list[int]:
+        return find_names(
+            self.features,
+            have,
+            "measured lacks {} chosen features",
+            "; add these columns, with NaN where they were not measured",
+        )
+
+    def _wrong_width(self, width: int) -> InputError:
+        return InputError(
+            f"measured has {width} columns; give the {len(self.columns)} chosen features, in this "
+            f"order: {join_names(self.features, 8, quoted=False)}"
+        )
+
+    # -- reconstruction --------------------------------------------------------------------
+
+    def decode(self, values: NDArray) -> NDArray:
+        """All features from measured values as `read` gives them."""
+        return run_decoder(self.decoder, values)
+
+    def reconstruct(self, measured: Any, interval: float | None = None) -> Any:
+        """All features from the k measured ones; NaN, not measured, takes the training mean.
+
+        Parameters
+        ----------
+        measured : array or sparse matrix of shape (n, k), table, path or source
+            As for `read`.
+        interval : float, default=None
+            Also give a lower and an upper bound that hold this fraction of values.
+
+        Returns
+        -------
+        array of shape (n, n_features), or a table where one came in; three of them with interval
+        """
+        values = self.read(measured)
+        found = self.decode(values)
+        if interval is None:
+            return like_table(found, self.names, measured)
+        parts = (found, *self._bounded(found, values, self._bounds(interval)))
+        return tuple(like_table(part, self.names, measured) for part in parts)
+
+    def _bounds(self, interval: float) -> tuple[Values, Values]:
+        """What to add to a reconstruction for its lower and its upper bound."""
+        real = isinstance(interval, (int, float, np.integer, np.floating))
+        if not real or not 0 < interval <= 0.99:
+            raise InputError(f"interval={interval!r} must be above 0 and at most 0.99")
+        if self.quantiles is None:
+            raise InputError("there are no held-out residuals to take an interval from")
+        tail, levels = (1 - interval) / 2, QUANTILE_LEVELS
+        found = []
+        for level in (tail, 1 - tail):
+            at = int(np.clip(np.searchsorted(levels, level), 1, len(levels) - 1))
+            weight = (level - levels[at - 1]) / (levels[at] - levels[at - 1])
+            below, above = self.quantiles[at - 1], self.quantiles[at]
+            bound = below + weight * (above - below)
+            bound[self.columns] = 0.0  # what was measured is known
+            found.append(bound)
+        return found[0], found[1]
+
+    def _bounded(
+        self, found: Values, values: NDArray, bounds: tuple[Values, Values]
+    ) -> tuple[Values, Values]:
+        """Lower and upper bounds of rows; unknown where a chosen feature was not measured."""
+        lower, upper = found + bounds[0], found + bounds[1]
+        gaps = np.isnan(values)
+        for bound in (lower, upper):
+            bound[:, self.columns] = np.where(gaps, np.nan, bound[:, self.columns])
+        return lower, upper
+
+    # -- whole rows ------------------------------------------------------------------------
+
+    def match(self, X: Any, what: str = "the panel") -> Any:
+        """Whole rows, checked, with their columns in the order that the decoder expects."""
+        if is_source_like(X):
+            return match_columns(as_source(X), self.names, self.n_features, what)
+        if hasattr(X, "columns") and self.names is not None:
+            labels = list(X.columns)
+            found = find_names(self.names, labels, "X lacks {} features")
+            X = X[[labels[j] for j in found]]  # other columns may hold anything
+        with translate_sklearn_errors():
+            X = check_array(
+                as_array(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False
+            )
+        if X.shape[1] != self.n_features:
+            raise InputError(f"X has {X.shape[1]} columns; {what} was made for {self.n_features}")
+        check_values(X, self.names)
+        return X
+
+    def take(self, X: Any) -> NDArray:
+        """The chosen columns of whole rows that were checked."""
+        if isinstance(X, Source):
+            return read_all(X, self.columns)
+        part = X[:, self.columns]
+        return part.toarray() if sparse.issparse(part) else part
+
+    def score(self, X: Any) -> Score:
+        """Explained variance of whole rows that were checked, from their chosen columns alone."""
+        return Score(*explained_variance(self.decoder, open_source(X), self.columns))
+
+
+@torch.no_grad()
+def run_decoder(decoder: MeasuredDecoder, measured: NDArray) -> NDArray:
+    """Outputs for n x k measured values, block by block; float32 where those are."""
+    dtype = np.float32 if measured.dtype == np.float32 else np.float64
+    parts = []
+    for rows in blocks(len(measured), max(measured.shape[1], 1024)):
+        values = torch.from_numpy(np.array(measured[rows], dtype=np.float64))
+        try:
+            parts.append(decoder(values).numpy().astype(dtype, copy=False))
+        except RuntimeError as error:
+            if "dtype" in str(error) or "scalar type" in str(error):
+                raise InputError(
+                    f"the decoder does not work in float64 ({error}); register its tensors as "
+                    "buffers (self.register_buffer) and leave the dtype of its input as it is"
+                ) from error
+            raise
+    return np.concatenate(parts)
+
+
+def like_table(values: NDArray, names: NDArray | None, given: Any) -> Any:
+    """Values as the kind of table that was given: pandas, polars or an array."""
+    if names is None or not hasattr(given, "columns") or is_source_like(given):
+        return values
+    library = type(given).__module__.split(".")[0]
+    if library == "pandas":
+        return type(given)(values, index=given.index, columns=names)
+    if library == "polars":
+        return type(given)(values, schema=[str(name) for name in names])
+    return values
+
+
+def _is_whole(label: Any) -> bool:
+    return isinstance(label, (int, np.integer)) and not isinstance(label, bool)
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def impute(
+    reconstructor: Reconstructor,
+    measured: Any,
+    out: str | os.PathLike[str],
+    *,
+    interval: float | None = None,
+    options: dict[str, Any] | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> int:
+    """Write all features of some rows from the measured ones, block by block.
+
+    Columns of the input that are not features, such as identifiers, come along in tables. With
+    ``interval`` two more files hold the bounds, see `bound_paths`.
+
+    Parameters
+    ----------
+    reconstructor : Reconstructor
+        As in ``panel.reconstructor``.
+    measured : array, table, path or source
+        As for `Reconstructor.read`.
+    out : path
+        The file; it appears when all rows are written.
+    interval : float, default=None
+        Fraction of values that the bounds hold, such as 0.9. The bounds of a chosen feature that
+        was not measured are unknown: NaN.
+    options : dict, default=None
+        For `fewer.data.open`, where ``measured`` is a path.
+    progress : callable, default=None
+        Called with the fraction of rows that is done.
+
+    Returns
+    -------
+    int
+        Number of rows.
+    """
+    path = Path(out)
+    paths = [path] if interval is None else [path, *bound_paths(path)]
+    bounds = None if interval is None else reconstructor._bounds(interval)
+    for one in paths:
+        check_out(one)
+    d = reconstructor.n_features
+    source = _open_with_others(reconstructor, measured, dict(options or {}))
+    source.row_width = max(source.row_width, d)  # of what comes out of each block
+    n = source.shape[0]
+    labels = [str(name) for name in _all_names(reconstructor)]
+    with ExitStack() as stack:
+        writers = [stack.enter_context(write_rows(one, n, labels)) for one in paths]
+        for (rows, x), aside in zip(read_blocks(source), read_aside(source), strict=True):
+            values = x.numpy()
+            parts = [reconstructor.decode(values)]
+            if bounds is not None:
+                parts += reconstructor._bounded(parts[0], values, bounds)
+            for write, part in zip(writers, parts, strict=True):
+                write(part, aside)
+            if progress is not None:
+                progress(rows.stop / n)
+    return n
+
+
+def bound_paths(out: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Where the lower and upper bounds of a file go: all.csv.gz, all.lower.csv.gz, ..."""
+    path = Path(out)
+    packed = path.suffix.lower() in (".gz", ".zst")
+    kind = "".join(path.suffixes[-2:]) if packed else path.suffix
+    stem = path.name.removesuffix(kind)
+    return path.with_name(f"{stem}.lower{kind}"), path.with_name(f"{stem}.upper{kind}")
+
+
+def _all_names(reconstructor: Reconstructor) -> Any:
+    names = reconstructor.names
+    return range(reconstructor.n_features) if names is None else names
+
+
+def _open_with_others(
+    reconstructor: Reconstructor, measured: Any, options: dict[str, Any]
+) -> Source:
+    """The chosen features, along with every column that is not a feature."""
+    table = hasattr(measured, "columns")
+    if not table and not is_source_like(measured):
+        return open_source(reconstructor.read(measured))
+    have = [str(name) for name in measured.columns] if table else column_names(measured)
+    known = {str(name) for name in _all_names(reconstructor)}
+    others = [name for name in have or () if name not in known]
+    leave_out = list(dict.fromkeys([*options.pop("leave_out", ()), *others]))
+    by_name = have is not None and len(others) < len(have)
+    if not isinstance(measured, Source) and (options or (by_name and leave_out)):
+        if by_name and leave_out:
+            options["leave_out"] = leave_out
+        measured = open_any(measured, **options)
+    return reconstructor.open(measured)
