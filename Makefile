@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 DOCS_READY := .venv/.docs-ready
 
-.PHONY: demo test slow check docs format clean
+.PHONY: demo test slow check docs paper format clean
 
 demo: $(READY)
 	$(BIN)/fewer demo
@@ -26,6 +26,10 @@ check: $(READY)
 docs: $(DOCS_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+# small versions of every table and figure of the paper, in minutes; python -m paper --help has the rest
+paper: $(READY)
+	$(BIN)/python -m paper all --quick
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -63,4 +63,4 @@ axis.margins(x=0.12)
 # %%
 # The distance between ``greedy`` and PCA is the price of measuring single pixels; that between
 # ``greedy`` and ``ColumnSubset`` is what swaps are worth. The tables of the paper, on larger data
-# and several splits, are made by ``fewer reproduce table1``.
+# and several splits, are made by ``python -m paper table1``.

@@ -31,7 +31,6 @@ LAYERS = [
     "assess",
     "export",
     "datasets",
-    "paper",
     "cli",
     "__main__",
 ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fewer.datasets import load
-from fewer.paper.case import make_case
+from paper.case import make_case
 
 
 def with_wild_test_rows(data, protocol="clean"):

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from fewer.datasets import load
-from fewer.paper import reproduce
-from fewer.paper.landmarks import _matching, _shown
+from paper.landmarks import _matching, _shown
+from paper.reproduce import reproduce
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr("fewer.paper.geo_genes.QUICK", {"n": 1600, "d": 240})
+    monkeypatch.setattr("paper.genes.QUICK", {"n": 1600, "d": 240})
 
 
 def test_the_stand_in_is_compared_with_random_genes(small, tmp_path):
@@ -22,8 +22,8 @@ def test_the_stand_in_is_compared_with_random_genes(small, tmp_path):
     assert errors["random"] == max(errors.values())
     assert done.result["genes_to_match_the_landmarks"]["search"] < 22
     page = (tmp_path / "quick" / "landmarks-geo-synthetic.md").read_text()
-    assert "made up" in page
-    assert "22 random\ngenes stand in their place" in page
+    assert "synthetic" in page
+    assert "22 random\ngenes take their place" in page
     said = []
     reproduce("landmarks", **options, say=said.append)
     assert not any("seed" in line for line in said)  # all known by now
@@ -44,7 +44,7 @@ def test_files_of_d_gex_are_used_where_they_are(tmp_path, monkeypatch):
     assert hidden["landmarks"]["1"][0] < 0.95 * hidden["landmarks"]["0"][0]
     page = (tmp_path / "quick" / "landmarks-geo.md").read_text()
     assert "20 of them are L1000 landmarks" in page
-    assert "made up" not in page
+    assert "synthetic" not in page
 
 
 def test_how_many_genes_match():

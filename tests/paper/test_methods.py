@@ -5,8 +5,8 @@ import pytest
 
 from fewer.baselines import GAMMAS, UDFS, sweep
 from fewer.datasets import load
-from fewer.paper.case import make_case
-from fewer.paper.methods import METHODS, SWEEP_ROWS, choose
+from paper.case import make_case
+from paper.methods import METHODS, SWEEP_ROWS, choose
 
 
 @pytest.mark.parametrize("k", [5, 20])

@@ -11,14 +11,12 @@ import pytest
 from matplotlib.image import imread
 from typer.testing import CliRunner
 
-from fewer.cli import app
 from fewer.errors import FileFormatError, InputError
-from fewer.paper import EXPERIMENTS, reproduce
-from fewer.paper.cells import ResultCache
-from fewer.paper.context import Context
-from fewer.paper.jobs import compute_together
-from fewer.paper.methods import METHODS
-from fewer.paper.published import ERRORS
+from paper.__main__ import app
+from paper.experiment import Context, ResultCache
+from paper.methods import METHODS
+from paper.reproduce import EXPERIMENTS, _parts, compute_in_parallel, reproduce
+from paper.table1 import ERRORS
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +65,7 @@ def test_what_was_written(tables):
         stem = f"{name}-mice"
         stored = json.loads((folder / f"{stem}.json").read_text())
         origin = stored["provenance"]
-        assert origin["command"] == f"fewer reproduce table{name[-1]} --quick --data mice"
+        assert origin["command"] == f"python -m paper table{name[-1]} --quick --data mice"
         assert origin["data"]["mice"]["sha256"]
         assert {"processor", "cores", "threads"} <= set(origin["machine"])
         assert {"numpy", "torch", "fewer"} <= set(origin["versions"])
@@ -84,7 +82,7 @@ def test_what_was_written(tables):
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     cheap = {name: METHODS[name] for name in ("pca", "variance", "random", "qr", "greedy")}
-    monkeypatch.setattr("fewer.paper.scores.METHODS", cheap)
+    monkeypatch.setattr("paper.table1.METHODS", cheap)
     chosen = []
 
     def choose(method, *rest):
@@ -93,13 +91,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return original(method, *rest)
 
-    from fewer.paper.methods import choose as original
+    from paper.methods import choose as original
 
-    monkeypatch.setattr("fewer.paper.scores.choose", choose)
-    call = ["reproduce", "table1", "--quick", "--data", "digits", "--out", str(tmp_path)]
+    monkeypatch.setattr("paper.table1.choose", choose)
+    call = ["table1", "--quick", "--data", "digits", "--out", str(tmp_path)]
     stopped = CliRunner().invoke(app, call)
     assert stopped.exit_code == 130
-    assert "the same command goes on from there" in stopped.output
+    assert "the same command resumes" in stopped.output
     kept = sorted(path.stem for path in tmp_path.rglob("seed-0/*.json"))
     assert kept == ["pca", "random", "variance"]
     assert not (tmp_path / "quick" / "table1-digits.md").exists()
@@ -123,16 +121,23 @@ def test_only_the_exponential_schedule_settles(data_folder, tmp_path):
     assert ends["low"][1] < 0.9
 
 
-def test_groups_are_neighbours(tmp_path):
-    (done,) = reproduce("groups", quick=True, out=tmp_path, data=["digits"])
-    for name, (cell,) in done.result["groups"]["all"].items():
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Groups of pixels of small digits, by method."""
+    out = tmp_path_factory.mktemp("groups")
+    (done,) = reproduce("groups", quick=True, out=out, data=["digits"])
+    return done.result["groups"]["all"]
+
+
+def test_groups_are_neighbours(groups):
+    for name, (cell,) in groups.items():
         assert cell["distance"] < 0.7 * cell["chance"], name
         assert cell["correlation"] > 0.3, name
         assert all(len(set(group)) == 3 for group in cell["groups"])
 
 
 def test_the_list_names_every_experiment():
-    shown = CliRunner().invoke(app, ["reproduce", "--list"]).output
+    shown = CliRunner().invoke(app, ["--list"]).output
     assert all(name in shown for name in EXPERIMENTS)
 
 
@@ -163,7 +168,7 @@ def test_data_are_fetched_only_when_asked_for(tmp_path, monkeypatch):
         raise FileFormatError("no network here")
 
     monkeypatch.setattr("fewer.datasets.loader.fetch", fetch)
-    call = ["reproduce", "annealing", "--quick", "--out", str(tmp_path)]
+    call = ["annealing", "--quick", "--out", str(tmp_path)]
     refused = CliRunner().invoke(app, call)
     assert refused.exit_code == 1
     assert "mnist.npz is not in" in refused.stderr
@@ -173,16 +178,22 @@ def test_data_are_fetched_only_when_asked_for(tmp_path, monkeypatch):
     assert asked == ["mnist"]
 
 
-def test_experiments_run_at_the_same_time(tables, tmp_path):
+def test_experiments_run_in_parallel(groups, tmp_path):
     said = []
-    context = Context("clean", True, ResultCache(tmp_path / "cells", said.append), wanted=("mice",))
-    took = compute_together(["table2", "isolet", "table1"], context, 2)
-    assert set(took) == {"table1", "isolet"}  # the second table needs nothing else
-    alone = tables[1].result["scores"]["mice"]
-    assert sum("scores" in line for line in said) == len(alone)
-    for name, cells in alone.items():
-        stored = tmp_path / "cells" / "scores" / "mice" / "seed-0" / f"{name}.json"
-        assert json.loads(stored.read_text()).get("columns") == cells[0].get("columns"), name
+    cache = ResultCache(tmp_path / "cells", said.append)
+    took = compute_in_parallel(["groups"], Context("clean", True, cache, wanted=("digits",)), 2)
+    assert set(took) == {"groups"}
+    for name, (cell,) in groups.items():
+        assert sum(f"· {name} (" in line for line in said) == 1
+        stored = tmp_path / "cells" / "groups" / "digits" / "all" / "seed-0" / f"{name}.json"
+        assert json.loads(stored.read_text())["groups"] == cell["groups"], name
+
+
+def test_the_longest_work_begins_first_and_shared_work_is_done_once(tmp_path):
+    context = Context("clean", False, ResultCache(tmp_path), seeds=2)
+    parts = _parts(["table1", "table2", "mnist", "isolet"], context)
+    assert parts == [("isolet", 0), ("isolet", 1), ("table1", None), ("mnist", None)]
+    assert _parts(["table2"], context) == [("table2", None)]
 
 
 def test_splits_can_be_computed_side_by_side(tmp_path):
@@ -195,7 +206,7 @@ def test_splits_can_be_computed_side_by_side(tmp_path):
 def test_a_job_that_fails_ends_all_with_its_own_words(tmp_path):
     context = Context("clean", True, ResultCache(tmp_path), wanted=("mice", "har"))
     with pytest.raises(InputError, match="this experiment takes one of"):
-        compute_together(["isolet", "annealing"], context, 2)
+        compute_in_parallel(["isolet", "annealing"], context, 2)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes by /proc")
@@ -204,7 +215,7 @@ def test_processes_end_with_the_one_that_started_them():
 import os, time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from fewer.paper.jobs import _begin
+from paper.reproduce import _begin
 pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin, initargs=(None, 1))
 print(pool.submit(os.getpid).result(), flush=True)
 pool.submit(time.sleep, 600)

@@ -25,7 +25,6 @@ from fewer.cli import (
     inspect,
     predict,
     report,
-    reproduce,
     score,
     select,
 )
@@ -210,7 +209,6 @@ for _module in (
     compare,
     report,
     export,
-    reproduce,
 ):
     _interrupted = getattr(_module, "AFTER_INTERRUPT", "nothing was written")
     app.command(_module.__name__.rpartition(".")[2])(_as_command(_module.run, _interrupted))

@@ -124,7 +124,7 @@ class Dataset:
             return by_fold(self.groups, seed, self.unit)
         if self.name == "har":
             if seed == 0 and self.official is not None:
-                constraints = "by subject, the official 9 of 30 to test"
-                return by_mark(self.official, self.groups, seed, self.unit, constraints)
+                official = "by subject, the official 9 of 30 to test"
+                return by_mark(self.official, self.groups, seed, official)
             return by_group(self.groups, 0.3, seed, self.unit)
         return by_group(self.groups, 0.2, seed, self.unit)

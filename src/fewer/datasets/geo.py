@@ -118,11 +118,11 @@ def _standardise(X: NDArray[np.float32]) -> None:
     X /= np.sqrt(squares / len(X)).astype(np.float32)
 
 
-def _parts(sizes: list[int], constraints: str) -> Split:
+def _parts(sizes: list[int], description: str) -> Split:
     ends = np.cumsum(sizes)
     rows = np.arange(ends[-1])
     return Split(
-        rows[: ends[0]], rows[ends[0] : ends[1]], rows[ends[1] :], rows[: ends[1]], constraints
+        rows[: ends[0]], rows[ends[0] : ends[1]], rows[ends[1] :], rows[: ends[1]], description
     )
 
 

@@ -25,8 +25,10 @@ class Split:
     fit : ndarray of int
         `train` and `validation` together: what a method is fitted on once nothing is left to
         choose.
-    constraints : str
-        How rows were split, for a person.
+    description : str
+        How rows were split, in words.
+    grouped : bool
+        Whether rows of one mouse, patient, subject or speaker group stay together.
 
     Examples
     --------
@@ -40,7 +42,8 @@ class Split:
     validation: Rows
     test: Rows
     fit: Rows
-    constraints: str
+    description: str
+    grouped: bool = False
 
 
 def random_rows(rows: Rows, fit: int, seed: int) -> Split:
@@ -54,8 +57,8 @@ def random_rows(rows: Rows, fit: int, seed: int) -> Split:
     """
     order = rows[np.random.default_rng(seed).permutation(len(rows))]
     cut = fit - round(VALIDATION * fit)
-    constraints = f"random rows, {fit} to fit, {len(rows) - fit} to test"
-    return Split(order[:cut], order[cut:fit], order[fit:], order[:fit], constraints)
+    description = f"random rows, {fit} to fit, {len(rows) - fit} to test"
+    return Split(order[:cut], order[cut:fit], order[fit:], order[:fit], description)
 
 
 def by_group(groups: NDArray[np.generic], share: float, seed: int, unit: str) -> Split:
@@ -70,15 +73,15 @@ def by_group(groups: NDArray[np.generic], share: float, seed: int, unit: str) ->
     """
     maker = GroupShuffleSplit(1, test_size=share, random_state=seed)
     fit, test = next(maker.split(groups, groups=groups))
-    constraints = f"by {unit}, {1 - share:.0%} to fit, {share:.0%} to test"
-    return _with_validation(fit, test, groups, seed, constraints)
+    description = f"by {unit}, {1 - share:.0%} to fit, {share:.0%} to test"
+    return _with_validation(fit, test, groups, seed, description)
 
 
 def by_mark(
-    held: NDArray[np.bool_], groups: NDArray[np.generic], seed: int, unit: str, constraints: str
+    held: NDArray[np.bool_], groups: NDArray[np.generic], seed: int, description: str
 ) -> Split:
     """Test on marked rows; the validation rows are whole groups of the others."""
-    return _with_validation(np.flatnonzero(~held), np.flatnonzero(held), groups, seed, constraints)
+    return _with_validation(np.flatnonzero(~held), np.flatnonzero(held), groups, seed, description)
 
 
 def by_fold(groups: NDArray[np.generic], fold: int, unit: str) -> Split:
@@ -99,12 +102,13 @@ def by_fold(groups: NDArray[np.generic], fold: int, unit: str) -> Split:
         np.flatnonzero(held),
         np.flatnonzero(~held),
         f"by {unit}, {test} to test",
+        grouped=True,
     )
 
 
 def _with_validation(
-    fit: Rows, test: Rows, groups: NDArray[np.generic], seed: int, constraints: str
+    fit: Rows, test: Rows, groups: NDArray[np.generic], seed: int, description: str
 ) -> Split:
     maker = GroupShuffleSplit(1, test_size=VALIDATION, random_state=seed)
     train, validation = next(maker.split(fit, groups=groups[fit]))
-    return Split(fit[train], fit[validation], test, fit, constraints)
+    return Split(fit[train], fit[validation], test, fit, description, grouped=True)

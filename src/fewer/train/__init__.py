@@ -6,6 +6,7 @@ from fewer.train.closed_form import SelectorFit, fit_closed_form
 from fewer.train.covariance import fit_covariance
 from fewer.train.fit import Fit
 from fewer.train.gradient import fit_gradient
+from fewer.train.held_out_swaps import HeldOut, held_out_swaps
 from fewer.train.least_squares import fit_linear
 from fewer.train.network_swaps import network_swaps
 from fewer.train.nodes import nodes_for
@@ -16,6 +17,7 @@ from fewer.train.settings import TrainingConfig
 __all__ = [
     "Checkpoint",
     "Fit",
+    "HeldOut",
     "SelectorFit",
     "TrainingConfig",
     "distinct_features",
@@ -25,6 +27,7 @@ __all__ = [
     "fit_linear",
     "fit_random_features",
     "fit_surrogate",
+    "held_out_swaps",
     "network_swaps",
     "nodes_for",
     "obeying_features",

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from fewer.paper.context import Context, Outcome
-from fewer.paper.genes import Genes
-from fewer.paper.geo_genes import GeoGenes
-from fewer.paper.methods import METHODS
-from fewer.paper.style import new_figure
-from fewer.paper.tables import markdown, spread
-from fewer.paper.tumour_genes import TumourGenes
+from paper.experiment import Context, Outcome
+from paper.figures import markdown, new_figure, spread
+from paper.genes import Genes, GeoGenes, TumourGenes
+from paper.methods import METHODS
 
 __all__ = ["run"]
 
@@ -68,7 +65,7 @@ def run(context: Context) -> Outcome:
 
 
 def _matching(errors: dict[str, list[float]], target: float) -> float | None:
-    """How many genes give the landmarks' error, between the sizes that were tried."""
+    """How many genes reach the landmarks' error, by interpolation between the sizes tried."""
     sizes = sorted(map(int, errors))
     means = [float(np.mean(errors[str(k)])) for k in sizes]
     if not means[-1] <= target <= means[0]:
@@ -77,7 +74,7 @@ def _matching(errors: dict[str, list[float]], target: float) -> float | None:
 
 
 def _shown(needed: float | None, errors: dict[str, list[float]], target: float) -> str:
-    """Show a number of genes as in `_matching`, or that it is outside of the sizes tried."""
+    """A number of genes from `_matching`, or on which side of the sizes tried it lies."""
     if needed is not None:
         return f"{needed:.0f}"
     fewest = min(errors, key=int)
@@ -111,9 +108,7 @@ def _page(
     if len(genes.layers) > 1 and all(
         deep == found["0"] for found in hidden.values() for deep in found.values()
     ):
-        note += (
-            " Here that was none at all: what these genes tell of the others, they tell linearly."
-        )
+        note += " Here that was none at all: the other genes depend on these linearly."
     about = f"# Chosen genes against the landmark genes\n\n{genes.about}"
     return "\n\n".join([about, markdown(head, rows), table, note])
 
@@ -139,6 +134,6 @@ def _draw(genes: Genes, base: str, errors: Errors, hidden: Errors) -> Figure:
         means = [np.mean(values) for values in found.values()]
         right.plot(sizes, means, marker=MARKERS[name], color=COLOURS[name], label=LABELS[name])
     right.set_xlabel("genes")
-    right.set_ylabel(f"test error, {genes.line}")
+    right.set_ylabel(f"test error, {genes.decoder}")
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

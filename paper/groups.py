@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from fewer import ColumnSubset, ConcreteAutoencoder
 from fewer.errors import FewerWarning
-from fewer.estimators import ColumnSubset, ConcreteAutoencoder
-from fewer.paper.case import Case
-from fewer.paper.context import Context, Outcome
-from fewer.paper.pixels import bare
-from fewer.paper.style import PIXEL_COLOURS, new_figure
-from fewer.paper.tables import markdown, spread
+from paper.case import Case
+from paper.experiment import Context, Outcome
+from paper.figures import PIXEL_COLOURS, bare, markdown, new_figure, spread
 
 __all__ = ["run"]
 
@@ -29,9 +27,9 @@ MAKERS = {
 ABOUT = """# Groups of related pixels
 
 The {m} pixels with the largest alpha of each node of a concrete autoencoder (k = 20 on all digits
-of {data}, 10 on single ones), and next to it the {m} pixels that can stand for each other at the
+of {data}, 10 on single ones), and next to it the {m} pixels that can replace each other at the
 least loss (`ColumnSubset.feature_groups`). *Distance*: mean distance in pixels between the first
-member of a group and the others; *chance*: between random pixels that vary; *correlation*: mean
+member of a group and the others; *chance*: between random varying pixels; *correlation*: mean
 absolute correlation of the others with the first, on test images. Related pixels should be close
 and correlated."""
 
@@ -47,7 +45,7 @@ def run(context: Context) -> Outcome:
             label = None if which == "all" else int(which)
             case = context.case(data, seed, label=label)
             for name in MAKERS:
-                cell = context.cells.get(
+                cell = context.cache.get(
                     ("groups", data, which, f"seed {seed}", name),
                     {"k": k, "data": case.data.digest, "protocol": context.protocol},
                     partial(_find, case, name, k, seed),

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from fewer import ConcreteAutoencoder
 from fewer.errors import NotConvergedWarning
-from fewer.estimators import ConcreteAutoencoder
-from fewer.paper.case import Case
-from fewer.paper.context import Context, Outcome
-from fewer.paper.measure import linear_error
-from fewer.paper.style import COLUMN, PALETTE, log_axis, new_figure
-from fewer.paper.tables import markdown, spread
+from paper.case import Case, linear_error
+from paper.experiment import Context, Outcome
+from paper.figures import COLUMN, PALETTE, log_axis, markdown, new_figure, spread
 
 __all__ = ["SCHEDULES", "run"]
 
@@ -38,9 +36,9 @@ ABOUT = """# Four temperature schedules
 
 A concrete autoencoder with a linear decoder, trained by gradient on {data}, k = {k}, for {epochs}
 epochs, one try. *Test error* is that of a linear regression from the features with the largest
-alpha at the end; *distinct* counts how many different ones the nodes want before conflicts are
-resolved. As in the paper, a high temperature never settles, a low one settles early on a worse
-choice, a sudden drop lies between, and the exponential schedule ends lowest."""
+alpha at the end; *distinct* counts how many different features the nodes favour before conflicts
+are resolved. As in the paper, a high temperature never converges, a low one converges early on a
+worse choice, a sudden drop lies between, and the exponential schedule ends lowest."""
 
 
 def run(context: Context) -> Outcome:
@@ -51,7 +49,7 @@ def run(context: Context) -> Outcome:
     for seed in context.seed_range(full=3, quick=1):
         case = context.case(data, seed)
         for name in SCHEDULES:
-            cell = context.cells.get(
+            cell = context.cache.get(
                 ("annealing", data, f"seed {seed}", name),
                 {"k": k, "epochs": epochs, "data": case.data.digest, "protocol": context.protocol},
                 partial(_train, case, name, k, epochs, seed),
@@ -101,7 +99,7 @@ def _train(case: Case, name: str, k: int, epochs: int, seed: int) -> dict[str, A
 
 
 def _draw(found: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Three rows: temperature, mean max probability, validation error; one line a schedule."""
+    """Three rows: temperature, mean max probability, validation error; one line per schedule."""
     figure = new_figure(COLUMN, 4.6)
     axes = figure.subplots(3, 1, sharex=True)
     labels = {

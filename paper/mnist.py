@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
-from fewer.paper.case import Case
-from fewer.paper.context import Context, Outcome
-from fewer.paper.measure import accuracies, linear_error, mean_square
-from fewer.paper.methods import METHODS, choose
-from fewer.paper.network import Recipe, train_network
-from fewer.paper.pixels import reconstructions
-from fewer.paper.tables import markdown, spread
+from paper.case import Case, accuracies, linear_error, mean_square
+from paper.experiment import Context, Outcome
+from paper.figures import markdown, reconstructions, spread
+from paper.methods import METHODS, choose
+from paper.network import Recipe, train_network
 
 __all__ = ["run"]
 
@@ -24,20 +22,21 @@ HIDDEN = (320, 320)
 ABOUT = """# Figure 1: {k} pixels of {data}
 
 {k} of {d} pixels are chosen without labels (in the figure, by `fewer.select`) and test images
-rebuilt from these pixels alone, by a network with two hidden layers of {width}. Errors are mean
-squares on test rows, pixels in [0, 1]; *linear*: by linear regression; *network*: by that network,
-trained anew on each method's pixels; *trees*: accuracy of 50 extremely randomised trees."""
+reconstructed from these pixels alone, by a network with two hidden layers of {width} units. Errors
+are mean squares on test rows, pixels in [0, 1]; *linear*: by linear regression; *network*: by that
+network, trained from scratch on each method's pixels; *trees*: accuracy of 50 extremely randomised
+trees."""
 
 
 def run(context: Context) -> Outcome:
-    """Choose 20 pixels with each method, rebuild digits, draw those of `select`."""
+    """Choose 20 pixels with each method, reconstruct digits, draw those of `select`."""
     data = context.only("mnist", "fashion", "digits")
     epochs = 20 if context.quick else 60
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in context.seed_range(full=3, quick=1):
         case = context.case(data, seed)
         for name in COMPARED:
-            cell = context.cells.get(
+            cell = context.cache.get(
                 ("mnist", data, f"seed {seed}", name),
                 {"k": K, "epochs": epochs, "data": case.data.digest},
                 partial(_score, case, name, epochs, seed),
@@ -57,8 +56,8 @@ def run(context: Context) -> Outcome:
     head = ["pixels chosen by", "linear", "network", "trees", "seconds to choose"]
     about = ABOUT.format(k=K, data=data, d=case.d, width=HIDDEN[0])
     columns = np.array(found["select"][0]["columns"])
-    rebuilt = _rebuild(case, columns, epochs, 0)
-    figure = reconstructions(case, columns, rebuilt)
+    reconstructed = _reconstruct(case, columns, epochs, 0)
+    figure = reconstructions(case, columns, reconstructed)
     return Outcome({"methods": found}, f"{about}\n\n{markdown(head, rows)}", {"mnist": figure})
 
 
@@ -69,14 +68,14 @@ def _score(case: Case, name: str, epochs: int, seed: int) -> dict[str, Any]:
         "columns": columns.tolist(),
         "seconds": choice.seconds,
         "error": linear_error(case, columns),
-        "network": mean_square(_rebuild(case, columns, epochs, seed), case.test),
+        "network": mean_square(_reconstruct(case, columns, epochs, seed), case.test),
     } | accuracies(case, case.fit[:, columns], case.test[:, columns], seed)
 
 
-def _rebuild(case: Case, columns: np.ndarray, epochs: int, seed: int) -> np.ndarray:
-    """A network on top of the linear map: it learns what that leaves."""
-    line = LinearRegression().fit(case.fit[:, columns], case.fit)
+def _reconstruct(case: Case, columns: np.ndarray, epochs: int, seed: int) -> np.ndarray:
+    """A network on top of a linear decoder learns what that leaves."""
+    linear = LinearRegression().fit(case.fit[:, columns], case.fit)
     recipe = Recipe(epochs=epochs, decay=0.95)
-    left = case.fit - line.predict(case.fit[:, columns])
+    left = case.fit - linear.predict(case.fit[:, columns])
     net = train_network(case.fit[:, columns], left, HIDDEN, recipe, seed)
-    return line.predict(case.test[:, columns]) + net(case.test[:, columns])
+    return linear.predict(case.test[:, columns]) + net(case.test[:, columns])

@@ -1,39 +1,46 @@
-"""Run experiments and write what they found."""
+"""Run experiments, in parallel if asked, and write what they found."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
-from fewer._files import write_text
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
 from fewer.datasets import NAMES
 from fewer.errors import InputError
-from fewer.paper.cells import UNKNOWN, ResultCache
-from fewer.paper.context import Context, Outcome
-from fewer.paper.jobs import compute_together
-from fewer.paper.provenance import provenance
-from fewer.paper.style import save_both, style
+from paper.experiment import UNKNOWN, Context, Outcome, ResultCache, provenance, write_text
+from paper.figures import save_both, style
 
-__all__ = ["EXPERIMENTS", "Finished", "reproduce"]
+__all__ = ["EXPERIMENTS", "Finished", "compute_in_parallel", "reproduce"]
 
-# in this order: what others share comes first
+# in this order: results that others share come first
 EXPERIMENTS = {
     "table1": "reconstruction error of all methods on six data sets",
     "table2": "classification accuracy of the same choices",
     "landmarks": "our genes against the L1000 landmark genes",
     "isolet": "error and accuracy against k with a hidden layer (Fig. 2)",
     "annealing": "four temperature schedules",
-    "mnist": "20 pixels of MNIST, and digits rebuilt from them (Fig. 1)",
+    "mnist": "20 pixels of MNIST, and digits reconstructed from them (Fig. 1)",
     "groups": "groups of related pixels",
     "digits": "10 pixels for single digits (App. A)",
     "supervised": "20 pixels of MNIST chosen with labels (App. F)",
 }
+# the longest first, and seed by seed, so that no core is idle at the end
+LONGEST_FIRST = ("isolet", "table1", "landmarks", "digits")
+BY_SEED = ("isolet", "landmarks")
+SHARED = {"table2": "table1"}  # made from the other's results
 
 
 @dataclass(frozen=True)
@@ -60,44 +67,36 @@ def reproduce(
 ) -> list[Finished]:
     """Run one experiment of the paper, or all.
 
-    Results known from an earlier run are not computed again, so a run that was interrupted goes
-    on where it stopped. Quick runs and runs with the paper's protocol have folders of their own
-    inside ``out``.
+    Results of an earlier run are not computed again, so an interrupted run resumes where it
+    stopped. Quick runs and runs with the paper's protocol have folders of their own inside
+    ``out``.
 
     Parameters
     ----------
     name : str
         One of `EXPERIMENTS`, or "all".
     quick : bool, default=False
-        Smaller versions, minutes for all of them together.
+        Smaller versions: minutes for all of them together.
     protocol : {"clean", "paper"}, default="clean"
         "clean": whole mice, subjects, speakers and patients are held out and nothing is learned
         from test rows. "paper": the paper's splits and scaling.
     out : path, default="results"
         Where tables (Markdown), figures (PNG, SVG) and results (JSON) go.
     seeds : int, default=None
-        Splits and starts; what each experiment finds right if None.
+        Number of splits and random starts; each experiment's own default if None.
     data : sequence of str, default=()
         Data sets to use instead of the experiment's own; file names then end in theirs.
     download : bool, default=False
-        Fetch data sets that are not there from OpenML (see `fewer.datasets.load`).
+        Fetch missing data sets from OpenML (see `fewer.datasets.load`).
     jobs : int, default=1
-        Processes that work at the same time, each with its share of the cores: on experiments, and
-        on the splits of the two longest ones.
+        Processes that work in parallel, each with its share of the cores: on experiments, and on
+        the splits of the two longest ones.
     say : callable, default=nothing
-        Told what goes on, a line at a time.
+        Called with each line of progress.
 
     Returns
     -------
     list of Finished
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from fewer.paper import reproduce
-    >>> reproduce("tabel1", out=tempfile.mkdtemp())
-    Traceback (most recent call last):
-    fewer.errors.InputError: there is no experiment 'tabel1'; did you mean 'table1'? ...
     """
     names = _checked(name, protocol, seeds, data)
     if jobs < 1:
@@ -107,21 +106,20 @@ def reproduce(
         folder /= "paper-protocol"
     if quick:
         folder /= "quick"
-    context = Context(
-        protocol, quick, ResultCache(folder / "cells", say), seeds, tuple(data), download
-    )
+    cache = ResultCache(folder / "cells", say)
+    context = Context(protocol, quick, cache, seeds, tuple(data), download)
     took: dict[str, float] = {}
     if jobs > 1:
-        took = compute_together(names, context, jobs)  # what follows finds all cells there
+        took = compute_in_parallel(names, context, jobs)  # the loop below finds all of it cached
     command = _command(name, quick, protocol, seeds, data)
     finished = []
     for one in names:
         say(f"{one}: {EXPERIMENTS[one]}")
         began = time.perf_counter()
         context.used = set()
-        context.cells.start()
+        cache.start()
         with style():
-            outcome = import_module(f"fewer.paper.{one}").run(context)
+            outcome = import_module(f"paper.{one}").run(context)
             seconds = max(time.perf_counter() - began, took.get(one, 0.0))
             files = _write(one, outcome, folder, context, command, seconds)
         say(f"{one}: {seconds:.1f} s -> {files[0]}")
@@ -129,21 +127,92 @@ def reproduce(
     return finished
 
 
+def compute_in_parallel(names: Sequence[str], context: Context, jobs: int) -> dict[str, float]:
+    """Fill the result cache of experiments in several processes; the seconds of work in each."""
+    options = {
+        name: getattr(context, name)
+        for name in ("protocol", "quick", "seeds", "wanted", "download")
+    }
+    parts = _parts(names, context)
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    took = {name: 0.0 for name, _ in parts}
+    fresh = get_context("spawn")  # torch's threads do not survive a fork
+    messages = fresh.SimpleQueue()
+    listener = Thread(target=_listen, args=(messages, context.cache.say), daemon=True)
+    listener.start()
+    with ProcessPoolExecutor(jobs, fresh, _begin, (messages, threads)) as pool:
+        waiting = {
+            pool.submit(_compute, name, context.cache.folder, options | {"part": part}): name
+            for name, part in parts
+        }
+        try:
+            for done in as_completed(waiting):
+                took[waiting[done]] += done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    messages.put(None)
+    listener.join()
+    return took
+
+
+def _parts(names: Sequence[str], context: Context) -> list[tuple[str, int | None]]:
+    """What each worker is given, in this order: an experiment, or one seed of a long one."""
+    alone = [name for name in names if SHARED.get(name) not in names]
+    alone.sort(key=lambda name: (*LONGEST_FIRST, name).index(name))
+    return [
+        (name, part)
+        for name in alone
+        for part in (context.seed_range() if name in BY_SEED else (None,))
+    ]
+
+
+def _listen(messages: Any, say: Callable[[str], None]) -> None:
+    while (text := messages.get()) is not None:
+        say(text)
+
+
+_messages: list[Any] = []  # of a worker: the queue to the process that prints
+
+
+def _begin(messages: Any, threads: int) -> None:
+    _messages.append(messages)
+    Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)
+
+
+def _end_with_parent() -> None:
+    """Nobody waits for the result of a worker whose parent was killed."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _compute(name: str, folder: Path, options: dict[str, Any]) -> float:
+    began = time.perf_counter()
+    context = Context(cache=ResultCache(folder, _messages[0].put), **options)
+    with style():
+        import_module(f"paper.{name}").run(context)
+    return time.perf_counter() - began
+
+
 def _write(
     name: str, outcome: Outcome, folder: Path, context: Context, command: str, seconds: float
 ) -> list[Path]:
     origin = provenance(command, [context.loaded[one] for one in sorted(context.used)])
-    cells = sorted(context.cells.origins)
+    cells = sorted(context.cache.origins)
     origin["cells"] = [{"commit": at, "machine": by} for at, by in cells]
     result = {
         "experiment": name,
         "protocol": context.protocol,
         "quick": context.quick,
-        "seconds": round(max(seconds, context.cells.seconds), 1),
+        "seconds": round(max(seconds, context.cache.seconds), 1),
         "provenance": origin,
         **outcome.result,
     }
-    # with other data sets than its own, an experiment leaves the pages of its own alone
+    # a run with other data sets leaves the experiment's own pages alone
     chosen = "".join(f"-{one}" for one in context.wanted)
     figures = {stem + chosen: figure for stem, figure in outcome.figures.items()}
     pictures = [path for stem in figures for path in save_both(figures[stem], folder, stem)]
@@ -183,7 +252,7 @@ def _checked(name: str, protocol: str, seeds: int | None, data: Sequence[str]) -
 
 
 def _command(name: str, quick: bool, protocol: str, seeds: int | None, data: Sequence[str]) -> str:
-    parts = ["fewer reproduce", name]
+    parts = ["python -m paper", name]
     parts += ["--quick"] if quick else []
     parts += [f"--protocol {protocol}"] if protocol != "clean" else []
     parts += [f"--seeds {seeds}"] if seeds else []

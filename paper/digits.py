@@ -9,15 +9,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.linear_model import LinearRegression
 
-from fewer.paper.case import Case
-from fewer.paper.context import Context, Outcome
-from fewer.paper.measure import linear_error
-from fewer.paper.methods import METHODS, choose
-from fewer.paper.pixels import bare
-from fewer.paper.scores import score
-from fewer.paper.style import PALETTE, new_figure
-from fewer.paper.tables import markdown, spread
-from fewer.report.figures import mosaic
+from paper.case import Case, linear_error
+from paper.experiment import Context, Outcome
+from paper.figures import GREY, PALETTE, bare, markdown, mosaic, new_figure, spread
+from paper.methods import METHODS, choose
+from paper.table1 import score
 
 __all__ = ["run"]
 
@@ -50,7 +46,7 @@ def run(context: Context) -> Outcome:
         for seed in context.seed_range(full=3, quick=1):
             case = context.case(data, seed, label=label)
             for name in ("pca", *COMPARED):
-                cell = context.cells.get(
+                cell = context.cache.get(
                     ("digits", data, f"digit {label}", f"seed {seed}", name),
                     {"k": K, "data": case.data.digest, "protocol": context.protocol},
                     partial(_score, case, name, seed),
@@ -80,22 +76,21 @@ def _score(case: Case, name: str, seed: int) -> dict[str, Any]:
 
 
 def _draw(cases: list[Case], chosen: list[np.ndarray]) -> Figure:
-    """A line for each digit: chosen pixels on the mean image, test images, rebuilt images."""
+    """A line for each digit: chosen pixels on the mean image, test images, reconstructed images."""
     figure = new_figure(6.8, 0.5 + 0.42 * len(cases))
     axes = figure.subplots(len(cases), 3, width_ratios=[1, SHOWN, SHOWN], squeeze=False)
     for line, case, columns in zip(axes, cases, chosen, strict=True):
         shape = case.data.image_shape or (1, case.d)
         decoder = LinearRegression().fit(case.fit[:, columns], case.fit)
         test = case.test[:SHOWN]
-        rebuilt = decoder.predict(test[:, columns]).clip(0, 1)
-        grey = {"cmap": "gray", "vmin": 0, "vmax": 1, "interpolation": "nearest"}
-        line[0].imshow(case.fit.mean(axis=0).reshape(shape), **grey)
+        reconstructed = decoder.predict(test[:, columns]).clip(0, 1)
+        line[0].imshow(case.fit.mean(axis=0).reshape(shape), **GREY)
         line[0].scatter(columns % shape[1], columns // shape[1], s=1.6, color=PALETTE[1], lw=0)
-        line[1].imshow(mosaic(test.reshape(-1, *shape), SHOWN, 1.0), **grey)
-        line[2].imshow(mosaic(rebuilt.reshape(-1, *shape), SHOWN, 1.0), **grey)
+        line[1].imshow(mosaic(test.reshape(-1, *shape), SHOWN), **GREY)
+        line[2].imshow(mosaic(reconstructed.reshape(-1, *shape), SHOWN), **GREY)
         for axis in line:
             bare(axis)
-    titles = ("chosen", "test images", f"rebuilt from {K} pixels")
+    titles = ("chosen", "test images", f"reconstructed from {K} pixels")
     for axis, title in zip(axes[0], titles, strict=True):
         axis.set_title(title)
     return figure

@@ -1,4 +1,4 @@
-"""Every method of the comparisons under one name, with one colour, as rows in -> columns out."""
+"""Every method of the comparisons: its name, its colour, and how it chooses columns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.model_selection import ParameterGrid
 
+from fewer import PAPER, ColumnSubset, ConcreteAutoencoder, select
 from fewer.baselines import (
     AEFS,
     ALPHAS,
@@ -27,26 +27,23 @@ from fewer.baselines import (
     PivotedQR,
     RandomSubset,
 )
-from fewer.data import moments, open_source
+from fewer.data import moments
+from fewer.data import open as open_rows
 from fewer.errors import FewerWarning
-from fewer.estimators import PAPER, ColumnSubset, ConcreteAutoencoder
-from fewer.paper.case import Case, Values
-from fewer.paper.measure import mean_square
-from fewer.selection import select
 from fewer.train import fit_linear
+from paper.case import Case, Columns, Values, mean_square
 
 __all__ = ["METHODS", "Choice", "Method", "choose"]
 
-Columns = NDArray[np.int64]
-SWEEP_ROWS = 1500  # most training rows in a sweep: hyper-parameters need no more
+SWEEP_ROWS = 1500  # at most this many training rows in a sweep: hyper-parameters need no more
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
     """The columns that a method chose, and how.
 
-    ``reconstruct`` is the method's own decoder (whole rows in, whole rows out), where it is
-    another than least squares without penalty.
+    ``reconstruct`` is the method's own decoder (whole rows in, whole rows out), where that is
+    not least squares without penalty.
     """
 
     columns: Columns
@@ -57,7 +54,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Method:
-    """A method: its name in files, its label for people, its family, its colour and marker."""
+    """A method: its name in files, its label on pages, its family, its colour and marker."""
 
     name: str
     label: str
@@ -68,21 +65,12 @@ class Method:
 
 
 def choose(method: Method, case: Case, k: int, seed: int) -> Choice:
-    """Let a method choose k columns from the rows to fit; how long it took is in the choice.
-
-    Examples
-    --------
-    >>> from fewer.datasets import load
-    >>> from fewer.paper.case import make_case
-    >>> case = make_case(load("digits"))
-    >>> len(choose(METHODS["greedy"], case, 10, seed=0).columns)
-    10
-    """
+    """Let a method choose k columns from the rows to fit, and time it."""
     if method.pick is None:
         raise ValueError(f"{method.name} is a bound: it chooses no columns")
     began = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FewerWarning)  # a selector that has not settled is scored
+        warnings.simplefilter("ignore", FewerWarning)  # not converged counts too
         found = method.pick(case, k, seed)
     return Choice(
         np.sort(found.columns), time.perf_counter() - began, found.settings, found.reconstruct
@@ -95,9 +83,9 @@ def _fitted(make: Callable[[int, int], Any]) -> Callable[[Case, int, int], Choic
 
 
 class _Swept:
-    """A ranking whose hyper-parameters are chosen on the validation rows, then made from all.
+    """A ranking whose hyper-parameters are chosen on the validation rows, then refitted.
 
-    A ranking is the same for every k, so that of one case is made once for all of them.
+    A ranking is the same for every k, so it is computed once per case and kept.
     """
 
     def __init__(self, make: Callable[[Case, int], Any], grid: Mapping[str, Iterable[Any]]) -> None:
@@ -107,16 +95,16 @@ class _Swept:
     def __call__(self, case: Case, k: int, seed: int) -> Choice:
         order = np.random.default_rng(seed).permutation(len(case.train))
         train = case.train[order[:SWEEP_ROWS]]
-        source = open_source(train)
+        source = open_rows(train)
         stats = moments(source)
         errors = []
         for options in ParameterGrid(self.grid):
             columns = np.sort(self._ranking(case, seed, options, train)[:k])
-            # as `sweep` has it: pixels that hardly vary in these few rows must do no harm
+            # as in `sweep`: pixels that hardly vary in these few rows must do no harm
             decoder = fit_linear(source, columns, stats)
             with torch.no_grad():
-                rebuilt = decoder(torch.from_numpy(case.validation[:, columns])).numpy()
-            errors.append((mean_square(rebuilt, case.validation), options))
+                reconstructed = decoder(torch.from_numpy(case.validation[:, columns])).numpy()
+            errors.append((mean_square(reconstructed, case.validation), options))
         best = min(errors, key=lambda row: row[0])[1]
         return Choice(self._ranking(case, seed, best, case.fit)[:k], settings=best)
 
@@ -129,7 +117,7 @@ class _Swept:
 
 
 def _select(case: Case, k: int, seed: int) -> Choice:
-    """The data are scaled already; rows of one mouse or patient are held out together."""
+    """The data are already scaled; rows of one mouse or patient are held out together."""
     panel = select(case.fit, k, scale="none", row_groups=case.groups, random_state=seed)
     settings = {name: panel.settings[name] for name in ("winner", "ridge")}
     return Choice(
@@ -140,7 +128,7 @@ def _select(case: Case, k: int, seed: int) -> Choice:
 
 
 def _classes(case: Case) -> int:
-    """UDFS and MCFS want the number of clusters: the paper gives them that of the classes."""
+    """UDFS and MCFS need a number of clusters: the paper takes the number of classes."""
     return max(2, len(case.data.target_names))
 
 

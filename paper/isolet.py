@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from functools import cached_property, partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from fewer import ConcreteAutoencoder, select
 from fewer.baselines import AutoencoderBound
 from fewer.errors import FewerWarning
-from fewer.estimators import ConcreteAutoencoder
-from fewer.paper.case import Case
-from fewer.paper.context import Context, Outcome
-from fewer.paper.measure import accuracies, mean_square
-from fewer.paper.methods import METHODS, choose
-from fewer.paper.network import Recipe, train_network
-from fewer.paper.style import curve, log_axis, new_figure
-from fewer.paper.tables import markdown, spread
-from fewer.selection import select
+from paper.case import Case, accuracies, mean_square
+from paper.experiment import Context, Outcome
+from paper.figures import curve, log_axis, markdown, new_figure, spread
+from paper.methods import METHODS, choose
+from paper.network import Recipe, train_network
 
 __all__ = ["run", "widths"]
 
@@ -30,20 +28,14 @@ QUICK = ("laplacian", "pfa", "greedy", "cae-gradient", "select")
 ABOUT = """# Features of ISOLET against their number, one hidden layer
 
 Each method chooses k features; a network with one hidden layer is trained from scratch on them for
-{epochs} epochs (Adam, 0.001) to rebuild all {d} features, with {widths} as width; the
-width with the lowest error on validation rows is reported on test rows. `CAE, gradient` and
+{epochs} epochs (Adam, 0.001) to reconstruct all {d} features, with {widths} as width;
+the width with the lowest error on validation rows is reported on test rows. `CAE, gradient` and
 `fewer.select` choose for a hidden layer of 3k/2. *Accuracy*: 50 extremely randomised trees.
 {splits}: {rule}."""
 
 
 def widths(k: int, quick: bool = False) -> tuple[int, ...]:
-    """Hidden widths that the paper tries: 4k/9, 2k/3, k, 3k/2.
-
-    Examples
-    --------
-    >>> widths(90)
-    (40, 60, 90, 135)
-    """
+    """Hidden widths that the paper tries: 4k/9, 2k/3, k, 3k/2."""
     if quick:
         return (3 * k // 2,)
     return tuple(max(1, round(share * k)) for share in (4 / 9, 2 / 3, 1, 3 / 2))
@@ -58,10 +50,10 @@ def run(context: Context) -> Outcome:
     found: dict[str, dict[int, list[dict[str, Any]]]] = {}
     seeds = context.seed_range(full=3, quick=1)
     for seed in seeds:
-        rows = _Rows(context, data, seed)
+        case = cache(partial(context.case, data, seed))  # made only if a result is missing
         for k in sizes:
             for name in (*names, "autoencoder"):
-                cell = context.cells.get(
+                cell = context.cache.get(
                     ("isolet", data, f"seed {seed}", f"k {k}", name),
                     {
                         "epochs": epochs,
@@ -70,7 +62,7 @@ def run(context: Context) -> Outcome:
                         "data": context.dataset(data).digest,
                         "protocol": context.protocol,
                     },
-                    partial(rows.score, name, k, epochs, widths(k, context.quick)),
+                    partial(_score, case, name, k, epochs, widths(k, context.quick)),
                 )
                 found.setdefault(name, {}).setdefault(k, []).append(cell)
     tables = []
@@ -83,52 +75,45 @@ def run(context: Context) -> Outcome:
                 lines.append([METHODS[name].label, *shown])
         head = [title, *(f"k = {k}" for k in sizes)]
         tables.append(markdown(head, lines))
-    case = context.case(data, 0)
+    d = context.dataset(data).X.shape[1]
     hidden = "3k/2" if context.quick else "4k/9, 2k/3, k and 3k/2"
     splits = "One split" if len(seeds) == 1 else f"{len(seeds)} splits"
-    rules = dict.fromkeys(context.case(data, seed).split.constraints for seed in seeds)
-    about = ABOUT.format(
-        epochs=epochs, d=case.d, widths=hidden, splits=splits, constraints="; ".join(rules)
+    rules = dict.fromkeys(
+        context.dataset(data).split(context.protocol, seed).description for seed in seeds
     )
+    about = ABOUT.format(epochs=epochs, d=d, widths=hidden, splits=splits, rule="; ".join(rules))
     result = {
         "methods": {name: {str(k): c for k, c in cells.items()} for name, cells in found.items()}
     }
     return Outcome(result, "\n\n".join([about, *tables]), {"isolet": _draw(found)})
 
 
-class _Rows:
-    """The rows of one split, made only where a cell is missing."""
-
-    def __init__(self, context: Context, data: str, seed: int) -> None:
-        self.context, self.data, self.seed = context, data, seed
-
-    @cached_property
-    def case(self) -> Case:
-        return self.context.case(self.data, self.seed)
-
-    def score(self, name: str, k: int, epochs: int, hidden: tuple[int, ...]) -> dict[str, Any]:
-        case, seed = self.case, self.seed
-        tried = []
-        if name == "autoencoder":
-            for width in hidden:
-                bound = AutoencoderBound(k, hidden=(width,), random_state=seed).fit(case.train)
-                held = mean_square(bound.reconstruct(case.validation), case.validation)
-                tried.append((held, width, mean_square(bound.reconstruct(case.test), case.test)))
-            held, width, error = min(tried)
-            return {"width": width, "validation": held, "error": error}
-        columns = _columns(case, name, k, seed)
+def _score(
+    rows: Callable[[], Case], name: str, k: int, epochs: int, hidden: tuple[int, ...]
+) -> dict[str, Any]:
+    case = rows()
+    seed = case.seed
+    tried = []
+    if name == "autoencoder":
         for width in hidden:
-            recipe = Recipe(epochs=epochs)
-            net = train_network(case.train[:, columns], case.train, (width,), recipe, seed)
-            held = mean_square(net(case.validation[:, columns]), case.validation)
-            tried.append((held, width, mean_square(net(case.test[:, columns]), case.test)))
+            bound = AutoencoderBound(k, hidden=(width,), random_state=seed).fit(case.train)
+            held = mean_square(bound.reconstruct(case.validation), case.validation)
+            tried.append((held, width, mean_square(bound.reconstruct(case.test), case.test)))
         held, width, error = min(tried)
-        cell = {"columns": columns.tolist(), "width": width, "validation": held, "error": error}
-        return cell | accuracies(case, case.fit[:, columns], case.test[:, columns], seed)
+        return {"width": width, "validation": held, "error": error}
+    columns = _columns(case, name, k, seed)
+    for width in hidden:
+        recipe = Recipe(epochs=epochs)
+        net = train_network(case.train[:, columns], case.train, (width,), recipe, seed)
+        held = mean_square(net(case.validation[:, columns]), case.validation)
+        tried.append((held, width, mean_square(net(case.test[:, columns]), case.test)))
+    held, width, error = min(tried)
+    cell = {"columns": columns.tolist(), "width": width, "validation": held, "error": error}
+    return cell | accuracies(case, case.fit[:, columns], case.test[:, columns], seed)
 
 
 def _columns(case: Case, name: str, k: int, seed: int) -> np.ndarray:
-    """What a method chooses; ours choose for the kind of decoder that is trained afterwards."""
+    """What a method chooses; ours choose for the decoder that is trained afterwards."""
     hidden = (3 * k // 2,)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)

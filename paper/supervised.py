@@ -10,14 +10,12 @@ import numpy as np
 from sklearn.linear_model import LinearRegression
 from sklearn.neural_network import MLPClassifier
 
+from fewer import ConcreteClassifier
 from fewer.errors import FewerWarning
-from fewer.estimators import ConcreteClassifier
-from fewer.paper.case import Case
-from fewer.paper.context import Context, Outcome
-from fewer.paper.measure import accuracies, linear_error
-from fewer.paper.methods import METHODS, choose
-from fewer.paper.pixels import reconstructions
-from fewer.paper.tables import markdown, spread
+from paper.case import Case, accuracies, linear_error
+from paper.experiment import Context, Outcome
+from paper.figures import markdown, reconstructions, spread
+from paper.methods import METHODS, choose
 
 __all__ = ["run"]
 
@@ -29,8 +27,8 @@ ABOUT = """# Choosing with labels
 {k} of {d} features of {data}. "with labels": `ConcreteClassifier`, a concrete selector with a
 classifier of one hidden layer of {hidden} as decoder and cross-entropy as loss. The others saw no
 label. *Own*: accuracy of the classifier trained together with the selector and refitted;
-*network*: the same network trained anew on each choice; *trees*: 50 extremely randomised trees;
-*error*: linear reconstruction of all features. As in the paper, choosing for the label costs
+*network*: the same network trained from scratch on each choice; *trees*: 50 extremely randomised
+trees; *error*: linear reconstruction of all features. As in the paper, choosing for the label costs
 reconstruction."""
 
 
@@ -41,7 +39,7 @@ def run(context: Context) -> Outcome:
     for seed in context.seed_range(full=3, quick=1):
         case = context.case(data, seed)
         for name in ("with labels", *WITHOUT):
-            cell = context.cells.get(
+            cell = context.cache.get(
                 ("supervised", data, f"seed {seed}", name),
                 {"k": K, "data": case.data.digest, "protocol": context.protocol},
                 partial(_score, case, name, seed),
@@ -60,9 +58,9 @@ def run(context: Context) -> Outcome:
     figures = {}
     if case.data.image_shape is not None:
         columns = np.array(found["with labels"][0]["columns"])
-        line = LinearRegression().fit(case.fit[:, columns], case.fit)
-        rebuilt = line.predict(case.test[:, columns])
-        figures["supervised"] = reconstructions(case, columns, rebuilt)
+        linear = LinearRegression().fit(case.fit[:, columns], case.fit)
+        reconstructed = linear.predict(case.test[:, columns])
+        figures["supervised"] = reconstructions(case, columns, reconstructed)
     return Outcome({"methods": found}, f"{page}\n\n{markdown(head, rows)}", figures)
 
 
