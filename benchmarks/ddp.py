@@ -33,7 +33,7 @@ from cases import load_case
 from fewer import ColumnSubset, ConcreteAutoencoder
 from fewer.data import covariance, open_source
 from fewer.datasets import load
-from fewer.train.launch import joined, spawn
+from fewer.distributed import gather, joined, spawn
 
 PANELS = {"mnist": 50, "digits": 10}
 
@@ -65,8 +65,8 @@ def timed(work: Callable[[], list[int]]) -> tuple[list[int], float, float]:
     wall, processor = time.perf_counter(), time.process_time()
     chosen = work()
     spent, wall = time.process_time() - processor, time.perf_counter() - wall
-    with joined("cpu") as team:
-        return chosen, wall, max(team.gather(spent))
+    with joined("cpu"):
+        return chosen, wall, max(gather(spent))
 
 
 def rows(name: str) -> np.ndarray:

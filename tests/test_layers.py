@@ -13,6 +13,7 @@ LAYERS = [
     "_tables",
     "_optional",
     "constraints",
+    "distributed",
     "data",
     "nn",
     "search",

@@ -44,7 +44,7 @@ def test_the_estimators_need_no_optional_package():
 import sys
 
 class Absent:
-    names = {"pandas", "polars", "pyarrow", "matplotlib", "typer", "rich", "lightning_fabric"}
+    names = {"pandas", "polars", "pyarrow", "matplotlib", "typer", "rich"}
 
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in self.names:

@@ -11,7 +11,6 @@ EXTRAS = {
     "pyarrow": ("tables", "CSV, Parquet and Feather files"),
     "h5py": ("stores", "HDF5 and .h5ad files"),
     "zarr": ("stores", "zarr arrays"),
-    "lightning_fabric": ("distributed", "several processes"),
     "anndata": ("anndata", "AnnData objects and their files"),
     "pandas": ("anndata", "AnnData objects and their files"),
     "onnx": ("onnx", "ONNX files"),

@@ -13,7 +13,6 @@ from fewer.candidates.comparison import Candidate, Comparison
 from fewer.candidates.evidence import describe_data, describe_options, gather
 from fewer.candidates.final import FinalColumns
 from fewer.candidates.held_rows import HeldScore, held_rows, held_score
-from fewer.candidates.helped import led_panel
 from fewer.candidates.kept import KeptChoices
 from fewer.candidates.lines import LinearComparison
 from fewer.candidates.networks import NetworkComparison
@@ -22,19 +21,19 @@ from fewer.candidates.rivals import HeldOutRivals
 from fewer.candidates.scaling import Scaling, in_units, inputs_in_units, scaled_folds
 from fewer.candidates.shortlist import shortlist
 from fewer.candidates.strategies import Strategies
-from fewer.candidates.training import train_here
 from fewer.candidates.wanted import Wanted, read_target
 from fewer.constraints import resolve
 from fewer.data import RowView, ScaledSource, Source, as_source, moments, without_empty
+from fewer.distributed import is_rank0, joined, on_rank0, open_together, shared_seed
 from fewer.errors import warn
 from fewer.evidence import Evidence
 from fewer.panel import Leaderboard, Panel, Target
 from fewer.reconstructor import Reconstructor
 from fewer.storage import describe_parameters
 from fewer.train import Checkpoint, TrainingConfig, nodes_for
+from fewer.train.checkpoint import stored_seed
 from fewer.train.device import float64_device, pick_device
 from fewer.train.folds import ScaledFold, scaled_fold, whole_fold
-from fewer.train.launch import agreed_seed, joined, opened_together
 
 __all__ = ["select"]
 
@@ -131,8 +130,8 @@ def select(
 
     Notes
     -----
-    Under ``torchrun`` the processes work together: each reads its part of the rows, and all return
-    the same panel. The first one leads, and alone searches and prints.
+    Under ``torchrun`` every process makes this call. Each reads its own part of the rows, rank 0
+    searches and prints, and all return the same panel.
 
     Examples
     --------
@@ -147,7 +146,7 @@ def select(
     >>> round(panel.score(X[1400:]), 2)
     0.61
     """
-    with joined(device) as team:
+    with joined(device):
         selection = _Selection(
             data,
             k,
@@ -171,8 +170,7 @@ def select(
             progress=progress,
             checkpoint=checkpoint,
         )
-        base, settings, constraints = selection.raw, selection.settings, selection.constraints
-        return led_panel(team, selection.run, base, settings, constraints, train_here)
+        return selection.run()
 
 
 class _Selection:
@@ -188,7 +186,7 @@ class _Selection:
         given = data
         if options["target"] is not None:
             self.wanted, data = read_target(options["target"], data)
-        rows = opened_together(lambda: as_source(data, least_rows=3))
+        rows = open_together(lambda: as_source(data, least_rows=3))
         self.raw, stats = without_empty(rows, moments(rows))
         self.names = self.raw.names
         self.n, self.d = self.raw.shape
@@ -198,7 +196,7 @@ class _Selection:
         warn_about_k(k, self.n, self.d, stats)
         self.k, self.constraints = k, resolve(self.names, self.d, k, **wishes)
         self.center, self.scale = self.scaling.of(stats.mean, stats.variance)
-        self.seed = agreed_seed(options["random_state"], options["checkpoint"])
+        self.seed = shared_seed(options["random_state"], lambda: stored_seed(options["checkpoint"]))
         self.device = pick_device(options["device"])
         self.settings = TrainingConfig(
             k=nodes_for(self.constraints, ScaledSource(self.raw, self.center, self.scale)),
@@ -260,7 +258,7 @@ class _Selection:
         winner, columns = self._final(candidates, folds, everything)
         candidates.sort(key=lambda c: c is not winner)
         if not self.linear and self.wanted is None:
-            _warn_if_linear_is_as_good(winner, folds)
+            on_rank0(lambda: _warn_if_linear_is_as_good(winner, folds))
         panel = self._panel(candidates, columns, folds, everything)
         if self.strategies.kept is not None:
             self.strategies.kept.finish()
@@ -354,10 +352,10 @@ class _Selection:
                 columns, in_units(decoder, columns, everything), self.d, names, held.quantiles
             ),
             held_out=held.score,
-            leaderboard=self._leaderboard(candidates),
+            leaderboard=on_rank0(lambda: self._leaderboard(candidates)),
             target=self._target(winner, columns, folds, everything),
-            evidence=self._evidence(winner, held, columns, folds, everything),
-            settings=self._settings(winner),  # last: it says how long it all took
+            evidence=on_rank0(lambda: self._evidence(winner, held, columns, folds, everything)),
+            settings=on_rank0(lambda: self._settings(winner)),  # last: how long it all took
         )
 
     def _evidence(
@@ -453,6 +451,8 @@ class _Selection:
     def _say(self, text: str, share: float | None = None) -> None:
         tell = self.options["progress"]
         self.share = self.share if share is None else share
+        if not is_rank0():
+            return
         if callable(tell):
             tell(text, self.share)
         elif tell:

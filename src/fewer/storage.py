@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from fewer import __version__
 from fewer._files import replacing_folder
+from fewer.distributed import is_rank0
 from fewer.errors import FileFormatError, InputError, TypeInputError
 from fewer.nn import MeasuredDecoder
-from fewer.train.launch import leads
 
 __all__ = [
     "damaged_where_unfit",
@@ -64,9 +64,9 @@ def write_folder(
     """Write a folder: all of it appears, or none.
 
     A folder that was saved before is replaced, but only if it holds nothing else. Of several
-    processes only the first writes.
+    ranks only rank 0 writes.
     """
-    if not leads():
+    if not is_rank0():
         return
     target, name = _folder(path).resolve(), f"{kind}.json"
     _refuse_foreign(target, kind, {name, TENSORS})

@@ -1,7 +1,10 @@
 """One-pass moments against two-pass NumPy."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 
 from fewer.data import covariance, moments, open_source, reading
@@ -109,3 +112,21 @@ def test_stored_duplicates_are_added_up():
     found = moments(open_source(matrix))
     assert found.mean.tolist() == [1.5, 2.0]
     assert found.variance.tolist() == [2.25, 4.0]
+
+
+def test_a_gpu_out_of_memory_leaves_the_covariance_to_the_cpu(monkeypatch):
+    """As on a machine with a small GPU: there is none here to fill."""
+
+    def full(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    X = np.random.default_rng(0).random((20, 4))
+    expected = covariance(open_source(X)).matrix
+    module = import_module("fewer.data.moments")  # the package has a function of that name
+    monkeypatch.setattr(module, "_usable", lambda *args, **kwargs: torch.device("cuda"))
+    monkeypatch.setattr(module, "centred_products", full)
+    with pytest.warns(
+        UserWarning, match="does not fit the memory of cuda; computing it on the CPU"
+    ):
+        found = covariance(open_source(X), device="cuda").matrix
+    torch.testing.assert_close(found, expected)

@@ -2,6 +2,8 @@
 
 import time
 
+from fewer.distributed import broadcast
+
 __all__ = ["Clock"]
 
 LEAST = 0.05  # seconds: what began too late still gets this much
@@ -9,6 +11,8 @@ LEAST = 0.05  # seconds: what began too late still gets this much
 
 class Clock:
     """Counts the seconds of a call against its limit.
+
+    With a limit, rank 0's clock decides for all ranks, so that all take the same way.
 
     Attributes
     ----------
@@ -42,7 +46,7 @@ class Clock:
     @property
     def late(self) -> bool:
         """Whether the time for anything new is over."""
-        return self.limit is not None and self.seconds > self.limit - self.reserve
+        return self.limit is not None and broadcast(self.seconds > self.limit - self.reserve)
 
     def turn(self, parts: int) -> None:
         """Give whoever works next one of so many equal parts of the time that is left."""
@@ -52,11 +56,11 @@ class Clock:
     @property
     def over(self) -> bool:
         """Whether the turn is over."""
-        return self.limit is not None and self.seconds > self._end
+        return self.limit is not None and broadcast(self.seconds > self._end)
 
     def left(self) -> float | None:
         """Seconds that the turn has left, never quite none; None without a limit."""
-        return None if self.limit is None else max(LEAST, self._end - self.seconds)
+        return None if self.limit is None else broadcast(max(LEAST, self._end - self.seconds))
 
     def training(self, trainings: int) -> float | None:
         """Seconds that one of so many trainings may take, the same for all that follow.

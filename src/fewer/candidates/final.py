@@ -12,6 +12,7 @@ from fewer.candidates.comparison import Candidate, Rows
 from fewer.candidates.networks import NetworkComparison
 from fewer.candidates.strategies import Strategies
 from fewer.data import moments
+from fewer.distributed import on_rank0
 from fewer.search import greedy, search
 from fewer.search.objective import worth
 from fewer.train.folds import ScaledFold
@@ -42,14 +43,28 @@ class FinalColumns:
         C = self.everything.train.to(self.strategies.device)
         self.strategies.clock.turn(2)  # the last swaps have the other half
         if winner.strategy == "search":
-            left = self.strategies.clock.left()
-            found = search(C, constraints, seed=self.seed, time_limit=left, initial=winner.panels)
-            return self._polished(found.indices, winner.ridge)
+            return on_rank0(
+                lambda: self._polished(self._searched_from(winner.panels), winner.ridge)
+            )
         panel = winner.choose(self.everything, self.seed)
-        # penalised or drawn on purpose, yet never worse than greedy on the rows themselves
-        base = greedy(C, constraints).panel()
-        better = worth(C, panel, constraints, 0.0) <= worth(C, base, constraints, 0.0)
-        return self._polished(panel if better else base, winner.ridge)
+
+        def checked() -> Columns:
+            # penalised or drawn on purpose, yet never worse than greedy on the rows themselves
+            base = greedy(C, constraints).panel()
+            better = worth(C, panel, constraints, 0.0) <= worth(C, base, constraints, 0.0)
+            return self._polished(panel if better else base, winner.ridge)
+
+        return on_rank0(checked)
+
+    def _searched_from(self, panels: Sequence[Columns]) -> Columns:
+        known = self.strategies
+        return search(
+            self.everything.train.to(known.device),
+            known.constraints,
+            seed=self.seed,
+            time_limit=known.clock.left(),
+            initial=panels,
+        ).indices
 
     def for_target(self, winner: Candidate) -> Columns:
         """The panel that was compared; chosen anew on all rows where every fold has its own."""
@@ -91,18 +106,14 @@ class FinalColumns:
         What leaves much to luck is not drawn anew where one panel was compared: that one is known
         to be good.
         """
-        known, constraints = self.strategies, self.strategies.constraints
+        known = self.strategies
         at = id(self.everything)
         if known.clock.late:
             return candidate.panels[0]
         if candidate.strategy == "search":
-            C = self.everything.train.to(known.device)
-            left = known.clock.left()
-            found = search(
-                C, constraints, seed=self.seed, time_limit=left, initial=candidate.panels
-            )
-            known.found["search", at, self.seed] = found.indices
-            return found.indices
+            panel = on_rank0(lambda: self._searched_from(candidate.panels))
+            known.found["search", at, self.seed] = panel
+            return panel
         if candidate.choose == known.for_the_network:  # from the search, and from what was compared
             known.once("search", known.search)(self.everything, self.seed)
             for part, panel in enumerate(candidate.panels):

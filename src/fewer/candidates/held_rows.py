@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from torch import Tensor
 from fewer.candidates.comparison import Candidate, Comparison
 from fewer.candidates.scaling import in_units
 from fewer.data import RowView, Source, moments
+from fewer.distributed import on_rank0
 from fewer.errors import InputError
 from fewer.evidence import Evidence
+from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import QUANTILE_LEVELS, Score
 from fewer.train.explained import explained_variance
 from fewer.train.folds import ScaledFold, split_rows
@@ -70,7 +73,7 @@ class HeldScore:
     score: Score
     quantiles: NDArray[np.float64]  # of residuals, by level and feature
     fold_errors: list[NDArray[np.float64]]  # mean squared error of each feature, fold by fold
-    rows: list[NDArray[np.float64]]  # some of the held-out rows of each fold
+    rows: list[NDArray[np.float64]]  # some of the held-out rows of each fold, on rank 0
     rebuilt: list[NDArray[np.float64]]
 
 
@@ -84,6 +87,21 @@ def held_score(
     values, errors, rows = [], [], []
     quota = max(1, MOST_RESIDUALS // len(folds))
     examples = max(1, Evidence.sample_size(source.shape[1]) // len(folds))
+
+    def keep(held: Source, decoder: MeasuredDecoder, panel: NDArray[np.int64]) -> None:
+        x = held.rows(slice(0, quota), torch.float64)
+        # from everywhere: files are often sorted
+        spread = np.unique(np.linspace(0, held.shape[0] - 1, examples).astype(int))
+        some = held.rows(spread, torch.float64)
+        with torch.no_grad():
+            kept.append(x - decoder(x[:, panel]))
+            rebuilt.append(decoder(some[:, panel]).numpy())
+        shown.append(some.numpy())
+
+    def quantiles() -> NDArray[np.float64]:
+        # i of n + 1: so many of new values lie below the i-th of n
+        return np.nanquantile(torch.cat(kept).numpy(), QUANTILE_LEVELS, axis=0, method="weibull")
+
     for fold, panel in zip(folds, winner.panels, strict=True):
         decoder = in_units(comparison.fitted(winner, panel, fold), panel, fold).double().eval()
         held = RowView(source, fold.held_index)
@@ -91,15 +109,7 @@ def held_score(
         values.append(value)
         errors.append(error)
         rows.append(len(fold.held_index))
-        x = held.rows(slice(0, quota), torch.float64)
-        # from everywhere: files are often sorted
-        spread = np.unique(np.linspace(0, rows[-1] - 1, examples).astype(int))
-        some = held.rows(spread, torch.float64)
-        with torch.no_grad():
-            kept.append(x - decoder(x[:, panel]))
-            rebuilt.append(decoder(some[:, panel]).numpy())
-        shown.append(some.numpy())
-    residuals = torch.cat(kept).numpy()
+        on_rank0(partial(keep, held, decoder, panel))
     weights = np.array(rows) / np.sum(rows)
     by_feature = weights @ np.stack(errors)
     value = float(weights @ values)
@@ -109,8 +119,7 @@ def held_score(
         value = 1.0 - float(by_feature.sum()) / total if total > 0 else value
     return HeldScore(
         Score(value, by_feature),
-        # i of n + 1: so many of new values lie below the i-th of n
-        np.nanquantile(residuals, QUANTILE_LEVELS, axis=0, method="weibull"),
+        on_rank0(quantiles),
         errors,
         shown,
         rebuilt,

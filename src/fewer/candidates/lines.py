@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fewer.candidates.comparison import Candidate, Rows, price
 from fewer.constraints import Constraints
 from fewer.data import moments
+from fewer.distributed import on_rank0
 from fewer.nn import MeasuredDecoder
 from fewer.search.objective import worth
 from fewer.train import fit_linear
@@ -38,11 +39,14 @@ class LinearComparison:
         """Errors with the penalty that does best over the folds."""
         variance = float(folds[0].train.diagonal().mean())
         penalties = DECODER_RIDGES if len(folds) > 1 else (0.0,)
-        table = np.array(
-            [
-                [fold.error(panel, ridge * variance, known=True) for ridge in penalties]
-                for fold, panel in zip(folds, candidate.panels, strict=True)
-            ]
+        pairs = list(zip(folds, candidate.panels, strict=True))
+        table = on_rank0(
+            lambda: np.array(
+                [
+                    [fold.error(panel, ridge * variance, known=True) for ridge in penalties]
+                    for fold, panel in pairs
+                ]
+            )
         )
         best = int(np.argmin(table.mean(axis=0)))
         candidate.errors = table[:, best].tolist()
@@ -64,9 +68,10 @@ class LinearComparison:
             return
         C = folds[0].train
         best = min(candidate.rank for candidate in candidates)
-        for candidate in candidates:
-            if candidate.rank <= LEVEL * best:
-                candidate.left = worth(C, candidate.panels[0], self.constraints, 0.0)
+        near = [c for c in candidates if c.rank <= LEVEL * best]
+        left = on_rank0(lambda: [worth(C, c.panels[0], self.constraints, 0.0) for c in near])
+        for candidate, value in zip(near, left, strict=True):
+            candidate.left = value
 
     def fitted(
         self, candidate: Candidate, columns: NDArray[np.int64], fold: ScaledFold

@@ -10,6 +10,7 @@ from fewer.candidates.clock import Clock
 from fewer.candidates.comparison import Candidate, Rows, price, repeat_close
 from fewer.candidates.training import trained_decoder
 from fewer.constraints import Constraints
+from fewer.distributed import broadcast
 from fewer.nn import MeasuredDecoder, make_loss
 from fewer.train import TrainingConfig
 from fewer.train.explained import explained_variance
@@ -177,7 +178,8 @@ class NetworkComparison:
                 if not more:
                     self.decoders[key[:2]] = decoder
                 part = self.rows(fold, fold.held_index)
-                self.known[key] = float(explained_variance(decoder, part, panel)[1].mean())
+                error = float(explained_variance(decoder, part, panel)[1].mean())
+                self.known[key] = broadcast(error)  # what follows depends on it, on every rank
             found.append(self.known[key])
         return found
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,16 +12,16 @@ from torch import Tensor
 
 from fewer.candidates.clock import Clock
 from fewer.candidates.comparison import Candidate, Rows, repeat_close
-from fewer.candidates.helped import gradient_fit
-from fewer.candidates.strategies import Strategies
+from fewer.candidates.strategies import Strategies, searched_on_rank0
 from fewer.candidates.training import trained_decoder
 from fewer.candidates.wanted import Wanted
 from fewer.constraints import Constraints
 from fewer.data import Source, moments, read_blocks
+from fewer.distributed import on_rank0
 from fewer.errors import FewerWarning
 from fewer.nn import MeasuredDecoder
 from fewer.search import search
-from fewer.train import TrainingConfig
+from fewer.train import TrainingConfig, fit_gradient
 from fewer.train.folds import ScaledFold
 
 __all__ = ["TargetComparison", "TargetStrategies"]
@@ -40,6 +41,7 @@ class TargetStrategies:
         """The features that reconstruct the others, which know nothing of the target."""
         return self.plain.search(fold, seed)
 
+    @searched_on_rank0
     def for_the_target(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """The search for a line from features to the target.
 
@@ -69,7 +71,7 @@ class TargetStrategies:
         part = self.plain.rows(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewerWarning)
-            fit = gradient_fit(
+            fit = fit_gradient(
                 part,
                 moments(part),
                 self.plain.gradient_settings(fold),
@@ -145,9 +147,17 @@ class TargetComparison:
 
     def score(self, candidate: Candidate, folds: Sequence[ScaledFold]) -> float:
         """Accuracy, or R squared, on held-out rows."""
+        pairs = list(zip(folds, candidate.panels, strict=True))
+        decoders = [self._trained(panel, fold, self.seed) for fold, panel in pairs]
+        return on_rank0(lambda: self._score(pairs, decoders))
+
+    def _score(
+        self,
+        pairs: Sequence[tuple[ScaledFold, NDArray[np.int64]]],
+        decoders: Sequence[MeasuredDecoder],
+    ) -> float:
         outputs, truths = [], []
-        for fold, panel in zip(folds, candidate.panels, strict=True):
-            decoder = self._trained(panel, fold, self.seed)
+        for (fold, panel), decoder in zip(pairs, decoders, strict=True):
             outputs.append(_outputs(decoder, self.rows(fold, fold.held_index), panel))
             truths.append(self.wanted.values[torch.from_numpy(fold.held_index)])
         output, truth = torch.cat(outputs), torch.cat(truths)
@@ -160,14 +170,16 @@ class TargetComparison:
         found = []
         for fold, panel in zip(folds, candidate.panels, strict=True):
             decoder = self._trained(panel, fold, self.seed + more)
-            output = _outputs(decoder, self.rows(fold, fold.held_index), panel)
-            truth = self.wanted.values[torch.from_numpy(fold.held_index)]
-            if self.wanted.classes is None:
-                found.append(float(((output - truth).square() / self.unit).mean()))
-            else:
-                chance = output.gather(1, truth[:, None]).clamp_min(1e-9)
-                found.append(float(-chance.log().mean()))
+            found.append(on_rank0(partial(self._error, decoder, fold, panel)))
         return found
+
+    def _error(self, decoder: MeasuredDecoder, fold: ScaledFold, panel: NDArray[np.int64]) -> float:
+        output = _outputs(decoder, self.rows(fold, fold.held_index), panel)
+        truth = self.wanted.values[torch.from_numpy(fold.held_index)]
+        if self.wanted.classes is None:
+            return float(((output - truth).square() / self.unit).mean())
+        chance = output.gather(1, truth[:, None]).clamp_min(1e-9)
+        return float(-chance.log().mean())
 
     def _trained(self, columns: NDArray[np.int64], fold: ScaledFold, seed: int) -> MeasuredDecoder:
         key = (columns.tobytes(), id(fold), seed)  # folds live as long as the call of select

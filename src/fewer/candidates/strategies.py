@@ -3,23 +3,25 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fewer.candidates.clock import Clock
-from fewer.candidates.helped import gradient_fit
 from fewer.candidates.kept import KeptChoices
 from fewer.constraints import Constraints
 from fewer.data import Covariance, Moments, Source, moments
+from fewer.distributed import on_rank0
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
 from fewer.train import (
     TrainingConfig,
     fit_closed_form,
+    fit_gradient,
     fit_random_features,
     network_swaps,
     obeying_features,
@@ -27,14 +29,31 @@ from fewer.train import (
 from fewer.train.eligible import eligible
 from fewer.train.folds import ScaledFold
 
-__all__ = ["Choose", "Strategies"]
+__all__ = ["Choose", "Strategies", "searched_on_rank0"]
+
+S = TypeVar("S")
 
 Choose = Callable[[ScaledFold, int], NDArray[np.int64]]
 
 
+def searched_on_rank0(
+    choose: Callable[[S, ScaledFold, int], NDArray[np.int64]],
+) -> Callable[[S, ScaledFold, int], NDArray[np.int64]]:
+    """Let rank 0 choose for all: a search is not the same to the last bit on every machine."""
+
+    @wraps(choose)
+    def run(self: S, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
+        return on_rank0(lambda: choose(self, fold, seed))
+
+    return run
+
+
 @dataclass(frozen=True)
 class Strategies:
-    """The strategies, with what they share. Each takes a fold of scaled rows and a seed."""
+    """The strategies, with what they share. Each takes a fold of scaled rows and a seed.
+
+    All ranks call them. Trainings by gradient are done by all together, the others by rank 0.
+    """
 
     constraints: Constraints
     settings: TrainingConfig
@@ -62,10 +81,12 @@ class Strategies:
 
         return remembered
 
+    @searched_on_rank0
     def greedy(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Greedy selection: what everything else has to beat."""
         return greedy(fold.train.to(self.device), self.constraints).panel()
 
+    @searched_on_rank0
     def search(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Greedy, swaps, and walks from perturbed panels."""
         return search(
@@ -86,8 +107,9 @@ class Strategies:
                 time_limit=self.clock.left(),
             ).indices
 
-        return choose
+        return lambda fold, seed: on_rank0(lambda: choose(fold, seed))
 
+    @searched_on_rank0
     def closed_form(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """A concrete selector with the linear decoder solved, then swaps."""
         include, allowed = eligible(self.constraints, self._stats(fold), self.settings.k)
@@ -109,6 +131,7 @@ class Strategies:
         left = self.clock.left()
         return swap(fold.train.to(self.device), start, self.constraints, time_limit=left).indices
 
+    @searched_on_rank0
     def for_the_network(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """Swaps judged by a stand-in for the network, from the best proposal so far."""
         begun = [panel for (_, at, _), panel in self.found.items() if at == id(fold)]
@@ -125,6 +148,7 @@ class Strategies:
             time_limit=self.clock.left(),
         )
 
+    @searched_on_rank0
     def random_features(self, fold: ScaledFold, seed: int) -> NDArray[np.int64]:
         """A concrete selector with a decoder on random features solved."""
         part = self.rows(fold)
@@ -148,7 +172,7 @@ class Strategies:
         part = self.rows(fold)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FewerWarning)
-            fit = gradient_fit(
+            fit = fit_gradient(
                 part,
                 moments(part),
                 self.gradient_settings(fold),

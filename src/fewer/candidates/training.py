@@ -1,14 +1,12 @@
 """The asked-for decoder, trained on the columns of a panel."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewer.candidates.helped import trained_together
 from fewer.constraints import resolve
 from fewer.data import Source, moments
 from fewer.nn import Loss, MeasuredDecoder
@@ -17,25 +15,10 @@ from fewer.train.device import seeded
 from fewer.train.problem import prepare
 from fewer.train.refit import refit_decoder
 
-__all__ = ["train_here", "trained_decoder"]
+__all__ = ["trained_decoder"]
 
 
 def trained_decoder(
-    part: Source,
-    columns: NDArray[np.int64],
-    settings: TrainingConfig,
-    loss: Loss,
-    seed: int,
-    **more: Any,
-) -> MeasuredDecoder:
-    """The decoder that ``settings`` ask for, trained on these columns by all processes.
-
-    ``more`` is what `train_here` takes besides.
-    """
-    return trained_together(train_here, part, columns, settings, loss, seed, **more)
-
-
-def train_here(
     part: Source,
     columns: NDArray[np.int64],
     settings: TrainingConfig,
@@ -46,7 +29,7 @@ def train_here(
     groups: NDArray | None = None,
     seconds: float | None = None,
 ) -> MeasuredDecoder:
-    """A decoder trained by this process, as one of its team.
+    """The decoder that ``settings`` ask for, trained on these columns by all ranks together.
 
     What is measured is known: where the rows themselves are the target, the network spends
     nothing on these columns.

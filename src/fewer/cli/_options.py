@@ -186,10 +186,10 @@ class Reading:
         from fewer._checks import join_names
         from fewer.data import ColumnView, moments, without_empty
         from fewer.data.scanning import counts_rows
+        from fewer.distributed import open_together
         from fewer.errors import warn
-        from fewer.train.launch import opened_together
 
-        source = opened_together(lambda: self._in_units(data, self.open(data, metadata=metadata)))
+        source = open_together(lambda: self._in_units(data, self.open(data, metadata=metadata)))
         source, stats = without_empty(source, moments(source))
         counting = counts_rows(source, stats.minimum, stats.maximum)
         labels = source.names or []

@@ -123,7 +123,7 @@ class Processes:
 
     def start(self, line: str) -> None:
         """Run a command in as many processes as were asked for, and wait for them."""
-        from fewer.train.launch import spawn
+        from fewer.distributed import spawn
 
         os.environ[WORKER] = "1"
         program = "from fewer.cli import main; main()"
@@ -290,8 +290,8 @@ def run(
         parse_groups,
         parse_strategies,
     )
+    from fewer.distributed import is_rank0, joined
     from fewer.selection import select
-    from fewer.train.launch import joined
 
     options: dict[str, Any] = {
         "decoder": parse_decoder(decoder),
@@ -308,8 +308,8 @@ def run(
     with (
         processes.unfinished(checkpoint),
         processes.worker(),
-        joined(device) as team,
-        (output if team.leads else Output(quiet=True)).progress("reading") as update,
+        joined(device),
+        (output if is_rank0() else Output(quiet=True)).progress("reading") as update,
     ):
         update("reading", 0.0)
         keep = tuple(name for text in include or () for name in text.split(","))
@@ -331,11 +331,11 @@ def run(
                 "kind": f"{Path(data).suffix or 'unknown'} file",
             }
         panel.save(out)
-        if report is not None and team.leads:
+        if report is not None and is_rank0():
             from fewer.report import write
 
             write(panel, report)
-    if not team.leads:
+    if not is_rank0():
         return
     output.result(
         {"out": out, "report": report, **_document(panel)},

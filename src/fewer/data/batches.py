@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fewer.data.on_device import exact_dtype
 from fewer.data.order import windows
-from fewer.data.processes import ALONE, Team
 from fewer.data.reading import ahead, block_bytes, blocks
 from fewer.data.source import Source, starts_among
+from fewer.distributed import all_or_raise, gather, rank, shard_bounds, world_size
 
 __all__ = ["Batch", "Batches"]
 
@@ -60,9 +60,10 @@ class Batches:
         Where batches go. Rows stay there between epochs when they fit (into half of the source's
         memory limit, where it has one). Rows on disk that do not are shuffled by blocks, a
         window of a fifth of that limit at a time, while the next window is read.
-    team : Team, default=ALONE
-        The processes that train together. Batches are those of one process; each has, of every
-        batch, only the rows that it has read, which may be none.
+
+    Notes
+    -----
+    Of several ranks each has, of every batch, only the rows that it has read, which may be none.
 
     Examples
     --------
@@ -88,9 +89,9 @@ class Batches:
         raw_targets: bool = False,
         has_missing: bool = True,
         device: torch.device | str = "cpu",
-        team: Team = ALONE,
     ) -> None:
-        self.team = team
+        # kept, since windows are read in another thread, which is in no group
+        self._rank, self._world = rank(), world_size()
         self.source, self.index, self.device = source, np.asarray(index), torch.device(device)
         # float64 work is the GPU's where there is one: rows cross over as they are stored
         there = self.device.type == "cuda"
@@ -105,9 +106,9 @@ class Batches:
         self.raw_targets = raw_targets
         self.has_missing = has_missing
         self.columns: Tensor | None = None
-        self._start, self._stop = team.share_of(len(self.index))
-        fits = team.all(self._fits())
-        self._resident = team.together(self._load) if fits else None
+        self._start, self._stop = self._share(len(self.index))
+        fits = all(gather(self._fits()))
+        self._resident = all_or_raise(self._load) if fits else None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -139,11 +140,19 @@ class Batches:
             yield order[step * size : end]
 
     @property
+    def several(self) -> bool:
+        """Whether other ranks have the other rows of each batch."""
+        return self._world > 1
+
+    def _share(self, n: int) -> tuple[int, int]:
+        return shard_bounds(n, self._rank, self._world)
+
+    @property
     def resident(self) -> Tensor | None:
         """All rows, where they are in memory, complete, and their own targets; else None."""
         if self._resident is None or self.targets is not None or self.columns is not None:
             return None
-        if self.team.many:
+        if self.several:
             return None
         x, target, observed = self._resident
         return x if target is None and observed is None else None
@@ -151,7 +160,7 @@ class Batches:
     @property
     def tensors(self) -> tuple[Tensor, Tensor] | None:
         """Inputs and targets of all rows, where they are in memory and complete; else None."""
-        if self._resident is None or self.team.many:
+        if self._resident is None or self.several:
             return None
         x, target, observed = self._resident
         if observed is not None:
@@ -166,7 +175,7 @@ class Batches:
         return max(1, whole + (left > 1 or (left == 1 and size == 1)))
 
     def in_order(self, size: int = 4096) -> Iterator[Batch]:
-        """All rows of this process as they come, ``size`` at a time or as many as memory allows."""
+        """All rows of this rank as they come, ``size`` at a time or as many as memory allows."""
         if self._resident is None:
             size = min(size, self._block_rows)
         starts = range(self._start, self._stop, size)
@@ -186,11 +195,11 @@ class Batches:
                     yield batch
 
     def take(self, at: Tensor) -> Batch:
-        """The rows at these positions of ``index``; of several processes, those of this one."""
-        if self.team.many and self._resident is not None:
+        """The rows at these positions of ``index``; of several ranks, those of this one."""
+        if self.several and self._resident is not None:
             at = at[(at >= self._start) & (at < self._stop)]
-        elif self.team.many:  # all can read all of them, so each takes as many
-            at = at[slice(*self.team.share_of(len(at)))]
+        elif self.several:  # all can read all of them, so each takes as many
+            at = at[slice(*self._share(len(at)))]
         return self._rows_at(at)
 
     def _rows_at(self, at: Tensor) -> Batch:
@@ -240,15 +249,15 @@ class Batches:
     def _pool(self, at: np.ndarray, order: Tensor) -> "_Pool":
         """The rows at these ascending positions, read block by block, each put in its place.
 
-        Of several processes each reads a part of them, all neighbours.
+        Each rank reads its share of them, all neighbours.
         """
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order))
         length = len(at)
-        mine = slice(*self.team.share_of(length))
+        mine = slice(*self._share(length))
         at, place = at[mine], place[mine]
         places = None
-        if self.team.many:  # places among this process's own rows
+        if self.several:  # places among this rank's own rows
             places, own = place.sort()
             place = torch.empty_like(own)
             place[own] = torch.arange(len(own))
@@ -332,7 +341,7 @@ class Batches:
 
 
 class _Pool(NamedTuple):
-    """A window of shuffled rows, or this process's part of one."""
+    """A window of shuffled rows, or this rank's share of one."""
 
     rows: Batch
     length: int  # of the whole window

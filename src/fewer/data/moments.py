@@ -8,11 +8,10 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from fewer.data.helpers import shared_work
 from fewer.data.on_device import centred_products, free_bytes, rows_on
-from fewer.data.processes import Team, current_team
 from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
-from fewer.data.source import Source
+from fewer.data.source import Source, shard_of_rank
+from fewer.distributed import all_or_raise, all_reduce, gather, on_rank0, world_size
 from fewer.errors import InputError, warn
 
 __all__ = ["Covariance", "Moments", "covariance", "moments"]
@@ -78,12 +77,11 @@ class Covariance:
     matrix: Tensor
 
 
-@shared_work
 def moments(source: Source, device: torch.device | str | None = None) -> Moments:
     """Mean, variance and range of every feature, in one pass over the rows.
 
     Sums are taken about the first block's means in float64, so that a large mean does not
-    swallow a small variance. Of several processes each reads its part; all have the result.
+    swallow a small variance. Each rank reads its share of the rows; all get the result.
 
     Parameters
     ----------
@@ -101,17 +99,16 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
     (array([2., 5.]), array([1., 0.]), array([2, 1]))
     """
     n, d = source.shape
-    team = current_team()
     if source.is_sparse:
-        found = _sparse_moments(source, team)
+        found = _sparse_moments(source)
         if found and (found.variance >= CANCELS * found.mean**2).all():
             return found
     home = _usable(device, d, copies=0)
-    given, part = _common_shift(source, team), team.part(source)
-    shift, count, first, second, low, high = team.together(lambda: _sums(part, home, given))
-    team.add_up(count, first, second)
-    team.least(low)
-    team.most(high)
+    given, part = _common_shift(source), shard_of_rank(source)
+    shift, count, first, second, low, high = all_or_raise(lambda: _sums(part, home, given))
+    all_reduce(count, first, second)
+    all_reduce(low, op="min")
+    all_reduce(high, op="max")
     seen = count.clamp_min(1)
     variance = (second / seen - (first / seen).square()).clamp_min_(0)
     return Moments(
@@ -153,14 +150,12 @@ def _sums(source: Source, home: torch.device, shift: Tensor | None) -> tuple[Ten
     return shift, count, first, second, low, high
 
 
-@shared_work
 def covariance(
     source: Source, missing: str = "mean", device: torch.device | str | None = None
 ) -> Covariance:
     """Mean and covariance of all features in one pass, in float64: O(n d^2).
 
-    Of several processes each reads its part of the rows; their sums are added, and all have the
-    result.
+    Each rank reads its share of the rows; their sums are reduced, and all get the result.
 
     Parameters
     ----------
@@ -187,16 +182,15 @@ def covariance(
     if missing not in ("mean", "pairwise"):
         raise InputError(f"missing={missing!r} is not known; use 'mean' or 'pairwise'")
     n = source.shape[0]
-    team = current_team()
     if source.is_sparse:
-        found = _sparse_covariance(source, team)
+        found = _sparse_covariance(source)
         if found and (found.matrix.diagonal() >= CANCELS * found.mean.square()).all():
             home = _usable(device, source.shape[1], copies=1)
             return Covariance(n, found.mean.to(home), found.matrix.to(home))
     home = _usable(device, source.shape[1])
-    given, part = _common_shift(source, team), team.part(source)
-    sums = team.together(lambda: _centred(part, home, given))
-    shift, first, products, pairs, left_sums = _added_up(sums, part.shape[0], team)
+    given, part = _common_shift(source), shard_of_rank(source)
+    sums = all_or_raise(lambda: _centred(part, home, given))
+    shift, first, products, pairs, left_sums = _reduced(sums, part.shape[0])
     if pairs is None or left_sums is None:
         mean = first / n
         return Covariance(n, shift + mean, products / n - torch.outer(mean, mean))
@@ -223,30 +217,30 @@ def _centred(source: Source, home: torch.device, shift: Tensor | None) -> Sums:
     return _products(source, shift)
 
 
-def _common_shift(source: Source, team: Team) -> Tensor | None:
-    """About what all processes take their sums: the means of the first rows; None if alone."""
-    if not team.many:
+def _common_shift(source: Source) -> Tensor | None:
+    """About what all ranks take their sums: the means of the first rows; None for one process."""
+    if world_size() == 1:
         return None
     first = next(row_blocks(source))
-    with_gaps = team.lead(lambda: source.rows(first, torch.float64).nanmean(0))
+    with_gaps = on_rank0(lambda: source.rows(first, torch.float64).nanmean(0))
     return with_gaps.nan_to_num_(0.0)
 
 
-def _added_up(sums: Sums, n: int, team: Team) -> Sums:
-    """Sums over the rows of all processes, from those of each; ``n`` rows are this one's."""
+def _reduced(sums: Sums, n: int) -> Sums:
+    """Sums over the rows of all ranks, from those of each; ``n`` rows are this one's."""
     shift, first, products, pairs, left_sums = sums
-    if not team.many:
+    if world_size() == 1:
         return sums
-    if not team.all(products.device.type == "cuda"):  # one of them had to fall back
+    if not all(gather(products.device.type == "cuda")):  # one of them had to fall back
         shift, first, products = shift.cpu(), first.cpu(), products.cpu()
         pairs = None if pairs is None else pairs.cpu()
         left_sums = None if left_sums is None else left_sums.cpu()
-    if not team.all(pairs is None):
+    if not all(gather(pairs is None)):
         if pairs is None or left_sums is None:  # gaps are in the rows of others
             pairs = torch.full_like(products, float(n))
             left_sums = first[:, None].expand_as(products).clone()
-        team.add_up(pairs, left_sums)
-    team.add_up(first, products)
+        all_reduce(pairs, left_sums)
+    all_reduce(first, products)
     return shift, first, products, pairs, left_sums
 
 
@@ -314,17 +308,17 @@ def _sparse_blocks(source: Source) -> Iterator[sparse.csr_array | None]:
         size = max(1, int(target / max(a_row, 1.0)))
 
 
-def _sparse_moments(source: Source, team: Team) -> Moments | None:
+def _sparse_moments(source: Source) -> Moments | None:
     """Sums of the stored values alone; None where the source has no sparse rows."""
     n = source.shape[0]
-    part = team.part(source)
-    sums = team.together(lambda: _sparse_sums(part))
-    if not team.all(sums is not None) or sums is None:
+    part = shard_of_rank(source)
+    sums = all_or_raise(lambda: _sparse_sums(part))
+    if not all(gather(sums is not None)) or sums is None:
         return None
     missing, first, second, low, high = sums
-    team.add_up(missing, first, second)
-    team.least(low)
-    team.most(high)
+    all_reduce(missing, first, second)
+    all_reduce(low, op="min")
+    all_reduce(high, op="max")
     observed = n - missing
     seen = observed.clamp_min(1)
     mean = first / seen
@@ -354,14 +348,14 @@ def _sparse_sums(source: Source) -> tuple[Tensor, ...] | None:
     return tuple(torch.from_numpy(part) for part in (missing, first, second, low, high))
 
 
-def _sparse_covariance(source: Source, team: Team) -> Covariance | None:
+def _sparse_covariance(source: Source) -> Covariance | None:
     """Products of the stored values alone; None where there are gaps, or no sparse rows."""
     n = source.shape[0]
-    part = team.part(source)
-    sums = team.together(lambda: _sparse_products(part))
-    if not team.all(sums is not None) or sums is None:
+    part = shard_of_rank(source)
+    sums = all_or_raise(lambda: _sparse_products(part))
+    if not all(gather(sums is not None)) or sums is None:
         return None
-    team.add_up(*sums)
+    all_reduce(*sums)
     mean, products = sums[0] / n, sums[1]
     return Covariance(n, mean, products / n - torch.outer(mean, mean))
 

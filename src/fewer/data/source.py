@@ -8,6 +8,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from fewer.distributed import shard_bounds, world_size
+
 __all__ = [
     "ColumnView",
     "DenseSource",
@@ -17,6 +19,7 @@ __all__ = [
     "ScaledSource",
     "Source",
     "SparseSource",
+    "shard_of_rank",
 ]
 
 
@@ -220,6 +223,13 @@ class RowRange(Source):
             return np.asarray(index) + self.start
         start, stop, step = index.indices(self.stop - self.start)
         return slice(self.start + start, self.start + stop, step)
+
+
+def shard_of_rank(source: Source) -> Source:
+    """The neighbouring rows that this rank reads; all of them where there is one process."""
+    if world_size() == 1:
+        return source
+    return RowRange(source, *shard_bounds(source.shape[0]))
 
 
 class ColumnView(Source):

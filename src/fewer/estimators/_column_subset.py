@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
 from fewer.data import Source, covariance
-from fewer.data.processes import current_team
+from fewer.distributed import collective, on_rank0, shared_seed
 from fewer.errors import InputError, warn
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import MeasuredDecoder
@@ -18,7 +18,6 @@ from fewer.search.substitutes import swap_losses
 from fewer.train import fit_linear
 from fewer.train.device import pick_device
 from fewer.train.folds import RIDGES, choose_ridge, make_folds, split_rows
-from fewer.train.launch import agreed_seed, shared
 
 __all__ = ["ColumnSubset"]
 
@@ -126,7 +125,7 @@ class ColumnSubset(FeatureSelector):
         self.device = device
         self.random_state = random_state
 
-    @shared
+    @collective
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose features of X and fit the decoder.
 
@@ -146,11 +145,11 @@ class ColumnSubset(FeatureSelector):
                 f"{X.shape[0] - 1}: any such panel fits these rows perfectly; use ridge='auto', "
                 "more rows or a lower k"
             )
-        seed = agreed_seed(self.random_state)
+        seed = shared_seed(self.random_state)
         summary = covariance(source, device=pick_device(self.device))
-        C, team = summary.matrix, current_team()
+        C = summary.matrix
         self.ridge_ = self._penalty(source, C, constraints, seed)
-        found = team.lead(lambda: self._searched(C, constraints, seed))
+        found = on_rank0(lambda: self._searched(C, constraints, seed))
         columns = found.pop("columns")
         for name, value in found.items():
             setattr(self, name, value)
@@ -161,7 +160,7 @@ class ColumnSubset(FeatureSelector):
         return self
 
     def _searched(self, C: Tensor, constraints: Constraints, seed: int) -> dict[str, Any]:
-        """The choice, and what is known about it; of several processes the first searches."""
+        """The choice, and what is known about it."""
         began = time.perf_counter()
         found = search(
             C,
@@ -205,7 +204,7 @@ class ColumnSubset(FeatureSelector):
             }
             return choose_ridge(folds, panels) * variance
 
-        return current_team().lead(best)
+        return on_rank0(best)
 
     def feature_groups(self, m: int = 3) -> list[list[Any]]:
         """List each chosen feature with the m - 1 that would replace it at the least loss.

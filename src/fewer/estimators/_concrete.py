@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fewer._checks import check_choice
 from fewer.data import Moments, Source
+from fewer.distributed import collective, shared_seed
 from fewer.errors import InputError, translate_sklearn_errors
 from fewer.estimators._parameters import documented
 from fewer.estimators._selector import FeatureSelector
@@ -26,8 +27,8 @@ from fewer.train import (
     fit_surrogate,
     nodes_for,
 )
+from fewer.train.checkpoint import stored_seed
 from fewer.train.device import pick_device
-from fewer.train.launch import agreed_seed, shared
 
 __all__ = ["ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]
 
@@ -153,7 +154,7 @@ class ConcreteEstimator(FeatureSelector):
             if reason:
                 raise InputError(reason)
         config = self._config(nodes_for(constraints, source))
-        seed = agreed_seed(self.random_state, self.checkpoint)
+        seed = shared_seed(self.random_state, lambda: stored_seed(self.checkpoint))
         solver = self._solver(config, loss, targets, d)
         if solver == "closed_form" and config.linear:
             fit = fit_covariance(source, stats, config, seed=seed, constraints=constraints)
@@ -331,7 +332,7 @@ class ConcreteAutoencoder(ConcreteEstimator):
     True
     """
 
-    @shared
+    @collective
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose features of X and fit the decoder.
 
@@ -409,7 +410,7 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 
     _auto_loss = "cross_entropy"
 
-    @shared
+    @collective
     def fit(self, X: Any, y: Any) -> Self:
         """Choose features of X and fit the classifier.
 
@@ -482,7 +483,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
     True
     """
 
-    @shared
+    @collective
     def fit(self, X: Any, y: Any) -> Self:
         """Choose features of X and fit the predictor.
 

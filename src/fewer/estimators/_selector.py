@@ -25,6 +25,7 @@ from fewer.data import (
     open_source,
     read_all,
 )
+from fewer.distributed import open_together
 from fewer.errors import (
     FileFormatError,
     InputError,
@@ -44,7 +45,6 @@ from fewer.storage import (
     write_folder,
 )
 from fewer.train.device import pick_device
-from fewer.train.launch import opened_together
 
 __all__ = ["FeatureSelector"]
 
@@ -86,7 +86,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     def _validated(self, X: Any, *, reset: bool) -> Any:
         if reset:
             self._forget()
-            return opened_together(lambda: self._checked(X, reset), self._names)
+            return open_together(lambda: self._checked(X, reset), self._names)
         return self._checked(X, reset)
 
     def _names(self) -> Any:
@@ -124,7 +124,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
             pair = self._checked_pair(X, y, **checks)
             return pair[0]
 
-        opened_together(rows, self._names)
+        open_together(rows, self._names)
         return pair
 
     def _checked_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:

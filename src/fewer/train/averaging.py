@@ -1,4 +1,4 @@
-"""Gradients of several processes, averaged over the rows of a whole batch."""
+"""Gradients of several ranks, averaged over the rows of a whole batch."""
 
 from collections.abc import Sequence
 
@@ -6,26 +6,24 @@ import torch
 from torch import Tensor
 
 from fewer.data import Batch
-from fewer.data.processes import Team
+from fewer.distributed import all_reduce, broadcast_tensors
 
 __all__ = ["GradientMean", "filled", "same_everywhere"]
 
 
 class GradientMean:
-    """Replace gradients of local means by those of the mean over all rows of all processes.
+    """Replace gradients of local means by those of the mean over all rows of all ranks.
 
-    One exchange a step: gradients, loss and number of entries travel as one vector.
+    One exchange per step: gradients, loss and number of entries travel as one vector.
 
     Parameters
     ----------
     parameters : sequence of Tensor
-        Whose gradients to average, in the same order in every process.
-    team : Team
-        The processes.
+        Whose gradients to average, in the same order on every rank.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], team: Team) -> None:
-        self.parameters, self.team = parameters, team
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.parameters = parameters
         self.flat: Tensor | None = None
 
     def __call__(self, loss: Tensor, entries: float) -> Tensor:
@@ -39,7 +37,7 @@ class GradientMean:
         for place, parameter in zip(places, used, strict=True):
             assert parameter.grad is not None
             torch.mul(parameter.grad.flatten(), entries, out=place)
-        self.team.add_up(self.flat)
+        all_reduce(self.flat)
         for place, parameter in zip(places, used, strict=True):
             assert parameter.grad is not None
             torch.div(place.view_as(parameter.grad), self.flat[0], out=parameter.grad)
@@ -47,7 +45,7 @@ class GradientMean:
 
 
 def filled(batch: Batch) -> Batch:
-    """Two rows of zeros in place of no rows: a process without rows must still draw the noise."""
+    """Two rows of zeros in place of no rows: a rank without rows must still draw the noise."""
     x, target, observed = batch
     rows = x.new_zeros(2, *x.shape[1:])
     return Batch(
@@ -58,6 +56,6 @@ def filled(batch: Batch) -> Batch:
 
 
 @torch.no_grad()
-def same_everywhere(network: torch.nn.Module, team: Team) -> None:
-    """Let all processes have the parameters and buffers of the first."""
-    team.copy_first(*network.state_dict().values())
+def same_everywhere(network: torch.nn.Module) -> None:
+    """Give all ranks the parameters and buffers of rank 0."""
+    broadcast_tensors(*network.state_dict().values())

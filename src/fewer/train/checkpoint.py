@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fewer.data.processes import current_team
+from fewer.distributed import is_rank0, on_rank0
 from fewer.errors import FileFormatError, InputError
 
 __all__ = ["Checkpoint", "stored_seed"]
@@ -31,7 +31,7 @@ State = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 class Checkpoint:
-    """Where an unfinished fit is kept; of several processes the first reads and writes.
+    """Where an unfinished fit is kept; of several ranks only rank 0 reads and writes.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Checkpoint:
         facts : dict from str to what JSON holds
             All that decides the result; numbers that agree to six digits count as the same.
         """
-        current_team().lead(lambda: self._begin(json.loads(json.dumps(facts))))
+        on_rank0(lambda: self._begin(json.loads(json.dumps(facts))))
 
     def _begin(self, facts: dict[str, Any]) -> None:
         stored = read_notes(self.folder)
@@ -108,11 +108,11 @@ class Checkpoint:
 
     def due(self) -> bool:
         """Whether it is time for this process to write down its state."""
-        return current_team().leads and time.monotonic() - self._last >= self.every
+        return is_rank0() and time.monotonic() - self._last >= self.every
 
     def save(self, name: str, notes: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Keep one part of the state; the one before it stays until this one is whole."""
-        if not current_team().leads:
+        if not is_rank0():
             return
         handle, scratch = tempfile.mkstemp(dir=self.folder, prefix=".part-")
         os.close(handle)
@@ -130,8 +130,8 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def load(self, name: str) -> State | None:
-        """A part of the state, on the CPU, for every process; None if it was not kept."""
-        return current_team().lead(lambda: self._load(name))
+        """A part of the state, on the CPU, on every rank; None if it was not kept."""
+        return on_rank0(lambda: self._load(name))
 
     def _load(self, name: str) -> State | None:
         path = self.folder / f"{name}.safetensors"
@@ -151,12 +151,12 @@ class Checkpoint:
 
     def drop(self, name: str) -> None:
         """Forget a part."""
-        if current_team().leads:
+        if is_rank0():
             (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
 
     def finish(self) -> None:
         """Delete what was kept: the fit is done."""
-        if current_team().leads and read_notes(self.folder) is not None:
+        if is_rank0() and read_notes(self.folder) is not None:
             for path in self.folder.iterdir():
                 if path.name == NOTES or NAME.fullmatch(path.name) or path.match(".part-*"):
                     path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.data import Moments, Source, covariance
-from fewer.data.processes import current_team
+from fewer.distributed import on_rank0
 from fewer.errors import NotConvergedWarning, warn
 from fewer.nn import MeasuredDecoder
 from fewer.search import residual
@@ -40,7 +40,7 @@ def fit_covariance(
 
     Of ``settings.n_init`` starts, trained side by side, the one whose choice leaves the smallest
     residual is kept. Where the selectors do not settle they are trained again, from scratch, with
-    twice the steps. Of several processes each sums up its rows, and the first one chooses.
+    twice the steps. Each rank sums up its rows, and rank 0 chooses.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def fit_covariance(
     array([1, 3])
     """
     summary = covariance(source, device=float64_device(pick_device(settings.device)))
-    features, logits, history, stopped = current_team().lead(
+    features, logits, history, stopped = on_rank0(
         lambda: _chosen(summary.matrix, stats, settings, seed, constraints)
     )
     columns = constraints.complete(features)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from fewer.data.on_device import tf32
-from fewer.data.processes import current_team
+from fewer.distributed import world_size
 from fewer.errors import InputError
 
 __all__ = ["enough_memory", "float64_device", "pick_device", "pick_precision", "products", "seeded"]
@@ -33,7 +33,7 @@ def pick_device(device: str | torch.device) -> torch.device:
             raise RuntimeError("not the name of a device")
         found = torch.device(device)
         torch.empty(1, device=found)
-        if found.type == "cuda" and found.index is None and current_team().many:
+        if found.type == "cuda" and found.index is None and world_size() > 1:
             # by number: threads that read ahead would take the first GPU for "cuda"
             found = torch.device("cuda", torch.cuda.current_device())
     except (RuntimeError, AssertionError) as error:

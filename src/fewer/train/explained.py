@@ -5,7 +5,8 @@ import torch
 from numpy.typing import NDArray
 
 from fewer.data import Source, read_blocks
-from fewer.data.processes import current_team
+from fewer.data.source import shard_of_rank
+from fewer.distributed import all_or_raise, all_reduce
 from fewer.nn import MeasuredDecoder
 
 __all__ = ["explained_variance"]
@@ -19,10 +20,9 @@ def explained_variance(
 
     SST is about the means of these rows themselves, as in R squared.
     """
-    team = current_team()
-    part = team.part(source)
-    count, first, second, wrong = team.together(lambda: _sums(decoder, part, columns))
-    team.add_up(count, first, second, wrong)
+    part = shard_of_rank(source)
+    count, first, second, wrong = all_or_raise(lambda: _sums(decoder, part, columns))
+    all_reduce(count, first, second, wrong)
     seen = count.clamp_min(1)
     total = float((second - first.square() / seen).sum())
     value = 1.0 - float(wrong.sum()) / total if total > 0 else float(wrong.sum() == 0)

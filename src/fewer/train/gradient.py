@@ -4,7 +4,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
 from fewer.data import Moments, Source, blocks, covariance
+from fewer.distributed import is_rank0, on_rank0, rank, world_size
 from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
 from fewer.nn.padded import padded, unpadded
@@ -71,9 +72,9 @@ def fit_gradient(
 
     Notes
     -----
-    A step costs O(batch k d), and as much memory as selector and decoder three times over. Of
-    several processes each takes its rows of a batch, and gradients are averaged: all make the step
-    that one process would make. With ``settings.checkpoint`` the state is kept, and the same call
+    A step costs O(batch k d), and as much memory as selector and decoder three times over. Each
+    rank takes its rows of a batch, and gradients are averaged: all make the step that one process
+    would make. With ``settings.checkpoint`` the state is kept, and the same call
     goes on from there.
 
     Examples
@@ -293,7 +294,7 @@ def _train_once(
 ) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool, bool]:
     # the network at its best, how it went, the lowest loss, whether on_epoch wanted no more, and
     # whether the nodes want what they wanted at the end
-    settings, train, team = problem.settings, problem.train, problem.team
+    settings, train = problem.settings, problem.train
     network = _new_network(problem)
     selector, decoder = network.selector, network.decoder
     assert isinstance(selector, ConcreteSelector)
@@ -301,7 +302,7 @@ def _train_once(
     selector.noise = noise
     if problem.device.type == "cuda":
         padded(decoder)
-    same_everywhere(network, team)
+    same_everywhere(network)
     optimizer = Adam(
         (selector.parameters(), settings.selector_rate),
         (decoder.parameters(), settings.decoder_rate),
@@ -330,11 +331,11 @@ def _train_once(
         training.restore(begun)
         temperature.step = history[-1]["epoch"] * train.steps(settings.batch_size)
         began -= history[-1]["seconds"]
-    shown = settings.progress and team.leads
+    shown = settings.progress and is_rank0()
     with epoch_bar(f"try {attempt}", epochs, shown) as bar:
         for epoch in range(len(history) + 1, epochs + 1):
-            if team.many:  # what each draws for its own rows: dropout, draws for rows
-                torch.manual_seed(hash((generator.initial_seed(), attempt, epoch, team.rank)))
+            if world_size() > 1:  # what each draws for its own rows: dropout, draws for rows
+                torch.manual_seed(hash((generator.initial_seed(), attempt, epoch, rank())))
             if fused is not None:
                 order = list(train.shuffled_positions(settings.batch_size, generator))
                 loss = fused.epoch(order, [temperature.next() for _ in order])
@@ -362,9 +363,8 @@ def _train_once(
                 **_certainty(selector),
                 "seconds": time.perf_counter() - began,
             }
-            stopped = team.leads and settings.stops_after(row)
-            # one process decides when to stop, so that all do
-            row, held_out, stopped = team.say((row, held_out, stopped))
+            # rank 0 decides when to stop, so that all do
+            row, held_out, stopped = on_rank0(partial(_decided, settings, row, held_out))
             history.append(row)
             bar(row)
             # early on the temperature is high and the held-out loss says little about the end
@@ -381,6 +381,13 @@ def _train_once(
     return network, history, best.loss * unit, stopped, same
 
 
+def _decided(
+    settings: TrainingConfig, row: dict[str, Any], held_out: float | None
+) -> tuple[dict[str, Any], float | None, bool]:
+    """What an epoch came to, and whether ``on_epoch`` wants no more."""
+    return row, held_out, settings.stops_after(row)
+
+
 @torch.no_grad()
 def _restored(network: ConcreteNetwork, selector: ConcreteSelector, best: KeepBest) -> bool:
     """Put the best state back; whether its nodes want what they want now."""
@@ -395,7 +402,7 @@ def _noise(problem: Problem, generator: torch.Generator) -> CountedGumbel | Shar
         return None
     if problem.device.type == "cuda":
         return CountedGumbel(generator.initial_seed())  # the kernels', whether or not they are used
-    return SharedGumbel() if problem.team.many else None
+    return SharedGumbel() if world_size() > 1 else None
 
 
 class _Temperature:

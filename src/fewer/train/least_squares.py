@@ -5,9 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from fewer.data import Covariance, Moments, Source, read_blocks
-from fewer.data.helpers import shared_work
 from fewer.data.on_device import rows_on
-from fewer.data.processes import current_team
+from fewer.data.source import shard_of_rank
+from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 
 __all__ = ["fit_linear", "solve_normal"]
 
@@ -86,7 +86,6 @@ def fit_linear(
     return linear
 
 
-@shared_work
 def _sums(
     source: Source,
     chosen: Tensor,
@@ -100,9 +99,9 @@ def _sums(
     chosen, center, middle = chosen.to(home), center.to(home), middle.to(home)
     gram = torch.zeros(len(chosen), len(chosen), dtype=torch.float64, device=home)
     cross = torch.zeros(len(chosen), len(middle), dtype=torch.float64, device=home)
-    team, n = current_team(), source.shape[0]
-    part, (start, stop) = team.part(source), team.share_of(n)
-    mine = None if targets is None else targets[start:stop]
+    n = source.shape[0]
+    part = shard_of_rank(source)
+    mine = None if targets is None else targets[slice(*shard_bounds(n))]
 
     def add() -> None:
         for rows, x in read_blocks(part) if home.type == "cpu" else rows_on(part, home):
@@ -111,12 +110,11 @@ def _sums(
             gram.addmm_(z.T, z)
             cross.addmm_(z.T, x if mine is None else mine[rows].to(home).double() - middle)
 
-    team.together(add)
-    team.add_up(gram, cross)
+    all_or_raise(add)
+    all_reduce(gram, cross)
     return gram / n, cross / n
 
 
-@shared_work
 def _solve_partial(
     source: Source, chosen: Tensor, part: Tensor, center: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
@@ -127,19 +125,23 @@ def _solve_partial(
     z_sums = torch.zeros(len(part), k, dtype=torch.float64)
     t_sums = torch.zeros(len(part), dtype=torch.float64)
     counts = torch.zeros(len(part), dtype=torch.float64)
-    team = current_team()
-    for _, x in read_blocks(team.part(source)):
-        x.sub_(center)
-        seen = (~torch.isnan(x[:, part])).double()
-        x.nan_to_num_(nan=0.0)
-        z, t = x[:, chosen], x[:, part]
-        crosses += t.T @ z
-        z_sums += seen.T @ z
-        t_sums += t.sum(0)
-        counts += seen.sum(0)
-        for at in range(len(part)):
-            grams[at].addmm_((z * seen[:, at, None]).T, z)
-    team.add_up(grams, crosses, z_sums, t_sums, counts)
+    mine = shard_of_rank(source)
+
+    def add() -> None:
+        for _, x in read_blocks(mine):
+            x.sub_(center)
+            seen = (~torch.isnan(x[:, part])).double()
+            x.nan_to_num_(nan=0.0)
+            z, t = x[:, chosen], x[:, part]
+            crosses.add_(t.T @ z)
+            z_sums.add_(seen.T @ z)
+            t_sums.add_(t.sum(0))
+            counts.add_(seen.sum(0))
+            for at in range(len(part)):
+                grams[at].addmm_((z * seen[:, at, None]).T, z)
+
+    all_or_raise(add)
+    all_reduce(grams, crosses, z_sums, t_sums, counts)
     weights = torch.zeros(len(part), k, dtype=torch.float64)
     for at in range(len(part)):
         mean_z, mean_t = z_sums[at] / counts[at], t_sums[at] / counts[at]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fewer.data import Batch, Batches
+from fewer.distributed import all_reduce
 from fewer.nn import ConcreteNetwork, Loss
 from fewer.train.adam import Adam
 from fewer.train.averaging import GradientMean, filled
@@ -26,11 +27,11 @@ def train_epoch(
 ) -> float:
     """Pass over all rows once in a fresh order; the mean loss over the batches.
 
-    Of several processes each takes its rows of a batch; gradients are averaged over all rows, so
-    that every process makes the step that one process would make.
+    Each rank takes its rows of a batch; gradients are averaged over all rows, so that every rank
+    makes the step that one process would make.
     """
     network.train()
-    average = GradientMean(optimizer.parameters, batches.team) if batches.team.many else None
+    average = GradientMean(optimizer.parameters) if batches.several else None
     total = torch.zeros((), device=batches.device)
     steps = 0
     for batch in batches.shuffled(batch_size, generator):
@@ -57,7 +58,7 @@ def evaluate(network: nn.Module, batches: Batches, loss: Loss) -> float:
         total += float(loss(network(batch.x), batch.target, batch.observed)) * entries
         weight += entries
     sums = torch.tensor([total, weight], dtype=torch.float64)
-    batches.team.add_up(sums)
+    all_reduce(sums)
     total, weight = sums.tolist()
     return total / max(weight, 1.0)
 

@@ -2,6 +2,7 @@
 
 from fewer.constraints import Constraints
 from fewer.data import Source, covariance
+from fewer.distributed import on_rank0
 from fewer.search import greedy
 
 __all__ = ["nodes_for"]
@@ -21,5 +22,6 @@ def nodes_for(constraints: Constraints, source: Source) -> int:
     """
     if constraints.k is not None:
         return constraints.k
-    panel = greedy(covariance(source).matrix, constraints).panel()
+    C = covariance(source).matrix
+    panel = on_rank0(lambda: greedy(C, constraints).panel())
     return len({int(constraints.unit_of[j]) for j in panel})

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from fewer.constraints import Constraints
 from fewer.data import Batches, Log1pSource, Moments, Source, moments
-from fewer.data.processes import Team, current_team
 from fewer.nn import Loss, build_decoder
 from fewer.train.device import pick_device, pick_precision
 from fewer.train.eligible import eligible
@@ -45,7 +44,6 @@ class Problem:
     out_scale: float
     offset: Tensor  # of the network's output, before the link
     targets: Tensor | None  # in their own units, all rows
-    team: Team  # the processes that train
 
     @property
     def mixed(self) -> bool:
@@ -68,7 +66,7 @@ def prepare(
 
     Rows with the same label in ``groups`` are held out together.
     """
-    given, team = targets, current_team()
+    given = targets
     n, d = source.shape
     device = pick_device(settings.device)
     mean = torch.from_numpy(stats.mean)
@@ -117,7 +115,6 @@ def prepare(
             raw_targets=settings.normalize and not rescale,  # without it x is raw anyway
             has_missing=stats.has_missing,
             device=device,
-            team=team,
         )
 
     include, allowed = eligible(constraints, stats, settings.k)
@@ -142,7 +139,6 @@ def prepare(
         out_scale=out_scale,
         offset=offset,
         targets=given,
-        team=team,
     )
 
 

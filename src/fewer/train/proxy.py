@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.data import Moments, Source, covariance
-from fewer.data.processes import current_team
+from fewer.distributed import on_rank0
 from fewer.nn import Loss
 from fewer.train.assignment import obeying_features
 from fewer.train.device import float64_device, pick_device, products, seeded
@@ -51,9 +51,7 @@ def fit_surrogate(
     >>> fit_surrogate(source, moments(source), settings, **options).columns
     array([1])
     """
-    logits, history = current_team().lead(
-        lambda: _chosen(source, stats, settings, seed, constraints)
-    )
+    logits, history = on_rank0(lambda: _chosen(source, stats, settings, seed, constraints))
     C = (
         None
         if constraints.groups is None
@@ -83,7 +81,7 @@ def fit_surrogate(
 def _chosen(
     source: Source, stats: Moments, settings: TrainingConfig, seed: int, constraints: Constraints
 ) -> tuple[Tensor, list[dict[str, Any]]]:
-    """Logits and history of the selector; of several processes the first trains it."""
+    """Logits and history of the selector."""
     steps = STEPS if isinstance(settings.epochs, str) else settings.epochs
     began = time.perf_counter()
     include, allowed = eligible(constraints, stats, settings.k)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fewer.data import Batches, RowView, moments, read_blocks
+from fewer.distributed import broadcast, is_rank0, rank, world_size
 from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
 from fewer.nn.padded import padded, unpadded
 from fewer.train.adam import Adam
@@ -201,8 +202,7 @@ def train_decoder(
     there = train.device.type == "cuda"
     network = ConcreteNetwork(inputs, padded(net) if there else net, mixed=mixed)
     network.to(train.device)
-    team = train.team
-    same_everywhere(network, team)
+    same_everywhere(network)
     cooling = CosineDecay(settings.refit_epochs_for(len(train)))
     rate = settings.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
     optimizer = Adam((net.parameters(), rate))
@@ -215,14 +215,14 @@ def train_decoder(
     if begun is not None:
         training.restore(begun)
         cooling.restore(begun[0]["cooling"])
-    with epoch_bar("decoder", cooling.last, settings.progress and team.leads) as bar:
+    with epoch_bar("decoder", cooling.last, settings.progress and is_rank0()) as bar:
         while len(history) < cooling.last:
             epoch = len(history) + 1
-            if team.many:  # what each draws for its own rows: dropout
-                torch.manual_seed(hash((generator.initial_seed(), epoch, team.rank)))
+            if world_size() > 1:  # what each draws for its own rows: dropout
+                torch.manual_seed(hash((generator.initial_seed(), epoch, rank())))
             spent = 0.0
             if seconds is not None:
-                spent = team.say((time.perf_counter() - began) / seconds)
+                spent = broadcast((time.perf_counter() - began) / seconds)
             if spent >= 1 and history:
                 break
             optimizer.rates[0] = rate * cooling.share(epoch, spent)
@@ -238,7 +238,7 @@ def train_decoder(
                     generator=generator,
                 )
             held_out = None if valid is None else evaluate(network, valid, loss)
-            value, held_out = team.say((value, held_out))
+            value, held_out = broadcast((value, held_out))
             # since the end was brought forward, which began with the best network
             trained = epoch - patience if cooling.hurried else epoch
             row = {"epoch": epoch, "loss": value, "val_loss": held_out, "trained": trained}
