@@ -351,7 +351,7 @@ def test_counts_do_not_meet_a_panel_of_logarithms(cells):
         ({"batch_key": "one"}, "batch_key='one' has one batch only, 'x'; leave it out"),
         ({"groupby": "some"}, "groupby='some': 1 cells have no group"),
         ({"batch_key": "some"}, "batch_key='some': some cells have no batch"),
-        ({"counts": "raw"}, "counts='raw' is not known; use 'auto', 'log1p', 'none'"),
+        ({"counts": "raw"}, "counts='raw' is not known; use 'auto' or 'log1p' or 'none'"),
         ({"target_sum": 0}, "target_sum=0 must be a number above 0"),
         ({"target": "kind"}, "target= is called groupby= here"),
         ({"row_groups": "lane"}, "row_groups= is called batch_key= here"),
@@ -388,7 +388,7 @@ def test_bad_data(cells, tmp_path):
         impute(cells[:, cells.var_names != panel.features[1]].copy(), panel)
     more = anndata.AnnData(X=sparse.hstack([cells.X, cells.X[:, :1]], format="csr"))
     more.var_names = pd.Index([*cells.var_names, "stranger"], dtype=object)
-    with pytest.raises(InputError, match="the panel does not know 1 genes of the AnnData"):
+    with pytest.raises(InputError, match=r"the panel does not know 1 of the \d+ genes"):
         impute(more, panel)
     for totals in (np.ones(3), np.zeros(N), "kind"):
         with pytest.raises(InputError, match=f"totals must be {N} numbers above 0"):

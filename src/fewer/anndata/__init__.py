@@ -1,7 +1,7 @@
 """Genes of an AnnData: choose them, and impute those that were not measured.
 
-A panel for cells is that of `fewer.select`, on logarithms: raw counts are found and normalised
-as they are read, anything else is taken as it is.
+A panel for cells is one of `fewer.select`, on logarithms: raw counts are detected automatically and
+normalised as they are read, anything else is taken as it is.
 """
 
 from fewer.anndata.cells import open_cells

@@ -1,22 +1,36 @@
-"""Cells as rows: which matrix of an AnnData is read, and in which units."""
+"""Cells as rows: which matrix of an AnnData is read, and in which units.
+
+Counts become logarithms, the same way for a panel and for new cells.
+"""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fewer._checks import check_choice, check_number, find_names, join_names
 from fewer._optional import import_optional
-from fewer.anndata.units import SETTINGS, in_units
-from fewer.data import Source
+from fewer.data import ColumnView, Source, match_columns, moments, read_blocks
 from fewer.data import open as open_any
 from fewer.data.annotated import is_annotated
-from fewer.data.columns import join_names
+from fewer.data.counts import NormalizedCounts, looks_like_counts
 from fewer.data.hdf5_zarr import damaged, open_hdf5_file
-from fewer.errors import InputError, TypeInputError
+from fewer.errors import InputError, TypeInputError, warn
 from fewer.panel import Panel
 
-__all__ = ["CellFile", "as_annotated", "obs_column", "open_cells"]
+__all__ = [
+    "SETTINGS",
+    "CellFile",
+    "as_annotated",
+    "describe_units",
+    "in_units",
+    "obs_column",
+    "open_cells",
+]
+
+SETTINGS = "cells"  # the key of a panel's settings with the units that it was made from
 
 
 def open_cells(
@@ -38,15 +52,15 @@ def open_cells(
     data : AnnData or path of an .h5ad file
         In memory or backed.
     like : Panel, default=None
-        Give values in the units of this panel, from `select_genes`, and its genes alone. Where
-        ``data`` have only some of its genes, those on the panel.
+        A panel from `select_genes`: give its genes alone, in its units. Where ``data`` lack some
+        of the genes that it was made from, give those on the panel.
     layer : str, default=None
         Which layer to read; X if None. With ``like`` None is the layer that the panel was made
         from, where ``data`` have it.
     counts : {"auto", "log1p", "none"}, default="auto"
         "log1p": values are counts; divide them by the total of their cell, multiply by
-        ``target_sum``, take log(1 + x). "none": take values as they are. "auto": the first where
-        all values that are looked at are whole numbers, the second elsewhere.
+        ``target_sum``, take log(1 + x). "none": take values as they are. "auto": "log1p" where
+        all values that are looked at are whole numbers, "none" elsewhere.
     target_sum : float, default=1e4
         What the counts of each cell sum to before the logarithm; that of ``like`` if given.
     totals : array of length n or name of an obs column, default=None
@@ -81,10 +95,10 @@ def open_cells(
 
 
 class CellFile:
-    """What an .h5ad file says of its cells and genes; its matrices stay on disk.
+    """What an .h5ad file says about its cells and genes; its matrices stay on disk.
 
-    It has those members of an AnnData that are needed here. A backed AnnData would read all
-    layers into memory.
+    It has the members of an AnnData that are needed here. A backed AnnData would read all layers
+    into memory.
     """
 
     isbacked, is_view = True, False
@@ -106,7 +120,7 @@ class CellFile:
 
 
 def as_annotated(data: Any) -> Any:
-    """An AnnData, or what is as good as one for a path."""
+    """An AnnData as it is; for a path, a `CellFile`."""
     if is_annotated(data) or isinstance(data, CellFile):
         return data
     if not isinstance(data, (str, os.PathLike)):
@@ -142,3 +156,86 @@ def _totals(data: Any, totals: Any, n: int) -> np.ndarray:
             f"{found.shape} and type {found.dtype}"
         )
     return found
+
+
+# -- units -------------------------------------------------------------------------------------
+
+
+def in_units(
+    source: Source,
+    *,
+    like: Panel | None = None,
+    counts: str = "auto",
+    target_sum: float = 1e4,
+    totals: np.ndarray | None = None,
+) -> Source:
+    """Stored rows in the units that a panel is, or was, made from; see `open_cells`."""
+    check_choice("counts", counts, ("auto", "log1p", "none"))
+    check_number("target_sum", target_sum, above=0)
+    if like is None:
+        if not _are_counts(source, counts, None):
+            return source
+        return NormalizedCounts(source, target_sum, totals)
+    genes = _genes_of(source, like)
+    made = like.settings.get(SETTINGS)
+    if made is None or not _are_counts(source, counts, made):
+        return genes  # a panel of fewer.select takes values as they are
+    if totals is None and genes.shape[1] < like.d:
+        totals = _estimated(genes, made)
+    return NormalizedCounts(genes, made.get("target_sum", target_sum), totals)
+
+
+def describe_units(source: Source, panel: Panel) -> dict[str, Any]:
+    """What the settings of a panel say about the values that it was made from."""
+    while isinstance(source, ColumnView):
+        source = source.source
+    if not isinstance(source, NormalizedCounts):
+        return {"counts": "none", "units": "as in the data"}
+    mean = moments(source.source).mean
+    on_panel = find_names(panel.features, source.names or (), "the source lacks {} genes")
+    return {
+        "counts": "log1p",
+        "target_sum": source.target_sum,
+        "units": f"log(1 + counts per {source.target_sum:,.10g})",
+        "panel_share": float(mean[on_panel].sum() / mean.sum()),
+    }
+
+
+def _are_counts(source: Source, counts: str, made: Mapping[str, Any] | None) -> bool:
+    if counts != "auto":
+        return counts == "log1p"
+    found = looks_like_counts(source)
+    if found and made is not None and made["counts"] == "none":
+        raise InputError(
+            "these values are counts, but the panel was made from values that were not; "
+            "normalise them as those were, name the layer that is, or say counts='none'"
+        )
+    return found
+
+
+def _genes_of(source: Source, panel: Panel) -> Source:
+    """The genes that the panel was made from; those on it, where the source lacks some."""
+    names, have = [str(name) for name in panel.names or ()], {*(source.names or ())}
+    if all(name in have for name in names):
+        return match_columns(source, names, panel.d, "the panel")
+    found = find_names(
+        panel.features,
+        source.names or (),
+        "the data lack {} genes on the panel",
+        "; add them, with NaN where they were not measured",
+    )
+    return ColumnView(source, np.array(found))
+
+
+def _estimated(genes: Source, made: Mapping[str, Any]) -> np.ndarray:
+    """Totals of cells of which only the panel was measured, from its fraction of all counts."""
+    fraction = made.get("panel_share")
+    if not fraction:
+        raise InputError("the cells lack genes that the panel was made from; give totals=")
+    warn(
+        f"only the {genes.shape[1]} genes on the panel were measured, so the total of each cell is "
+        f"estimated: they had {fraction:.1%} of all counts in the cells that the panel was made "
+        "from. Give totals= where they are known"
+    )
+    sums = [x.nansum(1).numpy() for _, x in read_blocks(genes)]
+    return np.concatenate(sums) / fraction

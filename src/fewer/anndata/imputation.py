@@ -1,8 +1,7 @@
-"""All genes of cells of which only those on a panel are looked at."""
+"""All genes of cells of which only those on a panel were measured."""
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fewer._checks import find_names
+from fewer._files import write_whole
 from fewer._optional import import_optional
-from fewer.anndata.cells import as_annotated, open_cells
+from fewer.anndata.cells import SETTINGS, as_annotated, open_cells
 from fewer.anndata.selection import description
-from fewer.anndata.units import SETTINGS
-from fewer.data import ColumnView, Source, read_aside, read_blocks, write_rows
-from fewer.data.columns import join_names
+from fewer.data import ColumnView, Source, check_out, read_blocks
 from fewer.errors import InputError
 from fewer.panel import Panel
+from fewer.reconstructor import impute as write_imputed
 
 __all__ = ["impute"]
 
@@ -101,12 +101,11 @@ def impute(
     whole = source.shape[1] == panel.d
     measured = ColumnView(source, panel.indices) if whole else source
     measured.row_width = max(measured.row_width, panel.d)  # of what comes out of each block
+    if not whole and path is not None:
+        write_imputed(panel.reconstructor, measured, path)
+        return path
     if not whole:
-        return (
-            _new_object(cells, panel, measured)
-            if path is None
-            else _new_file(path, panel, measured)
-        )
+        return _new_object(cells, panel, measured)
     columns = _columns(cells, panel)
     if layer == measured_layer or layer == panel.settings.get(SETTINGS, {}).get("layer"):
         raise InputError(f"layer={layer!r} holds the measured values; give the result another name")
@@ -119,11 +118,7 @@ def impute(
 def _blocks(panel: Panel, measured: Source) -> Iterator[tuple[slice, NDArray]]:
     """All genes, some cells at a time; what was measured stays as it is."""
     for rows, x in read_blocks(measured):
-        values = x.numpy()
-        rebuilt = panel.reconstruct(values)
-        known = ~np.isnan(values)
-        rebuilt[:, panel.indices] = np.where(known, values, rebuilt[:, panel.indices])
-        yield rows, rebuilt
+        yield rows, panel.reconstructor.decode(x.numpy())
 
 
 def _dense(panel: Panel, measured: Source) -> NDArray[np.float32]:
@@ -135,14 +130,13 @@ def _dense(panel: Panel, measured: Source) -> NDArray[np.float32]:
 
 def _columns(cells: Any, panel: Panel) -> NDArray[np.int64]:
     """Where each gene of the cells is among those of the panel."""
-    at = {name: j for j, name in enumerate(panel.names or ())}
-    unknown = [str(name) for name in cells.var_names if str(name) not in at]
-    if unknown:
-        raise InputError(
-            f"the panel does not know {len(unknown)} genes of the AnnData: {join_names(unknown)}; "
-            "give those that it was made from, as in adata[:, panel.names].copy()"
-        )
-    return np.array([at[str(name)] for name in cells.var_names], dtype=np.int64)
+    found = find_names(
+        cells.var_names,
+        panel.names or (),
+        "the panel does not know {} genes of the AnnData",
+        "; give those that it was made from, as in adata[:, panel.names].copy()",
+    )
+    return np.array(found, dtype=np.int64)
 
 
 def _new_object(cells: Any, panel: Panel, measured: Source) -> Any:
@@ -161,24 +155,18 @@ def _new_object(cells: Any, panel: Panel, measured: Source) -> Any:
     return found
 
 
-def _new_file(path: Path, panel: Panel, measured: Source) -> Path:
-    with write_rows(path, measured.shape[0], panel.names or []) as write:
-        blocks = _blocks(panel, measured)
-        for (_, values), aside in zip(blocks, read_aside(measured), strict=True):
-            write(values, aside)
-    return path
-
-
 def _file_with_layer(
     cells: Any, path: Path, layer: str, panel: Panel, measured: Source, columns: NDArray[np.int64]
 ) -> Path:
     """All that the cells hold, and the result as a layer beside it."""
     h5py = import_optional("h5py")
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    unfinished = folder / path.name
-    try:
-        _copied(cells, unfinished)
-        with h5py.File(unfinished, "r+") as file:
+
+    def write(draft: Path) -> None:
+        if cells.isbacked:
+            shutil.copyfile(cells.filename, draft)
+        else:
+            cells.write_h5ad(draft)
+        with h5py.File(draft, "r+") as file:
             layers = file.require_group("layers")
             layers.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
             if layer in layers:
@@ -189,22 +177,12 @@ def _file_with_layer(
             matrix.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
             for rows, values in _blocks(panel, measured):
                 matrix[rows] = values[:, columns]
-        unfinished.replace(path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return path
 
-
-def _copied(cells: Any, path: Path) -> None:
-    if cells.isbacked:
-        shutil.copyfile(cells.filename, path)
-    else:
-        cells.write_h5ad(path)
+    return write_whole(path, write)
 
 
 def _checked(path: Path) -> Path:
     if path.suffix.lower() != ".h5ad":
         raise InputError(f"out={str(path)!r} must end in .h5ad")
-    if not path.parent.is_dir():
-        raise InputError(f"out={str(path)!r}: there is no folder {str(path.parent)!r}")
+    check_out(path)
     return path

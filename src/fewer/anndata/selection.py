@@ -1,4 +1,4 @@
-"""Choose genes of an AnnData, and write down in it which."""
+"""Choose genes of an AnnData, and annotate it with them."""
 
 from typing import Any
 
@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewer import __version__
-from fewer.anndata.cells import as_annotated, obs_column, open_cells
-from fewer.anndata.units import SETTINGS, describe_units
+from fewer._checks import find_names
+from fewer.anndata.cells import SETTINGS, as_annotated, describe_units, obs_column, open_cells
 from fewer.data.annotated import is_annotated
 from fewer.data.batch_means import BatchCentered
-from fewer.data.columns import join_names
 from fewer.errors import InputError
 from fewer.panel import Panel
 from fewer.selection import select
@@ -38,8 +37,8 @@ def select_genes(
 ) -> Panel:
     """Choose the genes from which the others are best reconstructed.
 
-    Raw counts are found and become log(1 + counts per 10,000) as they are read; sparse matrices
-    stay sparse and files stay on disk. `impute` does the same to new cells.
+    Raw counts are detected automatically and become log(1 + counts per 10,000) as they are read;
+    sparse matrices stay sparse and files stay on disk. `impute` does the same to new cells.
 
     Parameters
     ----------
@@ -54,17 +53,16 @@ def select_genes(
         (``panel.predict`` names the group of a cell; ``panel.target.held_out`` is the accuracy);
         among equals, those that reconstruct best. A column of fractions is predicted as a number.
     batch_key : str, default=None
-        A column of obs. Differences between the means of batches are taken out before choosing,
-        so that no gene is chosen for them; and batches are held out as a whole, so that the
-        score is that of a batch never seen. Scores are of the variance within batches. New cells
-        need no batch: their differences go through the decoder like any others.
+        A column of obs. Batch means are subtracted before choosing, so that no gene is chosen for
+        batch effects; and whole batches are held out, so that the score is that of an unseen
+        batch. Scores are of the variance within batches. New cells need no batch.
     include, exclude : lists of genes, default=()
-        Genes that are on the panel in any case, and genes that must not be, such as
+        Genes that must be on the panel, and genes that must not be, such as
         ``adata.var_names[adata.var_names.str.startswith("MT-")]``.
     counts : {"auto", "log1p", "none"}, default="auto"
         "log1p": values are counts; divide them by the total of their cell, multiply by
-        ``target_sum``, take log(1 + x). "none": take values as they are. "auto": the first where
-        all values that are looked at are whole numbers, the second elsewhere.
+        ``target_sum``, take log(1 + x). "none": take values as they are. "auto": "log1p" where
+        all values that are looked at are whole numbers, "none" elsewhere.
     target_sum : float, default=1e4
         What the counts of each cell sum to before the logarithm.
     scale : {"none", "standard"}, default="none"
@@ -75,7 +73,7 @@ def select_genes(
     inplace : bool, default=True
         Whether to `annotate` the AnnData.
     key_added : str, default="fewer"
-        What the names of annotations begin with.
+        Prefix of the names of annotations.
     memory_limit : int or str, default=None
         As in `fewer.data.open`.
     **options
@@ -84,7 +82,7 @@ def select_genes(
     Returns
     -------
     Panel
-        ``panel.settings["cells"]`` says which units it is in.
+        ``panel.settings["cells"]`` holds its units.
 
     Notes
     -----
@@ -127,8 +125,8 @@ def select_genes(
         k,
         target=groups,
         row_groups=batches,
-        include=_listed(include),
-        exclude=_listed(exclude),
+        include=_as_list(include),
+        exclude=_as_list(exclude),
         scale=scale,
         random_state=random_state,
         **options,
@@ -155,12 +153,12 @@ def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
     ----------
     data : AnnData
         Gets ``var["fewer_selected"]``; ``var["fewer_rank"]``, 1 for the most useful gene, and
-        ``var["fewer_gain"]``, the share of the variance that each adds to those before it, NaN
-        for other genes; and ``uns["fewer"]``.
+        ``var["fewer_gain"]``, the fraction of the variance that each adds to those before it,
+        NaN for other genes; and ``uns["fewer"]``.
     panel : Panel
         The panel.
     key_added : str, default="fewer"
-        What these names begin with.
+        Prefix of these names.
 
     Examples
     --------
@@ -172,21 +170,14 @@ def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
     >>> list(cells.var), cells.uns["small"]["k"]
     (['small_selected', 'small_rank', 'small_gain'], 2)
     """
-    at = {str(name): j for j, name in enumerate(data.var_names)}
-    missing = [str(name) for name in panel.features if str(name) not in at]
-    if missing:
-        raise InputError(
-            f"the AnnData lacks {len(missing)} of the {panel.k} genes of the panel: "
-            f"{join_names(missing, 8)}"
-        )
-    n = data.n_vars
+    found = find_names(panel.features, data.var_names, "the AnnData lacks {} genes of the panel")
+    genes, n = np.array(found), data.n_vars
     selected, rank, gain = np.zeros(n, dtype=bool), np.full(n, np.nan), np.full(n, np.nan)
-    selected[[at[str(name)] for name in panel.features]] = True
+    selected[genes] = True
     known = panel.evidence
     if known is not None:
-        names = panel.names or ()
-        places = [at[str(names[j])] for j in known.order]
-        rank[places], gain[places] = np.arange(1, len(places) + 1), known.gains
+        ranked = genes[np.searchsorted(panel.indices, known.order)]
+        rank[ranked], gain[ranked] = np.arange(1, panel.k + 1), known.gains
     data.var[f"{key_added}_selected"] = selected
     data.var[f"{key_added}_rank"] = rank
     data.var[f"{key_added}_gain"] = gain
@@ -194,7 +185,7 @@ def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
 
 
 def description(panel: Panel) -> dict[str, Any]:
-    """What ``uns`` keeps of a panel: plain text, numbers and arrays."""
+    """What ``uns`` holds about a panel: plain text, numbers and arrays."""
     found: dict[str, Any] = {
         "features": np.array([str(name) for name in panel.features], dtype=object),
         "k": panel.k,
@@ -231,6 +222,6 @@ def _groups(data: Any, name: str) -> Any:
     return [str(value) for value in found]
 
 
-def _listed(genes: Any) -> Any:
+def _as_list(genes: Any) -> Any:
     """Names from an Index or a Series as a list."""
     return genes.to_list() if hasattr(genes, "to_list") else genes

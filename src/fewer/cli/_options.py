@@ -214,7 +214,7 @@ class Reading:
     def record_units(self, panel: "Panel", data: Any, source: "Source") -> None:
         """Record the units of a panel of cells in its settings, so that new cells get the same."""
         if holds_cells(data):
-            from fewer.anndata.units import SETTINGS, describe_units
+            from fewer.anndata.cells import SETTINGS, describe_units
 
             layer = {} if self.layer is None else {"layer": self.layer}
             panel.settings[SETTINGS] = describe_units(source, panel) | layer
@@ -222,7 +222,7 @@ class Reading:
     def _in_units(self, data: Any, source: "Source", panel: "Panel | None" = None) -> "Source":
         if not holds_cells(data):
             return source
-        from fewer.anndata.units import in_units
+        from fewer.anndata.cells import in_units
 
         return in_units(source, like=panel, counts=self.counts)
 
