@@ -57,7 +57,7 @@ def test_no_k_and_no_budget():
         (AEFS(2, hidden=0), "hidden=0 must be a whole number of at least 1"),
         (AEFS(2, device="abacus"), "device='abacus' cannot be used here"),
         (PFA(2, n_components=0), "n_components=0 must be a whole number of at least 1"),
-        (PFA(2, n_components=1.5), r"n_components=1\.5 must be a share of variance up to 1\.0"),
+        (PFA(2, n_components=1.5), r"n_components=1\.5 must be a fraction of variance up to 1\.0"),
         (PFA(2, n_components=-0.5), r"n_components=-0\.5 must be a number above 0"),
     ],
 )

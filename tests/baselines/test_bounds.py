@@ -7,7 +7,7 @@ from sklearn.decomposition import PCA
 
 from fewer import ColumnSubset
 from fewer.baselines import AutoencoderBound, PCABound
-from fewer.baselines._autoencoder_bound import squared_error
+from fewer.baselines._bounds import squared_error
 from fewer.errors import InputError, NotFittedError
 
 

@@ -7,8 +7,7 @@ from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_digits
 
-from fewer.baselines._embedding import smoothest
-from fewer.baselines._graph import heat_graph
+from fewer.baselines._graph import heat_graph, smoothest
 from tests.baselines.cases import planted_clusters
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fewer.baselines import GAMMAS, UDFS
+from fewer.baselines._base import row_lengths
 from fewer.baselines._graph import nearest_rows
-from fewer.baselines._row_sparse import row_lengths, row_sparse_directions
-from fewer.baselines._udfs import local_scatter
+from fewer.baselines._udfs import local_scatter, row_sparse_directions
 from tests.baselines.cases import planted_clusters
 
 

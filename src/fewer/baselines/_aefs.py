@@ -1,4 +1,4 @@
-"""Autoencoder feature selection: an autoencoder whose first layer can do without most features."""
+"""Autoencoder feature selection: an autoencoder whose first layer ignores most features."""
 
 from typing import Any
 
@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer._checks import check_number, check_whole
-from fewer.baselines._base import RowRankingBaseline, Values
-from fewer.baselines._row_sparse import row_lengths
+from fewer.baselines._base import RowRankingBaseline, Values, row_lengths
 from fewer.train.device import pick_device, seeded
 
 __all__ = ["AEFS", "ALPHAS", "first_layer"]
@@ -39,16 +38,6 @@ def first_layer(
     W : ndarray of shape (d, hidden)
     objective : list of float
         At each evaluation, of which a step takes one or a few.
-
-    Examples
-    --------
-    >>> rows = torch.randn(100, 1, generator=torch.Generator().manual_seed(0)) @ torch.ones(1, 2)
-    >>> rows = torch.cat([rows, torch.zeros(100, 1)], dim=1)
-    >>> torch.manual_seed(0)
-    <torch._C.Generator object at ...>
-    >>> W, objective = first_layer(rows, 2, alpha=0.01, beta=1e-3, max_iter=100)
-    >>> bool((abs(W[2]) < 0.01).all()), objective[-1] < 0.2 * objective[0]
-    (True, True)
     """
     n, d = rows.shape
     encoder = nn.Linear(d, hidden, device=rows.device)
@@ -74,17 +63,17 @@ def first_layer(
 
 
 class AEFS(RowRankingBaseline):
-    """Choose the features that an autoencoder's first layer holds on to (Han and others, 2018).
+    """Choose the features that an autoencoder's first layer relies on (Han and others, 2018).
 
-    One hidden layer of logistic units, trained to bring back its input, with an l2,1 penalty on
-    the first layer, which lets go of whole features. A feature scores the length of its row of
+    One hidden layer of logistic units, trained to reconstruct its input, with an l2,1 penalty on
+    the first layer, which drops whole features. A feature scores the length of its row of
     weights there. Features are centred and all divided by one number, the root of their mean
     variance. Choose ``alpha`` by `sweep` on rows that are not in the fit.
 
     Parameters
     ----------
     k : int, default=10
-        How many features to choose.
+        Number of features to choose.
     hidden : int, default=128
         Width of the hidden layer.
     alpha : float, default=1.0
@@ -92,7 +81,7 @@ class AEFS(RowRankingBaseline):
     beta : float, default=0.01
         Penalty on all squared weights, halved.
     max_iter : int, default=200
-        Most steps of L-BFGS.
+        Maximum number of L-BFGS steps.
     device : str, default="auto"
         "auto" (CUDA, MPS or CPU), or any torch device.
     random_state : int, RandomState or None, default=None
@@ -111,7 +100,7 @@ class AEFS(RowRankingBaseline):
     objective_ : float
         What was minimised, at the end.
     n_iter_ : int
-        How often it was evaluated.
+        Number of evaluations.
     decoder_ : fewer.nn.MeasuredDecoder
         Least squares from the k measured values to all features; the autoencoder itself needs
         all of them and is not kept.

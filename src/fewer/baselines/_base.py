@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from fewer.baselines._rows import varying_rows
 from fewer.constraints import check_k
-from fewer.data import Moments, Source
+from fewer.data import Moments, Source, blocks
 from fewer.errors import translate_sklearn_errors
 from fewer.estimators import FeatureSelector
 from fewer.nn import MeasuredDecoder
@@ -25,6 +24,8 @@ __all__ = [
     "SubsetBaseline",
     "Values",
     "best_first",
+    "row_lengths",
+    "varying_rows",
 ]
 
 Columns = NDArray[np.int64]
@@ -143,11 +144,25 @@ class SubsetBaseline(Baseline):
 
 
 def best_first(scores: Values, variance: Values) -> Columns:
-    """Columns by falling score; of equal ones, by falling variance.
-
-    Examples
-    --------
-    >>> best_first(np.array([0.0, 2.0, 0.0]), np.array([1.0, 1.0, 3.0]))
-    array([1, 2, 0])
-    """
+    """Columns by descending score; of equal ones, by descending variance."""
     return np.lexsort((-variance, -scores))
+
+
+def varying_rows(source: Source, stats: Moments) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Centred rows of the columns that vary, gaps filled with the column's mean, and which.
+
+    A constant column tells nothing, but has every graph score undefined (0 / 0) and is a
+    perfect direction for methods that look for small variance within neighbourhoods.
+    """
+    varying = np.flatnonzero(~stats.constant)
+    n, d = source.shape
+    rows = np.empty((n, len(varying)))
+    for part in blocks(n, d):
+        x = source.rows(part, torch.float64).numpy()[:, varying]
+        rows[part] = np.nan_to_num(x - stats.mean[varying], nan=0.0)
+    return rows, varying
+
+
+def row_lengths(W: Values) -> Values:
+    """Length of each row; their sum is the l2,1 norm."""
+    return np.sqrt(np.einsum("dc,dc->d", W, W))

@@ -9,22 +9,13 @@ from sklearn.linear_model import lars_path_gram
 
 from fewer._checks import check_whole
 from fewer.baselines._base import RowRankingBaseline, Values
-from fewer.baselines._embedding import smoothest
-from fewer.baselines._graph import check_width, heat_graph
-from fewer.baselines._options import check_neighbours
+from fewer.baselines._graph import check_neighbours, check_width, heat_graph, smoothest
 
 __all__ = ["MCFS", "sparse_weights"]
 
 
 def sparse_weights(rows: Values, targets: Values, k: int) -> Values:
-    """Weights (d x targets) of least-angle regression, with k features for each target.
-
-    Examples
-    --------
-    >>> rows = np.eye(4)[:, :3]
-    >>> sparse_weights(rows, rows @ np.array([[3.0], [0.0], [1.0]]), 1)
-    array([[2.], [0.], [0.]])
-    """
+    """Weights (d x targets) of least-angle regression, with k features for each target."""
     gram, cross = rows.T @ rows, rows.T @ targets
     weights = np.zeros(cross.shape)
     with warnings.catch_warnings():
@@ -47,12 +38,12 @@ class MCFS(RowRankingBaseline):
     Parameters
     ----------
     k : int, default=10
-        How many features to choose.
+        Number of features to choose.
     n_clusters : int, default=5
-        How many smooth functions to explain; the paper takes the number of clusters, where it is
+        Number of smooth functions to explain; the paper takes the number of clusters, where it is
         known, and found 5 to do well elsewhere.
     n_neighbors : int, default=5
-        Rows are joined with so many nearest ones.
+        Each row is joined with this many nearest rows.
     width : "mean", "self-tuning" or float, default="mean"
         Width of the heat kernel, as in `LaplacianScore`.
     random_state : int, RandomState or None, default=None

@@ -10,23 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fewer._checks import check_number, check_whole
 from fewer.baselines._base import Columns, SubsetBaseline, Values
-from fewer.baselines._eigen import largest_eigenvectors
-from fewer.baselines._threads import few_threads
 from fewer.errors import InputError
+from fewer.search.eigen import largest_eigenvectors, limited_threads
 
 __all__ = ["PFA", "component_count", "nearest_to_centres"]
 
 
 def component_count(eigenvalues: Values, total: float, wanted: float) -> int:
-    """How many of the falling eigenvalues to keep: a whole number, or a share of the total.
-
-    Examples
-    --------
-    >>> component_count(np.array([6.0, 3.0, 1.0]), 10.0, 0.9)
-    2
-    >>> component_count(np.array([6.0, 3.0, 1.0]), 10.0, 3)
-    3
-    """
+    """How many of the descending eigenvalues to keep: this many, or this fraction of the total."""
     if isinstance(wanted, Integral):
         return min(int(wanted), len(eigenvalues))
     enough = np.cumsum(eigenvalues) >= wanted * total * (1 - 1e-12)
@@ -34,15 +25,8 @@ def component_count(eigenvalues: Values, total: float, wanted: float) -> int:
 
 
 def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Columns:
-    """Of each of k clusters of points, the one nearest the mean; largest clusters first.
-
-    Examples
-    --------
-    >>> points = np.array([[0.0], [0.1], [0.2], [5.0]])
-    >>> nearest_to_centres(points, 2, np.random.RandomState(0))
-    array([1, 3])
-    """
-    with warnings.catch_warnings(), few_threads(len(points)):
+    """Of each of k clusters of points, the one nearest the mean; largest clusters first."""
+    with warnings.catch_warnings(), limited_threads(len(points)):
         # fewer different points than clusters: some clusters stay empty
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(k, n_init=10, random_state=rng).fit(points)
@@ -57,17 +41,18 @@ def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Co
 class PFA(SubsetBaseline):
     """Choose one feature from each of k clusters of principal loadings (Lu and others, 2007).
 
-    Features with alike loadings on the leading principal components say the same. The rows of
+    Features with similar loadings on the leading principal components are redundant. The rows of
     the matrix of loadings, without their signs, are clustered by k-means, and the feature nearest
     each mean is chosen.
 
     Parameters
     ----------
     k : int, default=10
-        How many features to choose.
+        Number of features to choose.
     n_components : float or int, default=0.9
-        Leading components that loadings are taken from: enough for this share of the variance,
-        or so many; never more than k, since the paper wants no fewer features than components.
+        Leading components that loadings are taken from: enough to explain this fraction of the
+        variance, or this many; never more than k, since the paper wants at least as many features
+        as components.
     random_state : int, RandomState or None, default=None
         Fixes the starts of k-means.
 
@@ -100,7 +85,7 @@ class PFA(SubsetBaseline):
             check_number("n_components", self.n_components, above=0)
             if self.n_components > 1:
                 raise InputError(
-                    f"n_components={self.n_components!r} must be a share of variance up to 1.0, "
+                    f"n_components={self.n_components!r} must be a fraction of variance up to 1.0, "
                     "or a whole number"
                 )
 

@@ -5,32 +5,27 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fewer._checks import check_number, check_whole
-from fewer.baselines._base import RowRankingBaseline, Values
-from fewer.baselines._graph import nearest_rows
-from fewer.baselines._options import check_neighbours
-from fewer.baselines._row_sparse import row_lengths, row_sparse_directions
+from fewer.baselines._base import RowRankingBaseline, Values, row_lengths
+from fewer.baselines._graph import check_neighbours, nearest_rows
 from fewer.data import blocks
+from fewer.search.eigen import smallest_eigenvectors
 
-__all__ = ["GAMMAS", "UDFS", "local_scatter"]
+__all__ = ["GAMMAS", "UDFS", "local_scatter", "row_sparse_directions"]
 
 GAMMAS = (1e-9, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9)
+SMOOTH = 1e-6  # below this length the penalty is quadratic, so that weights stay finite
+TIE = 1e-9
 
 
 def local_scatter(rows: Values, neighbours: NDArray[np.int64], ridge: float) -> Values:
     r"""What a linear map should keep small to tell apart rows that are not neighbours: d x d.
 
-    With :math:`X_i` row i and its neighbours, one a row, less their mean,
+    With :math:`X_i` row i and its neighbours, one per row, less their mean,
 
     .. math:: M = X^\top \Big[\sum_i S_i H (X_i X_i^\top + \lambda I)^{-1} H S_i^\top\Big] X
 
     where :math:`S_i` puts them back in their places among all rows and H centres. The sum is a
     sparse n x n matrix, and its small inverses are computed many at a time.
-
-    Examples
-    --------
-    >>> rows = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
-    >>> local_scatter(rows, np.array([[1], [0], [0]]), ridge=1.0).round(3)
-    array([[0.667, 0.   ], [0.   , 0.667]])
     """
     n, d = rows.shape
     member = np.hstack([np.arange(n)[:, None], neighbours])  # n x m
@@ -48,6 +43,48 @@ def local_scatter(rows: Values, neighbours: NDArray[np.int64], ridge: float) -> 
     return (M + M.T) / 2
 
 
+def row_sparse_directions(
+    M: NDArray[np.float64],
+    count: int,
+    gamma: float,
+    *,
+    max_iter: int = 50,
+    tol: float = 1e-6,
+) -> tuple[NDArray[np.float64], list[float]]:
+    r"""Orthonormal directions of small variance that use few features.
+
+    .. math:: \min_W tr(W^\top M W) + \gamma \sum_i |w_i|, \quad W^\top W = I
+
+    over d x count matrices with rows :math:`w_i`. Since :math:`|w| \le |w|^2 / 2r + r / 2`, with
+    equality at r = \|w\|, each step replaces the sum by :math:`tr(W^\top D W)` with
+    :math:`D_{ii} = 1 / 2 |w_i|` from the step before, which makes it an eigenproblem, and never
+    raises the objective.
+
+    Returns
+    -------
+    W : ndarray of shape (d, count)
+    objective : list of float
+        After each step.
+    """
+    # The paper starts with D = I, for which gamma does not matter. Where M is singular that
+    # leaves the first W open; this settles it, for the features that vary most.
+    rank = np.argsort(np.argsort(-M.diagonal(), kind="stable"))
+    P = M + np.diag(TIE * M.diagonal().max() * (rank + 1) / len(M))
+    objective: list[float] = []
+    for _ in range(max_iter):
+        values, W = smallest_eigenvectors(P, count)
+        # Jacobi: solvers leave noise of about 1e-16 in rows that are shorter than that, and by
+        # such rows the features are ranked where gamma is large
+        W -= (P @ W - W * values) / np.maximum(P.diagonal(), np.finfo(float).tiny)[:, None]
+        lengths = row_lengths(W)
+        smoothed = np.where(lengths < SMOOTH, lengths**2 / SMOOTH + SMOOTH, 2 * lengths).sum() / 2
+        objective.append(float(np.einsum("dc,dc->", W, M @ W) + gamma * smoothed))
+        if len(objective) > 1 and objective[-2] - objective[-1] <= tol * abs(objective[-1]):
+            break
+        P = M + np.diag(gamma / (2 * np.maximum(lengths, SMOOTH)))
+    return W, objective
+
+
 class UDFS(RowRankingBaseline):
     r"""Choose features by local discriminative analysis (Yang and others, 2011).
 
@@ -59,7 +96,7 @@ class UDFS(RowRankingBaseline):
     Parameters
     ----------
     k : int, default=10
-        How many features to choose.
+        Number of features to choose.
     gamma : float, default=1.0
         Penalty on the lengths of the rows of W; the paper tries 1e-9, 1e-6, ..., 1e9 (`GAMMAS`).
     n_clusters : int, default=5
@@ -69,7 +106,7 @@ class UDFS(RowRankingBaseline):
     ridge : float, default=1.0
         Added to the diagonal of each row's local Gram matrix, which otherwise cannot be inverted.
     max_iter : int, default=50
-        Most eigenproblems that are solved.
+        Maximum number of eigenproblems to solve.
 
     Attributes
     ----------

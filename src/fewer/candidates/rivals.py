@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fewer.baselines._eigen import largest_eigenvectors
 from fewer.candidates.comparison import Candidate
 from fewer.candidates.lines import LinearComparison
 from fewer.candidates.strategies import Choose
 from fewer.constraints import Constraints
 from fewer.data import RowView, Source, read_blocks
+from fewer.search.eigen import leading_eigenvectors
 from fewer.search.nested import nested
 from fewer.train.folds import ScaledFold
 
@@ -23,8 +23,6 @@ __all__ = ["DRAWS", "HeldOutRivals"]
 DRAWS = 5  # random panels
 POINTS = 25  # sizes on the curve
 ROUNDING = 1e-12  # of the sum of squares
-WIDE = 2000  # features: with more, the leading eigenvectors come from products with the matrix
-MORE, ROUNDS = 20, 5  # directions beside those wanted, and products, that make them accurate
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -187,7 +185,9 @@ class HeldOutRivals:
         for at, fold in enumerate(self.folds):
             for metric in self.metrics:
                 spread, count = self._spread(fold, metric), len(self.panels[at])
-                found[at, metric] = _leading(fold.train, spread, count, self.device)
+                found[at, metric] = leading_eigenvectors(
+                    fold.train, count, scale=spread, device=self.device
+                )
         return found
 
     def _maps(self, at: int) -> Iterator[tuple[str, str | None, "_LinearMap"]]:
@@ -297,24 +297,3 @@ def _residuals(fold: ScaledFold, columns: Columns, ridge: float) -> Tensor:
     B = fold.decoder(columns, ridge)
     rows = fold.held[columns]
     return fold.held.diagonal() - 2 * (B * rows).sum(0) + (B * (rows[:, columns] @ B)).sum(0)
-
-
-def _leading(C: Tensor, spread: Tensor, count: int, device: torch.device) -> Tensor:
-    """Leading eigenvectors (d x count) of the covariance C of features that are then spread.
-
-    Of a wide matrix, by products with a few random directions: the sum of the eigenvalues, which
-    is what is shown, is then right to three digits or more.
-    """
-    d = len(C)
-    if d <= WIDE or 5 * (count + MORE) > d:
-        matrix = (C * (spread[:, None] * spread)).numpy()
-        return torch.from_numpy(largest_eigenvectors(matrix, min(count, d))[1])
-    rough = C.to(device=device, dtype=torch.float32)
-    scale = spread.to(device=device, dtype=torch.float32)[:, None]
-    start = torch.Generator().manual_seed(0)
-    axes = torch.randn(d, count + MORE, generator=start).to(device)
-    for _ in range(ROUNDS):
-        axes = torch.linalg.qr(scale * (rough @ (scale * axes)))[0]
-    inside = axes.T @ (scale * (rough @ (scale * axes)))
-    turn = torch.linalg.eigh((inside + inside.T) / 2)[1].flip(1)[:, :count]
-    return torch.linalg.qr((axes @ turn).cpu().double())[0]

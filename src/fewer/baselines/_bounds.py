@@ -1,0 +1,359 @@
+"""What k numbers computed from all features can hold: bounds for every panel of k features."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from fewer._checks import check_number, check_observed, check_whole
+from fewer.constraints import check_k
+from fewer.data import (
+    Moments,
+    RowView,
+    Source,
+    as_array,
+    check_values,
+    covariance,
+    moments,
+    open_source,
+)
+from fewer.errors import InputError, NotFittedError, translate_sklearn_errors
+from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.nn.decoder import hidden_widths
+from fewer.reconstructor import run_decoder
+from fewer.search.eigen import largest_eigenvectors
+from fewer.train.adam import Adam
+from fewer.train.device import pick_device, seeded
+from fewer.train.explained import explained_variance
+from fewer.train.stopping import KeepBest
+
+__all__ = ["AutoencoderBound", "PCABound"]
+
+ENOUGH = 20  # rows below which none are held out
+
+
+class Bound(BaseEstimator):
+    """Base of the bounds; a subclass learns ``autoencoder_``, whole rows in and out.
+
+    There is no ``transform``: a bound chooses no features, it shows what k numbers can hold.
+    """
+
+    k: int
+    autoencoder_: MeasuredDecoder
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from the rows of X.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (n, n_features)
+            Rows to learn from; as input, NaN counts as its column's mean.
+        y : ignored
+        """
+        X = self._validated(X, reset=True)
+        self._check_options(X.shape[1])
+        source = open_source(X)
+        stats = moments(source)
+        check_observed(stats.observed, getattr(self, "feature_names_in_", None))
+        with translate_sklearn_errors():
+            rng = check_random_state(getattr(self, "random_state", None))
+        net, scale = self._learn(source, stats, rng)
+        mean = torch.from_numpy(stats.mean)
+        self.autoencoder_ = MeasuredDecoder(
+            net.double(),
+            fill=mean,
+            center=mean,
+            scale=torch.full_like(mean, scale),
+            out_center=mean,
+            out_scale=torch.tensor(scale, dtype=torch.float64),
+        ).eval()
+        return self
+
+    def _check_options(self, d: int) -> None:
+        check_k(self.k, d)
+
+    @abstractmethod
+    def _learn(
+        self, source: Source, stats: Moments, rng: np.random.RandomState
+    ) -> tuple[nn.Module, float]:
+        """Learn a network on rows less their mean, divided by a number; and that number."""
+
+    def reconstruct(self, X: Any) -> np.ndarray:
+        """Whole rows from whole rows, by way of k numbers for each."""
+        self._check_fitted()
+        X = self._validated(X, reset=False)
+        return run_decoder(self.autoencoder_, X.toarray() if sparse.issparse(X) else X)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """1 - SSE / SST over all observed entries: 1 is perfect, 0 as good as the means of X.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (n, n_features)
+            Whole rows.
+        y : ignored
+        """
+        self._check_fitted()
+        source = open_source(self._validated(X, reset=False))
+        return explained_variance(self.autoencoder_, source, np.arange(source.shape[1]))[0]
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        with translate_sklearn_errors():
+            X = validate_data(
+                self,
+                as_array(X),
+                reset=reset,
+                accept_sparse=("csr", "csc"),
+                dtype="numeric",
+                ensure_all_finite=False,
+                ensure_min_samples=2 if reset else 1,
+            )
+        check_values(X, getattr(self, "feature_names_in_", None))
+        return X
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "autoencoder_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(X) first")
+        check_is_fitted(self)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say that sparse input and missing values are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class PCABound(Bound):
+    """Bound of every linear panel: reconstruct rows from their k leading principal components.
+
+    Parameters
+    ----------
+    k : int, default=10
+        Number of components.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, n_features)
+        Orthonormal directions, the one of largest variance first.
+    eigenvalues_ : ndarray of shape (k,)
+        The variance along each.
+    residual_ : float
+        Sum over all features of the variance left unexplained on the training rows: the sum of
+        all other eigenvalues. No k features leave less to a linear decoder.
+    autoencoder_ : fewer.nn.MeasuredDecoder
+        Whole rows in, whole rows out.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris().data
+    >>> bound = PCABound(k=2).fit(X)
+    >>> round(bound.residual_, 3), round(bound.score(X), 3)
+    (0.101, 0.978)
+    """
+
+    components_: np.ndarray
+    eigenvalues_: np.ndarray
+    residual_: float
+
+    def __init__(self, k: int = 10) -> None:
+        self.k = k
+
+    def _learn(
+        self, source: Source, stats: Moments, rng: np.random.RandomState
+    ) -> tuple[nn.Module, float]:
+        C = covariance(source).matrix.numpy()
+        self.eigenvalues_, vectors = largest_eigenvectors(C, self.k)
+        self.components_ = vectors.T
+        self.residual_ = max(0.0, float(C.trace() - self.eigenvalues_.sum()))
+        return projection(self.components_), 1.0
+
+
+def projection(components: np.ndarray) -> nn.Sequential:
+    """Linear encoder to the components and linear decoder back, both d x k."""
+    k, d = components.shape
+    # not initialised: that would draw from the caller's random numbers
+    encoder = nn.utils.skip_init(nn.Linear, d, k, bias=False, dtype=torch.float64)
+    decoder = nn.utils.skip_init(nn.Linear, k, d, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        encoder.weight.copy_(torch.from_numpy(components))
+        decoder.weight.copy_(torch.from_numpy(components.T))
+    return nn.Sequential(encoder, decoder)
+
+
+class PrincipalAutoencoder(nn.Module):
+    """An autoencoder that starts as principal component analysis.
+
+    Encoder and decoder are each a linear map plus a network, whose last layer starts at 0.
+
+    Parameters
+    ----------
+    components : ndarray of shape (k, d)
+        The linear maps at the start.
+    hidden : sequence of int
+        Widths of the decoder's hidden layers; the encoder has them in reverse.
+    """
+
+    def __init__(self, components: np.ndarray, hidden: Sequence[int]) -> None:
+        super().__init__()
+        k, d = components.shape
+        self.encoder, self.decoder = projection(components).float()
+        self.bend_in = build_decoder(tuple(reversed(hidden)), d, k)
+        self.bend_out = build_decoder(tuple(hidden), k, d)
+        for network in (self.bend_in, self.bend_out):
+            last = network[-1] if isinstance(network, nn.Sequential) else network
+            for parameter in last.parameters():
+                nn.init.zeros_(parameter)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Reconstruct n x d rows."""
+        code = self.encoder(x) + self.bend_in(x)
+        return self.decoder(code) + self.bend_out(code)
+
+
+class AutoencoderBound(Bound):
+    """Bound of panels with a non-linear decoder: an autoencoder with a bottleneck of k numbers.
+
+    It starts as principal component analysis and keeps the state with the lowest error on
+    held-out rows, so it is never behind `PCABound` there. As any trained network it is an
+    estimate of the bound, not a proof.
+
+    Parameters
+    ----------
+    k : int, default=10
+        Width of the bottleneck.
+    hidden : int or sequence of int, default=None
+        Hidden widths of the decoder, mirrored in the encoder; None is one layer of 3k / 2, as in
+        the paper on concrete autoencoders. () is linear.
+    epochs : int, default=100
+        Maximum number of passes over the rows; the learning rate falls to 0 along half a cosine.
+    batch_size : int, default=256
+        Rows in a gradient step.
+    learning_rate : float, default=0.003
+        Adam's, at the start.
+    validation_fraction : float, default=0.1
+        Fraction of rows held out to choose the best state; none with fewer than 20 rows.
+    patience : int, default=30
+        Stop after this many epochs without a lower held-out error.
+    device : str, default="auto"
+        "auto" (CUDA, MPS or CPU), or any torch device.
+    random_state : int, RandomState or None, default=None
+        Fixes the result.
+
+    Attributes
+    ----------
+    autoencoder_ : fewer.nn.MeasuredDecoder
+        Whole rows in, whole rows out.
+    history_ : list of dict
+        A row for each epoch, the start being epoch 0: mean squared error on held-out rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits().data
+    >>> bound = AutoencoderBound(k=5, epochs=5, random_state=0).fit(X[:1400])
+    >>> bound.reconstruct(X[1400:]).shape
+    (397, 64)
+    """
+
+    history_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        k: int = 10,
+        *,
+        hidden: int | Sequence[int] | None = None,
+        epochs: int = 100,
+        batch_size: int = 256,
+        learning_rate: float = 3e-3,
+        validation_fraction: float = 0.1,
+        patience: int = 30,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.k = k
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.device = device
+        self.random_state = random_state
+
+    def _check_options(self, d: int) -> None:
+        super()._check_options(d)
+        for name in ("epochs", "batch_size", "patience"):
+            check_whole(name, getattr(self, name))
+        check_number("learning_rate", self.learning_rate, above=0)
+        check_number("validation_fraction", self.validation_fraction)
+        if self.validation_fraction > 0.9:
+            raise InputError(
+                f"validation_fraction={self.validation_fraction!r} must be at most 0.9"
+            )
+
+    def _learn(
+        self, source: Source, stats: Moments, rng: np.random.RandomState
+    ) -> tuple[nn.Module, float]:
+        device = pick_device(self.device)
+        hidden = hidden_widths(3 * self.k // 2 if self.hidden is None else self.hidden)
+        n, seed = source.shape[0], int(rng.randint(2**31 - 1))
+        out = n >= ENOUGH and self.validation_fraction > 0
+        held = kept = np.arange(n)
+        if out:
+            count = max(1, min(round(self.validation_fraction * n), n - 1))
+            held = np.sort(np.random.default_rng(seed).permutation(n)[:count])
+            kept = np.setdiff1d(kept, held)
+        part = RowView(source, kept)
+        components = largest_eigenvectors(covariance(part).matrix.numpy(), self.k)[1].T
+        with seeded(seed, device) as generator:
+            net = PrincipalAutoencoder(components, hidden).to(device)
+            train, valid = (self._rows(source, index, stats).to(device) for index in (kept, held))
+            self.history_ = self._train(net, train, valid, generator)
+        for row in self.history_:
+            row["val_loss"] *= stats.scale**2  # in the units of X
+        return net.cpu(), stats.scale
+
+    @staticmethod
+    def _rows(source: Source, index: np.ndarray, stats: Moments) -> Tensor:
+        rows = source.rows(index, torch.float64)
+        return rows.sub_(torch.from_numpy(stats.mean)).div_(stats.scale).float()
+
+    def _train(
+        self, net: nn.Module, train: Tensor, valid: Tensor, generator: torch.Generator
+    ) -> list[dict[str, Any]]:
+        optimizer = Adam((net.parameters(), self.learning_rate))
+        best = KeepBest(self.patience)
+        history: list[dict[str, Any]] = []
+        for epoch in range(self.epochs + 1):
+            if epoch:  # the start is a candidate too
+                share = (epoch - 1) / self.epochs
+                optimizer.rates[0] = self.learning_rate * (1 + math.cos(math.pi * share)) / 2
+                for rows in torch.randperm(len(train), generator=generator).split(self.batch_size):
+                    optimizer.zero_grad()
+                    squared_error(net, train[rows]).backward()
+                    optimizer.step()
+            with torch.no_grad():
+                error = squared_error(net, valid).item()
+            history.append({"epoch": epoch, "val_loss": error})
+            if best.seen(error, net):
+                break
+        best.restore(net)
+        return history
+
+
+def squared_error(net: nn.Module, x: Tensor) -> Tensor:
+    """Mean squared error over the observed entries; the network sees 0 for the others."""
+    seen = ~torch.isnan(x)
+    filled = torch.where(seen, x, 0.0)
+    error = torch.where(seen, net(filled) - filled, 0.0)
+    return error.square().sum() / seen.sum().clamp_min(1)

@@ -1,0 +1,80 @@
+"""Eigenvectors of a symmetric matrix, and how many threads a factorisation gets."""
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from torch import Tensor
+
+__all__ = [
+    "largest_eigenvectors",
+    "leading_eigenvectors",
+    "limited_threads",
+    "smallest_eigenvectors",
+]
+
+Values = NDArray[np.float64]
+
+SMALL = 2000  # columns, up to which a factorisation runs in one thread
+WIDE = 2000  # columns, beyond which a few eigenvectors come from products with the matrix
+EXTRA, ROUNDS = 20, 5  # directions more than wanted, and products, that make these good enough
+
+
+def smallest_eigenvectors(M: Values, count: int) -> tuple[Values, Values]:
+    """The ``count`` smallest eigenvalues, ascending, and their vectors (d x count)."""
+    return _eigenvectors(M, 0, count - 1)
+
+
+def largest_eigenvectors(M: Values, count: int) -> tuple[Values, Values]:
+    """The ``count`` largest eigenvalues, descending, and their vectors (d x count)."""
+    values, vectors = _eigenvectors(M, len(M) - count, len(M) - 1)
+    return values[::-1].copy(), vectors[:, ::-1].copy()
+
+
+def leading_eigenvectors(
+    C: Tensor, count: int, *, scale: Tensor | None = None, device: torch.device | None = None
+) -> Tensor:
+    """Eigenvectors (d x count) of the largest eigenvalues of a covariance, descending.
+
+    With ``scale``, of the covariance of features multiplied by it. For a wide matrix they come
+    from products with a few random directions, on ``device``: the sum of the eigenvalues, which
+    is what reports show, is then right to three digits or more.
+    """
+    d = len(C)
+    unit = torch.ones(d, dtype=C.dtype) if scale is None else scale
+    if d <= WIDE or 5 * (count + EXTRA) > d:
+        matrix = (C.cpu() * (unit[:, None] * unit)).numpy()
+        return torch.from_numpy(largest_eigenvectors(matrix, min(count, d))[1])
+    home = C.device if device is None else device
+    rough = C.to(device=home, dtype=torch.float32)
+    ratio = unit.to(device=home, dtype=torch.float32)[:, None]
+    axes = torch.randn(d, count + EXTRA, generator=torch.Generator().manual_seed(0)).to(home)
+    for _ in range(ROUNDS):
+        axes = torch.linalg.qr(ratio * (rough @ (ratio * axes)))[0]
+    inside = axes.T @ (ratio * (rough @ (ratio * axes)))
+    turn = torch.linalg.eigh((inside + inside.T) / 2)[1].flip(1)[:, :count]
+    return torch.linalg.qr((axes @ turn).cpu().double())[0]
+
+
+def limited_threads(d: int) -> AbstractContextManager[object]:
+    """One thread inside the block, if the problem has no more than 2000 columns.
+
+    The threads of a factorisation meet at every column. Where one of them has to wait for a core
+    that somebody else uses, that makes small problems a hundred times slower, not twice as fast;
+    and with one thread the rounding, which decides between equals, is the same everywhere.
+    """
+    return _controller().limit(limits=1) if d <= SMALL else nullcontext()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()  # finding all libraries takes longer than small problems
+
+
+def _eigenvectors(M: Values, first: int, last: int) -> tuple[Values, Values]:
+    with limited_threads(len(M)):
+        return eigh(M, subset_by_index=(first, last), check_finite=False)

@@ -1,0 +1,33 @@
+"""Eigenvectors: exact where the matrix is small, good enough where it is wide."""
+
+import numpy as np
+import torch
+
+from fewer.search.eigen import largest_eigenvectors, leading_eigenvectors, smallest_eigenvectors
+
+
+def test_both_ends_of_the_spectrum():
+    M = np.diag([3.0, 1.0, 2.0])
+    values, vectors = largest_eigenvectors(M, 2)
+    np.testing.assert_allclose(values, [3, 2])
+    np.testing.assert_allclose(abs(vectors), [[1, 0], [0, 0], [0, 1]], atol=1e-12)
+    values, vectors = smallest_eigenvectors(M, 2)
+    np.testing.assert_allclose(values, [1, 2])
+    np.testing.assert_allclose(abs(vectors), [[0, 0], [1, 0], [0, 1]], atol=1e-12)
+
+
+def test_scaled_features_have_other_axes():
+    axes = leading_eigenvectors(torch.eye(3).double(), 1, scale=torch.tensor([1.0, 3, 2]).double())
+    np.testing.assert_allclose(abs(axes.ravel()), [0, 1, 0], atol=1e-12)
+
+
+def test_few_axes_of_a_wide_matrix():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 2100)) * np.linspace(3, 0.1, 60)[:, None]
+    C = torch.from_numpy(rows.T @ rows / 60)
+    axes = leading_eigenvectors(C, 5)
+    assert axes.shape == (2100, 5)
+    torch.testing.assert_close(axes.T @ axes, torch.eye(5).double())
+    kept = float((axes * (C @ axes)).sum())
+    best = np.square(np.linalg.svd(rows, compute_uv=False)[:5]).sum() / 60
+    assert 0.999 * best < kept <= best * (1 + 1e-9)
