@@ -5,8 +5,8 @@ import pytest
 
 from fewer.datasets import NAMES, load
 from fewer.datasets import load as load_function
-from fewer.datasets.fetch import canonical
 from fewer.datasets.files import read_npz, write_npz
+from fewer.datasets.loader import canonical, from_arrays
 from fewer.errors import FileFormatError, InputError
 
 SHAPES = {
@@ -28,7 +28,7 @@ def empty(tmp_path, monkeypatch):
     monkeypatch.setenv("FEWER_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        "fewer.datasets.fetch.fetch_openml", lambda **options: pytest.fail("network")
+        "fewer.datasets.loader.fetch_openml", lambda **options: pytest.fail("network")
     )
     (tmp_path / "data").mkdir()
     return tmp_path
@@ -120,19 +120,19 @@ def test_a_download_is_checked_and_kept(empty, data_folder_copy, monkeypatch):
         target = stored["target_names"][stored["y"]].astype(object)
         feature_names = tuple(stored["feature_names"])
 
-    monkeypatch.setattr("fewer.datasets.fetch.fetch_openml", lambda **options: Answer)
+    monkeypatch.setattr("fewer.datasets.loader.fetch_openml", lambda **options: Answer)
     data = load_function("mice", download=True)
     mouse = stored["mouse_id"]
     assert np.array_equal(data.groups[:-1] == data.groups[1:], mouse[:-1] == mouse[1:])
     monkeypatch.setattr(
-        "fewer.datasets.fetch.fetch_openml", lambda **options: pytest.fail("fetched twice")
+        "fewer.datasets.loader.fetch_openml", lambda **options: pytest.fail("fetched twice")
     )
     again = load("mice")  # now from the cache
     assert again.digest == data.digest
     assert [path.name for path in (empty / "cache" / "fewer").iterdir()] == ["mice_protein.npz"]
     Answer.data = Answer.data + 1
     (empty / "cache" / "fewer" / "mice_protein.npz").unlink()
-    monkeypatch.setattr("fewer.datasets.fetch.fetch_openml", lambda **options: Answer)
+    monkeypatch.setattr("fewer.datasets.loader.fetch_openml", lambda **options: Answer)
     with pytest.raises(FileFormatError, match="what OpenML sent does not hold the published"):
         load("mice", download=True)
     assert list((empty / "cache" / "fewer").iterdir()) == []
@@ -142,7 +142,7 @@ def test_a_network_failure_is_one_error(empty, monkeypatch):
     def fail(**options):
         raise OSError("no route to host")
 
-    monkeypatch.setattr("fewer.datasets.fetch.fetch_openml", fail)
+    monkeypatch.setattr("fewer.datasets.loader.fetch_openml", fail)
     with pytest.raises(FileFormatError, match=r"could not be fetched.*no route to host.*FEWER_"):
         load("isolet", download=True)
 
@@ -150,8 +150,6 @@ def test_a_network_failure_is_one_error(empty, monkeypatch):
 def test_a_copy_without_subjects_cannot_be_split_by_subject(data_folder):
     stored = read_npz(data_folder / "har.npz")
     arrays = canonical("har", stored["X"], stored["y"] + 1, stored["feature_names"])
-    from fewer.datasets.readers import from_arrays
-
     data = from_arrays("har", arrays)
     with pytest.raises(InputError, match="does not say which rows belong to one subject"):
         data.split("clean")

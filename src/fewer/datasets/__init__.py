@@ -1,8 +1,7 @@
-"""The benchmark data sets, with splits that hold up: ``load("mice").split()``."""
+"""The benchmark data sets, with splits that keep groups together: ``load("mice").split()``."""
 
 from fewer.datasets.catalogue import NAMES
-from fewer.datasets.dataset import Dataset
+from fewer.datasets.dataset import Dataset, Split
 from fewer.datasets.loader import load
-from fewer.datasets.split import Split
 
 __all__ = ["NAMES", "Dataset", "Split", "load"]

@@ -1,4 +1,4 @@
-"""What there is to load: files, checksums, public origins, licences."""
+"""The data sets that can be loaded: files, checksums, public origins, licences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Entry:
 
     ``digest`` is that of `fewer.datasets.files.digest`. ``openml`` is the number of the set at
     OpenML, ``openml_digest`` whether its values there must have the same digest. ``details`` are
-    those of `fewer.datasets.details.details`; OpenML may call columns and classes differently.
+    those of `fewer.datasets.files.details`; OpenML may call columns and classes differently.
     """
 
     file: str

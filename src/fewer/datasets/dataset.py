@@ -1,4 +1,4 @@
-"""A data set in memory: values, labels, names, groups, and how to split it."""
+"""A data set in memory: values, labels, names, groups, and how it is split."""
 
 from __future__ import annotations
 
@@ -7,13 +7,47 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import GroupShuffleSplit
 
-from fewer.datasets.split import Split, by_fold, by_group, by_mark, random_rows
 from fewer.errors import InputError
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "Split"]
 
 PROTOCOLS = ("clean", "paper")
+Rows = NDArray[np.int64]
+VALIDATION = 0.1  # of the rows that do not test
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Row numbers: `train` to fit, `validation` to choose hyper-parameters, `test` to report.
+
+    Attributes
+    ----------
+    train, validation, test : ndarrays of int
+        No row is in two of them.
+    fit : ndarray of int
+        `train` and `validation` together: what a method is fitted on once nothing is left to
+        choose.
+    description : str
+        How rows were split, in words.
+    grouped : bool
+        Whether rows of one mouse, patient, subject or speaker group stay together.
+
+    Examples
+    --------
+    >>> from fewer.datasets import load
+    >>> split = load("digits").split(seed=0)
+    >>> len(set(split.fit) & set(split.test))
+    0
+    """
+
+    train: Rows
+    validation: Rows
+    test: Rows
+    fit: Rows
+    description: str
+    grouped: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +139,12 @@ class Dataset:
         if self.parts is not None:
             return self.parts
         if self.name in ("mnist", "fashion") and self.official is not None:
-            return random_rows(np.flatnonzero(self.official), 6000, seed)
+            return _random_rows(np.flatnonzero(self.official), 6000, seed)
         if self.name == "digits":
-            return random_rows(np.arange(n), 1437, seed)
+            return _random_rows(np.arange(n), 1437, seed)
         grouped = self.name in ("isolet", "har", "mice", "tcga", "luad")
         if not grouped or (protocol == "paper" and self.name not in ("tcga", "luad")):
-            return random_rows(np.arange(n), round(0.8 * n), seed)
+            return _random_rows(np.arange(n), round(0.8 * n), seed)
         return self._grouped(seed)
 
     def _grouped(self, seed: int) -> Split:
@@ -121,10 +155,50 @@ class Dataset:
                 "(see help(fewer.datasets.load)), or use protocol='paper'"
             )
         if self.name == "isolet":
-            return by_fold(self.groups, seed, self.unit)
+            return _by_fold(self.groups, seed, self.unit)
         if self.name == "har":
             if seed == 0 and self.official is not None:
                 official = "by subject, the official 9 of 30 to test"
-                return by_mark(self.official, self.groups, seed, official)
-            return by_group(self.groups, 0.3, seed, self.unit)
-        return by_group(self.groups, 0.2, seed, self.unit)
+                fit, test = np.flatnonzero(~self.official), np.flatnonzero(self.official)
+                return _with_validation(fit, test, self.groups, seed, official)
+            return _by_group(self.groups, 0.3, seed, self.unit)
+        return _by_group(self.groups, 0.2, seed, self.unit)
+
+
+def _random_rows(rows: Rows, fit: int, seed: int) -> Split:
+    """Split rows at random: the first ``fit`` of a permutation to fit, the others to test."""
+    order = rows[np.random.default_rng(seed).permutation(len(rows))]
+    cut = fit - round(VALIDATION * fit)
+    description = f"random rows, {fit} to fit, {len(rows) - fit} to test"
+    return Split(order[:cut], order[cut:fit], order[fit:], order[:fit], description)
+
+
+def _by_group(groups: NDArray[np.generic], share: float, seed: int, unit: str) -> Split:
+    """Hold out whole groups, such as all rows of one animal."""
+    maker = GroupShuffleSplit(1, test_size=share, random_state=seed)
+    fit, test = next(maker.split(groups, groups=groups))
+    description = f"by {unit}, {1 - share:.0%} to fit, {share:.0%} to test"
+    return _with_validation(fit, test, groups, seed, description)
+
+
+def _by_fold(groups: NDArray[np.generic], fold: int, unit: str) -> Split:
+    """Test on one of a few groups and validate on another; fold 0 tests on the last."""
+    known = np.unique(groups)
+    test, validation = known[-1 - fold % len(known)], known[-1 - (fold + 1) % len(known)]
+    held, chosen = groups == test, groups == validation
+    return Split(
+        np.flatnonzero(~held & ~chosen),
+        np.flatnonzero(chosen),
+        np.flatnonzero(held),
+        np.flatnonzero(~held),
+        f"by {unit}, {test} to test",
+        grouped=True,
+    )
+
+
+def _with_validation(
+    fit: Rows, test: Rows, groups: NDArray[np.generic], seed: int, description: str
+) -> Split:
+    maker = GroupShuffleSplit(1, test_size=VALIDATION, random_state=seed)
+    train, validation = next(maker.split(fit, groups=groups[fit]))
+    return Split(fit[train], fit[validation], test, fit, description, grouped=True)

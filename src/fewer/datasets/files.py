@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from fewer._files import write_whole
 from fewer.data.cache import cache_folder
+from fewer.datasets.dataset import Dataset
 from fewer.errors import FileFormatError
 
-__all__ = ["data_folders", "digest", "find_file", "read_npz", "write_npz"]
+__all__ = ["Arrays", "data_folders", "details", "digest", "find_file", "read_npz", "write_npz"]
 
 Arrays = dict[str, NDArray[Any]]
+LENGTH = 16  # hexadecimal digits: enough against mistakes
 
 
 def data_folders() -> list[Path]:
@@ -53,16 +55,7 @@ def write_npz(path: Path, arrays: Arrays) -> None:
 
 
 def digest(*columns: NDArray[Any]) -> str:
-    """SHA-256 of rows, whatever their order: each row's bytes side by side, sorted.
-
-    Examples
-    --------
-    >>> X, y = np.eye(3), np.arange(3)
-    >>> digest(X, y) == digest(X[::-1], y[::-1])
-    True
-    >>> digest(X, y) == digest(X[::-1], y)
-    False
-    """
+    """SHA-256 of rows, whatever their order: each row's bytes side by side, sorted."""
     rows = np.concatenate([_row_bytes(part) for part in columns], axis=1)
     whole = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel()
     return hashlib.sha256(np.sort(whole).tobytes()).hexdigest()
@@ -73,3 +66,25 @@ def _row_bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
         part = np.where(np.isnan(part), np.nan, part + 0).astype(part.dtype)
     block = np.ascontiguousarray(part.reshape(len(part), -1))
     return block.view(np.uint8).reshape(len(block), -1)
+
+
+def details(data: Dataset) -> dict[str, str]:
+    """A checksum of each thing that a data set says about its rows and columns.
+
+    Neither the order of the rows nor what groups are called makes a difference.
+    """
+    found = {"names": _text(data.names), "target_names": _text(data.target_names)}
+    y = np.zeros(len(data.X)) if data.y is None else data.y
+    if data.groups is not None:
+        own = (data.groups == label for label in np.unique(data.groups))
+        found["groups"] = _text(np.sort([digest(data.X[rows], y[rows]) for rows in own]))
+    if data.official is not None:
+        found["official"] = digest(data.X[data.official], y[data.official])[:LENGTH]
+    if data.landmarks is not None:
+        found["landmarks"] = _text(data.names[data.landmarks])
+    return found
+
+
+def _text(words: np.ndarray) -> str:
+    joined = "\n".join(str(word) for word in words)
+    return hashlib.sha256(joined.encode()).hexdigest()[:LENGTH]

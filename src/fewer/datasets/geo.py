@@ -1,4 +1,4 @@
-"""The gene expression set of the paper: the real one where the user has it, and a stand-in."""
+"""The gene expression set of the paper where the user has it, and synthetic rows like it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fewer.datasets.dataset import Dataset
+from fewer.datasets.dataset import Dataset, Split
 from fewer.datasets.files import data_folders
-from fewer.datasets.split import Split
 from fewer.errors import FileFormatError, InputError
 
 __all__ = ["read_geo", "synthetic_geo"]
@@ -22,7 +21,7 @@ HOW = (
     "(github.com/uci-cbcl/D-GEX), run their preprocess.sh, and put its six files "
     "bgedv2_X_tr_float64.npy ... bgedv2_Y_te_float64.npy (and bgedv2_GTEx_1000G_lm.txt, "
     "bgedv2_GTEx_1000G_tg.txt for gene names) into the folder FEWER_DATA. "
-    "load('geo-synthetic') makes a stand-in of the same size"
+    "load('geo-synthetic') generates synthetic rows of the same size"
 )
 RANK, DECAY, SQUASH, NOISE = 600, 0.6, 0.15, 0.25
 CHUNK = 8192
@@ -62,11 +61,11 @@ def read_geo() -> Dataset:
 def synthetic_geo(
     n: int = TRAIN + VALIDATION + TEST, d: int = LANDMARKS + TARGETS, seed: int = 0
 ) -> Dataset:
-    """A stand-in for GEO of the same size, made up: no row of it was ever measured.
+    """Synthetic rows of the size of GEO: none of them was ever measured.
 
-    600 normal factors, the i-th weighing i^-0.6, times normal loadings give z; a gene is
-    tanh(0.15 z) plus normal noise whose standard deviation, 0.25 U(0, 1), is drawn once a gene;
-    then every gene is standardised. The spectrum falls like that of real expression data.
+    600 normal factors, the i-th with weight i^-0.6, times normal loadings give z; a gene is
+    tanh(0.15 z) plus normal noise whose standard deviation, 0.25 U(0, 1), is drawn once per gene;
+    then every gene is standardised. The spectrum decays like that of real expression data.
     The rows are split as D-GEX splits its own, 79% to train, 10% to validate, 11% to test.
 
     Parameters

@@ -1,32 +1,40 @@
-"""`load`: a data set by its name."""
+"""`load`: a data set by its name, from a file or from OpenML."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from typing import Any
+from urllib.error import URLError
 
 import numpy as np
+from numpy.typing import NDArray
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from sklearn.datasets import fetch_openml, load_digits
 
 from fewer.data.cache import cache_folder
 from fewer.datasets.catalogue import CATALOGUE, NAMES, Entry
 from fewer.datasets.dataset import Dataset
-from fewer.datasets.details import details
-from fewer.datasets.fetch import fetch
 from fewer.datasets.files import (
     Arrays,
     data_folders,
+    details,
     digest,
     find_file,
     read_npz,
     write_npz,
 )
 from fewer.datasets.geo import read_geo, synthetic_geo
-from fewer.datasets.readers import from_arrays, read_digits
 from fewer.errors import FileFormatError, InputError
 
 __all__ = ["load"]
 
 ORIGIN = "origin"  # array of a file that we made of what OpenML sent
+SHAPES = {"mnist": (28, 28), "fashion": (28, 28), "coil20": (20, 20)}
+GROUPS = {"isolet": ("group", "speaker group"), "har": ("subject", "subject")}
+GROUPS |= {"mice": ("mouse_id", "mouse"), "tcga": ("sample_barcode", "patient")}
+GROUPS |= {"luad": ("sample_barcode", "patient")}
+SPEAKERS = (1560, 1560, 1560, 1558, 1559)  # rows of ISOLET's five groups of speakers
+HAR = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")
 
 
 def load(name: str, *, download: bool = False, verify: bool = True, **options: Any) -> Dataset:
@@ -130,3 +138,124 @@ def _missing(name: str, entry: Entry) -> str:
         f"{name}: {entry.file} is not in {looked}. Set FEWER_DATA to the folder that holds it; "
         f"{way}"
     )
+
+
+# -- from the arrays of a file to a data set ---------------------------------------------------
+
+
+def from_arrays(name: str, stored: Arrays, checked: str = "") -> Dataset:
+    """Make a data set of the arrays of its file; ``checked`` is their digest if known."""
+    entry = CATALOGUE[name]
+    options: dict[str, Any] = {}
+    key, options["unit"] = GROUPS.get(name, ("", "row"))
+    if key in stored:
+        options["groups"] = _patients(stored[key]) if "barcode" in key else stored[key]
+    if name in SHAPES:
+        options |= {"image_shape": SHAPES[name], "largest": 255.0}
+    X, y = stored["X"], stored["y"].astype(np.int64)
+    return Dataset(
+        name=name,
+        X=X,
+        y=y,
+        names=_names(name, stored, X.shape[1]),
+        target_names=stored["target_names"],
+        official=stored.get("is_test"),
+        landmarks=stored.get("is_l1000_landmark"),
+        description=entry.title,
+        source=entry.source,
+        licence=entry.licence,
+        digest=checked or digest(X, y),
+        **options,
+    )
+
+
+def read_digits() -> Dataset:
+    """The 8 x 8 digits that come with scikit-learn."""
+    bunch = load_digits()
+    return Dataset(
+        name="digits",
+        X=bunch.data,
+        y=bunch.target.astype(np.int64),
+        names=np.array(bunch.feature_names),
+        target_names=bunch.target_names.astype(str),
+        image_shape=(8, 8),
+        largest=16.0,
+        description="Handwritten digits, 8 x 8 grey levels from 0 to 16",
+        source="E. Alpaydin, C. Kaynak, UCI Machine Learning Repository; bundled in scikit-learn",
+        licence="CC BY 4.0",
+        digest=digest(bunch.data, bunch.target.astype(np.int64)),
+    )
+
+
+def _names(name: str, stored: Arrays, d: int) -> NDArray[np.str_]:
+    if "feature_names" in stored:
+        return stored["feature_names"].astype(str)
+    if name in SHAPES:
+        height, width = SHAPES[name]
+        return np.array([f"pixel_{i}_{j}" for i in range(height) for j in range(width)])
+    return np.array([f"{name}_{j}" for j in range(d)])
+
+
+def _patients(barcodes: NDArray[np.generic]) -> NDArray[np.str_]:
+    return np.array(["-".join(code.split("-")[:3]) for code in barcodes.astype(str)])
+
+
+# -- from OpenML -------------------------------------------------------------------------------
+
+
+def fetch(name: str) -> Arrays:
+    """Download a set from OpenML, which checks its own checksum, in the form of our files."""
+    entry = CATALOGUE[name]
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, transient=True) as progress:
+        progress.add_task(f"Fetching {name} from OpenML, set {entry.openml}", total=None)
+        try:
+            bunch = fetch_openml(
+                data_id=entry.openml,
+                as_frame=False,
+                parser="liac-arff",
+                data_home=str(cache_folder() / "openml"),
+            )
+        except (URLError, OSError, ValueError) as error:
+            raise FileFormatError(
+                f"{name} could not be fetched from OpenML, set {entry.openml} ({error}); try "
+                f"again later, or put {entry.file} into the folder FEWER_DATA"
+            ) from error
+    return canonical(name, bunch.data, bunch.target, np.array(bunch.feature_names))
+
+
+def canonical(
+    name: str, X: NDArray[np.generic], y: NDArray[np.generic], columns: NDArray[np.str_]
+) -> Arrays:
+    """Arrays of OpenML in the form of our files: types, labels from 0, groups of rows."""
+    labels, codes = np.unique(y.astype(str), return_inverse=True)
+    n = len(X)
+    if name in ("mnist", "fashion"):
+        return {
+            "X": X.astype(np.uint8),
+            "y": y.astype(int).astype(np.uint8),
+            "target_names": np.arange(10).astype(str),
+            "is_test": np.arange(n) >= 60000,
+        }
+    if name == "isolet":
+        return {
+            "X": X.astype(np.float32),
+            "y": (y.astype(float).astype(int) - 1).astype(np.uint8),
+            "target_names": np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")),
+            "group": np.repeat(np.arange(1, 6), SPEAKERS).astype(np.uint8),
+            "is_test": np.arange(n) >= n - SPEAKERS[-1],
+        }
+    if name == "mice":
+        return {
+            "X": X.astype(np.float32),
+            "y": codes.astype(np.uint8),
+            "target_names": labels,
+            "feature_names": columns,
+            "mouse_id": (np.arange(n) // 15).astype(str),  # 15 rows of each, one after another
+        }
+    return {  # har: OpenML does not say who the subjects are
+        "X": X.astype(np.float32),
+        "y": (y.astype(int) - 1).astype(np.uint8),
+        "target_names": np.array(HAR),
+        "feature_names": columns,
+    }
