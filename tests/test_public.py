@@ -21,6 +21,7 @@ MODULES = [
     "fewer.constraints",
     "fewer.data",
     "fewer.datasets",
+    "fewer.distributed",
     "fewer.errors",
     "fewer.estimators",
     "fewer.evidence",

@@ -21,6 +21,7 @@ _HOMES = {
     "callbacks": "fewer.callbacks",
     "data": "fewer.data",
     "datasets": "fewer.datasets",
+    "distributed": "fewer.distributed",
     "errors": "fewer.errors",
     "export": "fewer.export",
     "nn": "fewer.nn",
@@ -41,6 +42,7 @@ __all__ = [
     "callbacks",
     "data",
     "datasets",
+    "distributed",
     "errors",
     "export",
     "nn",
@@ -48,7 +50,18 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fewer import anndata, assess, baselines, callbacks, data, datasets, errors, export, nn
+    from fewer import (
+        anndata,
+        assess,
+        baselines,
+        callbacks,
+        data,
+        datasets,
+        distributed,
+        errors,
+        export,
+        nn,
+    )
     from fewer.estimators import (
         PAPER,
         ColumnSubset,

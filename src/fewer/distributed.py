@@ -90,7 +90,14 @@ _JOB: dict[int, _Group] = {}  # by process id, since a fork has no part in its p
 
 
 def rank() -> int:
-    """Return the number of this process in the current group, from 0."""
+    """Return the number of this process in the current group, from 0.
+
+    Examples
+    --------
+    >>> from fewer.distributed import rank
+    >>> rank()
+    0
+    """
     return _group().rank
 
 
@@ -160,6 +167,14 @@ def all_reduce(*tensors: Tensor, op: str = "sum") -> None:
         Of the same shapes on every rank.
     op : {"sum", "min", "max"}, default="sum"
         How to combine them.
+
+    Examples
+    --------
+    >>> from fewer.distributed import all_reduce
+    >>> total = torch.tensor([2.0])
+    >>> all_reduce(total)  # one process: the sum is its own
+    >>> total
+    tensor([2.])
     """
     group = _group()
     if group.world_size > 1:
@@ -190,7 +205,14 @@ def broadcast(value: T) -> T:
 
 
 def broadcast_tensors(*tensors: Tensor) -> None:
-    """Replace each tensor, in place, by that of rank 0."""
+    """Replace each tensor, in place, by that of rank 0.
+
+    Examples
+    --------
+    >>> from fewer.distributed import broadcast_tensors
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> broadcast_tensors(*layer.state_dict().values())
+    """
     group = _group()
     if group.world_size > 1:
         for tensor in tensors:
@@ -299,6 +321,12 @@ def all_or_raise(work: Callable[[], T]) -> T:
     -------
     object
         What this rank's own work returned.
+
+    Examples
+    --------
+    >>> from fewer.distributed import all_or_raise
+    >>> all_or_raise(lambda: 7)
+    7
     """
     group = _group()
     if group.world_size == 1:
@@ -326,6 +354,11 @@ def check_equal(facts: Mapping[str, Any]) -> None:
     ----------
     facts : mapping from str to values
         What each is called in the message, and what this rank sees.
+
+    Examples
+    --------
+    >>> from fewer.distributed import check_equal
+    >>> check_equal({"the number of rows": 100})
     """
     if world_size() == 1:
         return
@@ -351,6 +384,12 @@ def open_together(work: Callable[[], S], names: Callable[[], Any] | None = None)
         Opens the rows.
     names : callable, default=None
         Returns the names of the features once they are open, where the rows have none.
+
+    Examples
+    --------
+    >>> from fewer.distributed import open_together
+    >>> open_together(lambda: torch.zeros(5, 2)).shape
+    torch.Size([5, 2])
     """
     if world_size() == 1:
         return work()
@@ -457,7 +496,20 @@ def single_process() -> Iterator[None]:
 
 
 def collective(method: Callable[P, R]) -> Callable[P, R]:
-    """Let all ranks run a method together, on the device that the object's ``device`` names."""
+    """Let all ranks run a method together, on the device that the object's ``device`` names.
+
+    Examples
+    --------
+    >>> from fewer.distributed import collective, world_size
+    >>> class Count:
+    ...     device = "cpu"
+    ...
+    ...     @collective
+    ...     def fit(self):
+    ...         return world_size()
+    >>> Count().fit()
+    1
+    """
 
     @wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
