@@ -82,7 +82,7 @@ def test_chosen_features_are_sorted_and_searched(show):
     page.fill("#chosen-search", first.upper())
     assert first in names(page, "#chosen-table")
     assert len(names(page, "#chosen-table")) < 10
-    assert "found among 10 features" in page.inner_text("#chosen-count")
+    assert "matches among 10 features" in page.inner_text("#chosen-count")
 
 
 def test_sorting_by_keyboard(show):
@@ -127,7 +127,7 @@ def test_what_is_measured_lies_on_the_diagonal(show):
     chosen = names(page, "#chosen-table")[0]
     page.fill("#features-search", chosen)
     page.get_by_role("button", name=chosen, exact=True).click()
-    assert "measured, so known" in page.inner_text("#scatter figcaption")
+    assert "; measured" in page.inner_text("#scatter figcaption")
     places = page.eval_on_selector_all(
         "#scatter circle", "dots => dots.map(dot => [dot.cx.baseVal.value, dot.cy.baseVal.value])"
     )
@@ -172,7 +172,7 @@ def test_wide_data_are_shown_in_part_and_searched_in_full(show):
     assert len(names(page, "#features-table")) == 200
     page.fill("#features-search", "00009999")
     assert [name.split("\n")[0] for name in names(page, "#features-table")] == ["ENSG00000009999"]
-    assert page.inner_text("#features-count") == "1 of 1 found among 10,000 features"
+    assert page.inner_text("#features-count") == "1 of 1 matches among 10,000 features"
     assert page.get_by_role("button", name="Show more").is_hidden()
 
 

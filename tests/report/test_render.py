@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -74,7 +76,7 @@ def test_names_are_text_and_never_markup(text):
     assert "(column 9)" in shown
     data = json.loads(page.scripts[0])
     assert data["names"][:9] == ODD[:9]
-    assert len(data["back"]) == len(ODD)
+    assert len(data["r2"]) == len(ODD)
 
 
 def test_nothing_is_fetched(text):
@@ -178,3 +180,8 @@ def test_the_page_of_wide_data_stays_small(d, tmp_path):
     assert path.stat().st_size < 5e6
     # the rest is made when it is asked for
     assert path.read_text(encoding="utf-8").count("<tr>") < 1000
+
+
+def test_reports_need_no_torch():
+    code = "import sys; from fewer.report import render, figures; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

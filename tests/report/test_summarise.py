@@ -22,32 +22,32 @@ def panel(frame):
 def test_numbers_are_those_of_the_panel(panel, frame):
     about = summarise(panel)
     assert (about["k"], about["d"]) == (8, 64)
-    assert about["share"] == float(panel.held_out)
+    assert about["explained"] == float(panel.held_out)
     assert [bar["metric"] for bar in about["bars"]] == [
-        "every feature counting the same",
+        "features standardised",
         "in the units of the data",
     ]
     assert [row["role"] for row in about["bars"][0]["rows"]] == ["panel", "pca", "greedy", "random"]
     assert {row["name"] for row in about["chosen"]} == set(panel.features)
     gains = [row["gain"] for row in about["chosen"]]
-    assert about["chosen"][-1]["reached"] == pytest.approx(sum(gains))
+    assert about["chosen"][-1]["cumulative"] == pytest.approx(sum(gains))
     assert about["leaderboard"][0]["ratio"] == 1
     features = about["features"]
-    assert (features["back"][panel.indices] == 1).all()
+    assert (features["r2"][panel.indices] == 1).all()
     constant = np.flatnonzero(frame[:1400].std() == 0)
-    assert np.isnan(features["back"][constant]).all()
+    assert np.isnan(features["r2"][constant]).all()
     assert features["constant"] >= len(constant)
 
 
 def test_rows_that_are_given_are_judged(panel, frame):
     test = frame[1400:]
     about = summarise(panel, test)
-    assert about["given"] == {"share": panel.score(test), "rows": len(test)}
+    assert about["given"] == {"explained": panel.score(test), "rows": len(test)}
     rebuilt = panel.reconstruct(test[panel.features])
     varying = test.std() > 0
     back = 1 - ((rebuilt - test) ** 2).mean() / test.var(ddof=0)
-    np.testing.assert_allclose(about["features"]["back"][varying], back[varying], atol=1e-6)
-    assert np.isnan(about["features"]["back"][~varying]).all()
+    np.testing.assert_allclose(about["features"]["r2"][varying], back[varying], atol=1e-6)
+    assert np.isnan(about["features"]["r2"][~varying]).all()
     assert len(about["sample"]["true"]) == 200
 
 
@@ -57,7 +57,7 @@ def test_image_shapes(panel, frame):
     assert summarise(panel, image_shape=(4, 16))["image"] == {"shape": (4, 16)}
     plain = fewer.select(frame[:300].to_numpy(), 3, strategies=["search"], random_state=0)
     assert summarise(plain)["image"] is None  # a square number of features is not yet an image
-    for shape, said in (((5, 5), "25 pixels"), ("square", "give \\(height"), ((8,), "give")):
+    for shape, said in (((5, 5), "25 pixels"), ("square", "use \\(height"), ((8,), "use")):
         with pytest.raises(InputError, match=said):
             summarise(panel, image_shape=shape)
 

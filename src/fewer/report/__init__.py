@@ -1,4 +1,4 @@
-"""What a panel looks like: figures and pages."""
+"""Reports on panels: one HTML page, and what a notebook shows."""
 
 from fewer.report.render import brief, write
 

@@ -1,4 +1,4 @@
-"""Small charts as SVG: they take the colours of the page, so that they follow dark mode."""
+"""Small SVG charts in the colours of the page, so that they follow dark mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,30 +37,10 @@ def line_chart(
     whole: bool = False,
     small: bool = False,
 ) -> str:
-    """Lines with their names at their right ends.
+    """Lines labelled at their right ends.
 
-    Parameters
-    ----------
-    series : sequence of Series
-        Lines; points that are not finite are left out.
-    x_label, y_label : str
-        Of the axes.
-    title : str
-        What the figure shows, for those who do not see it.
-    percent : bool, default=False
-        Whether y is a share.
-    log : bool, default=False
-        Whether y is shown on a logarithmic axis.
-    whole : bool, default=False
-        Whether y counts something.
-    small : bool, default=False
-        Whether it is one of many charts, of a single line without a name.
-
-    Examples
-    --------
-    >>> chart = line_chart([Series("a", [1, 2], [0, 1])], x_label="k", y_label="share", title="t")
-    >>> chart.count("<polyline")
-    1
+    Points that are not finite are omitted; ``title`` is read out by screen readers, ``whole``
+    asks for integer ticks, and ``small`` is for one of many charts with a single unlabelled line.
     """
     kept = [_finite(line, log) for line in series]
     kept = [line for line in kept if len(line.x)]
@@ -87,13 +67,7 @@ def line_chart(
 
 
 def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int = 20) -> str:
-    """How many values fall between 0 and 1, in bins; those below 0 are in the first.
-
-    Examples
-    --------
-    >>> histogram([0.1, 0.9, 0.95], x_label="R2", y_label="features", title="t").count("<rect")
-    2
-    """
+    """Counts of values between 0 and 1; values below 0 are counted in the first bin."""
     shown = np.clip(np.asarray(values, dtype=float), 0.0, 1.0)
     heights, edges = np.histogram(shown, bins=bins, range=(0.0, 1.0))
     width, height = LARGE
@@ -112,7 +86,7 @@ def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int 
 
 
 class _Axis:
-    """From values to places, with round numbers to mark."""
+    """Maps values to positions, with ticks at round numbers."""
 
     def __init__(
         self,
@@ -189,7 +163,7 @@ def _finite(line: Series, log: bool) -> Series:
 
 
 def _apart(places: list[float], top: float, bottom: float) -> list[float]:
-    """The same places, moved so that lines of text there do not overlap."""
+    """The same positions, moved apart so that labels do not overlap."""
     order = np.argsort(places)
     found = list(places)
     last = top - LINE

@@ -26,7 +26,7 @@ __all__ = [
     "save_figure",
 ]
 
-LINES = {"panel": "this panel", "greedy": "greedy", "pca": "bound"}
+LINES = {"panel": "this panel", "greedy": "greedy", "pca": "PCA"}
 CURVES: dict[str, tuple[str, dict[str, bool]]] = {
     "loss": ("loss", {}),
     "temperature": ("temperature", {"log": True}),
@@ -36,11 +36,11 @@ CURVES: dict[str, tuple[str, dict[str, bool]]] = {
 MOST_CELLS = 60  # chosen features on the correlation map
 EXAMPLES = 16
 WARM, COLD = (213, 94, 0), (0, 114, 178)  # of Okabe and Ito
-DEEP = 400_000  # entries: of more rows than this, 256 levels of each value are enough
+MAX_16_BIT = 400_000  # entries: beyond this, 8 bits per value keep the page small
 
 
 def figures(about: dict[str, Any]) -> dict[str, Any]:
-    """SVG and PNG of all figures that there is something to show in."""
+    """SVG and PNG of every figure that the panel has data for."""
     return {
         "histogram": _reconstructability(about),
         "curve": _curve(about["curve"]),
@@ -51,14 +51,14 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def embedded(about: dict[str, Any]) -> dict[str, Any]:
-    """What the page's script works on: names, numbers and some rows, packed."""
+    """The data of the page's script: names, numbers and some packed rows."""
     features = about["features"]
     return {
         "names": about["names"] if about["named"] else None,
         "d": about["d"],
-        "back": _rounded(features["back"]),
+        "r2": _rounded(features["r2"]),
         "error": _rounded(features["error"]),
-        "spread": _rounded(features["spread"]),
+        "std": _rounded(features["std"]),
         "chosen": np.flatnonzero(features["chosen"]).tolist(),
         "map": _cells(about["correlation"]),
         "order": [row["column"] for row in about["chosen"]],
@@ -72,10 +72,10 @@ def _reconstructability(about: dict[str, Any]) -> str:
         return ""
     return histogram(
         others,
-        x_label="share of a feature's variance that comes back (R²)",
+        x_label="R²",
         y_label="features",
-        title=f"Histogram of R squared over the {len(others)} features that are not measured; the "
-        f"median is {np.median(others):.2f}. Values below 0 are counted in the first bin.",
+        title=f"Histogram of R² over the {len(others)} features that are not measured; median "
+        f"{np.median(others):.2f}. Values below 0 are counted in the first bin.",
     )
 
 
@@ -91,8 +91,8 @@ def _curve(curve: dict[str, Any] | None) -> str:
     return line_chart(
         lines,
         x_label="features measured",
-        y_label="variance reconstructed",
-        title=f"Variance of held-out rows against the number of features, up to {curve['k'][-1]}: "
+        y_label="explained variance",
+        title=f"Explained variance of held-out rows for up to {curve['k'][-1]} features: "
         + reached,
         percent=True,
     )
@@ -126,7 +126,7 @@ def _training(history: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def _correlation(about: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Blue for positive, orange for negative, the stronger the less transparent."""
+    """Blue for positive, orange for negative, opaque for strong correlations."""
     if about is None:
         return None
     R = about["matrix"][:MOST_CELLS, :MOST_CELLS]
@@ -143,7 +143,7 @@ def _correlation(about: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _strongest(R: NDArray[Any], names: list[str], count: int = 3) -> list[dict[str, Any]]:
-    """The pairs of the strongest correlations."""
+    """The pairs with the strongest correlations."""
     one, other = np.triu_indices(len(R), 1)
     best = np.argsort(-np.abs(R[one, other]), kind="stable")[:count]
     return [
@@ -157,8 +157,8 @@ def _image(about: dict[str, Any]) -> dict[str, Any] | None:
         return None
     height, width = about["image"]["shape"]
     chosen = about["features"]["chosen"].reshape(height, width)
-    back = np.nan_to_num(about["features"]["back"].reshape(height, width).astype(float), nan=0.0)
-    strength = (255 * np.clip(back, 0, 1)).round().astype(np.uint8)
+    r2 = np.nan_to_num(about["features"]["r2"].reshape(height, width).astype(float), nan=0.0)
+    strength = (255 * np.clip(r2, 0, 1)).round().astype(np.uint8)
     pixels = np.zeros((height, width, 4), dtype=np.uint8)
     pixels[..., :3], pixels[..., 3] = COLD, strength
     pixels[chosen] = (*WARM, 255)
@@ -190,7 +190,7 @@ def _png(pixels: NDArray[np.uint8]) -> str:
 
 
 def _cells(about: dict[str, Any] | None) -> list[list[int]] | None:
-    """Correlations in hundredths, for who points at the map."""
+    """Correlations in hundredths, shown under the pointer."""
     if about is None:
         return None
     hundredths = np.round(100 * np.nan_to_num(about["matrix"][:MOST_CELLS, :MOST_CELLS]))
@@ -198,18 +198,18 @@ def _cells(about: dict[str, Any] | None) -> list[list[int]] | None:
 
 
 def _rounded(values: NDArray[Any]) -> list[float | None]:
-    """Four digits of each, since a page is not a data file."""
+    """Four significant digits, to keep the page small."""
     return [float(f"{x:.4g}") if np.isfinite(x) else None for x in values.tolist()]
 
 
 def _packed(true: NDArray[Any], predicted: NDArray[Any]) -> dict[str, Any] | None:
-    """Both, feature by feature, as whole numbers between the least and the largest of each.
+    """True and predicted values as integers that span the range of each feature.
 
-    The largest number stands for a missing value.
+    The largest integer stands for a missing value.
     """
     if not len(true):
         return None
-    kind = np.dtype("<u2") if true.size <= DEEP else np.dtype("u1")
+    kind = np.dtype("<u2") if true.size <= MAX_16_BIT else np.dtype("u1")
     missing = np.iinfo(kind).max
     both = np.concatenate([true, predicted]).astype(np.float64)  # 2 m x d
     seen = np.isfinite(both)
@@ -218,7 +218,7 @@ def _packed(true: NDArray[Any], predicted: NDArray[Any]) -> dict[str, Any] | Non
     low, high = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 0.0)
     span = np.where(high > low, high - low, 1.0)
     level = np.where(seen, (np.where(seen, both, 0.0) - low) / span * (missing - 1), missing)
-    codes = level.round().astype(kind).T  # d x 2 m: what one feature needs lies together
+    codes = level.round().astype(kind).T  # d x 2 m: the values of a feature are contiguous
     return {
         "count": len(true),
         "bytes": kind.itemsize,

@@ -1,4 +1,4 @@
-"""From plain numbers and words to one HTML file that needs nothing else."""
+"""From the summary of a panel to one self-contained HTML file."""
 
 import json
 import math
@@ -56,20 +56,20 @@ def write(
     *,
     image_shape: tuple[int, int] | str | None = "auto",
 ) -> Path:
-    """Write the report of a panel as one HTML page that needs no network.
+    """Write the report on a panel as one HTML page that works offline.
 
     Parameters
     ----------
     panel : Panel
-        Made by `fewer.select`, or loaded.
+        From `fewer.select` or `Panel.load`.
     path : path
-        The file to write. It is written under a temporary name and renamed.
+        The file to write; it appears only when it is complete.
     data : array, table, path or source of whole rows, default=None
-        Rows of your own to judge the panel by, besides those that `select` held out.
+        Additional rows to evaluate the panel on, besides those that `select` held out.
     title : str, default=None
-        Heading of the page.
+        Title of the page.
     image_shape : (int, int), "auto" or None, default="auto"
-        Height and width where rows are images; "auto" reads it from names such as pixel_3_14.
+        Height and width if rows are images; "auto" infers it from names such as pixel_3_14.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def write(
 
 
 def page(about: dict[str, Any]) -> str:
-    """The page of what `summarise` found."""
+    """The page that shows what `summarise` collected."""
     # Matplotlib and Jinja take a while to import, and most work with panels needs neither
     from fewer.report.figures import embedded, figures  # noqa: PLC0415
 
@@ -118,22 +118,22 @@ def brief(panel: Reported) -> str:
     best = panel.leaderboard[0]["strategy"] if panel.leaderboard else ""
     known = {} if panel.evidence is None else panel.evidence.explained
     units = known.get("units", {}) | {"panel": float(panel.held_out)}
-    # a panel that was chosen with every feature counting the same must not be judged by units alone
+    # a panel chosen with standardised features must not be judged in units alone
     metrics = [known["equal"], units] if known.get("equal") else [units]
-    labels = {"panel": "Variance of held-out rows", "pca": "Bound (principal components)"}
-    labels |= {"greedy": "Greedy", "random": "Random"}
+    labels = {"panel": "Explained variance, held-out rows", "pca": "PCA (reference)"}
+    labels |= {"greedy": "Greedy selection", "random": "Random selection"}
     facts = [
         (label, *(f"{shares[role]:.1%}" if role in shares else "" for shares in metrics))
         for role, label in labels.items()
         if any(role in shares for shares in metrics)
     ]
     if panel.target is not None:
-        kind = "R squared" if panel.target.classes is None else "Accuracy"
+        kind = "R²" if panel.target.classes is None else "Accuracy"
         facts.append(
             (f"{kind} of {panel.target.name or 'the target'}", f"{panel.target.held_out:.3g}")
         )
     if best:
-        facts.append(("Chosen by", best))
+        facts.append(("Strategy", best))
     rows = "".join(
         f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
         + "".join(
@@ -152,13 +152,13 @@ def brief(panel: Reported) -> str:
 
 
 def _first_features(about: dict[str, Any], count: int = 100) -> list[int]:
-    """Features that the table begins with: those that come back worst."""
-    back = about["features"]["back"]
-    return [j for j in back.argsort(kind="stable")[:count].tolist() if not math.isnan(back[j])]
+    """The features that the table starts with: those that are reconstructed worst."""
+    r2 = about["features"]["r2"]
+    return [j for j in r2.argsort(kind="stable")[:count].tolist() if not math.isnan(r2[j])]
 
 
 def _as_json(value: Any) -> str:
-    """JSON that cannot end the script element that it stands in."""
+    """JSON that cannot close the script element around it."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -179,22 +179,16 @@ def _template() -> Any:
         environment.globals[name] = ";".join(f"--{key}:{value}" for key, value in colours.items())
     environment.globals["style"] = (folder / "report.css").read_text(encoding="utf-8")
     environment.globals["script"] = (folder / "report.js").read_text(encoding="utf-8")
-    environment.filters["percent"] = lambda share: f"{100 * share:.1f}\u00a0%"
+    environment.filters["percent"] = lambda part: f"{100 * part:.1f}\u00a0%"
     environment.filters["number"] = _number
     environment.filters["signed"] = lambda value: f"{value:+.2f}".replace("-", "−")
-    environment.filters["back"] = lambda x: "below −10" if x < -10 else f"{x:.3f}".replace("-", "−")
+    environment.filters["r2"] = lambda x: "below −10" if x < -10 else f"{x:.3f}".replace("-", "−")
     environment.filters["minus"] = lambda text: text.replace("-", "−")
     return environment.get_template("report.html.j2")
 
 
 def _number(value: float | None) -> str:
-    """Three digits.
-
-    Examples
-    --------
-    >>> _number(0.012345), _number(1.5), _number(1234.5), _number(None)
-    ('0.0123', '1.50', '1,230', '–')
-    """
+    """Three significant digits."""
     if value is None or math.isnan(value):
         return "–"
     if value == 0:

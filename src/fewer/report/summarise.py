@@ -1,4 +1,4 @@
-"""From a panel to plain numbers and words: all that the page shows, and nothing else."""
+"""From a panel to a dictionary of numbers and text: everything that the page shows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fewer.evidence import Evidence, Examined
 
 __all__ = ["Reported", "rank_candidates", "reproducing_code", "summarise"]
 
-# what the choice was made for comes first; features that were not scaled have no "equal"
-METRICS = {"equal": "every feature counting the same", "units": "in the units of the data"}
-RIVALS = {
+# the metric that the panel was chosen for comes first; "equal" exists only for scaled features
+METRICS = {"equal": "features standardised", "units": "in the units of the data"}
+REFERENCES = {
     "panel": ("This panel", ""),
-    "pca": ("Bound", "{k} principal components, each of which needs all {d} features"),
-    "greedy": ("Greedy choice", "feature after feature, with a linear decoder"),
-    "random": ("Random choice", "mean of {draws} draws, with a linear decoder"),
+    "pca": ("PCA (reference)", "{k} components, each of which needs all {d} features"),
+    "greedy": ("Greedy selection", "one feature at a time, linear decoder"),
+    "random": ("Random selection", "mean of {draws} draws, linear decoder"),
 }
-WORTH = 0.5  # of its variance: a feature of which more comes back counts as reconstructed
+RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
 LONG = 60  # items: a longer list is named, not spelled out
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
 
@@ -57,7 +57,7 @@ class Reported(Protocol):
         """The chosen features."""
 
     def examine(self, X: Any) -> Examined:
-        """How it does on some rows."""
+        """How well it reconstructs some rows."""
 
 
 def summarise(
@@ -74,11 +74,11 @@ def summarise(
     panel : Panel
         Made by `fewer.select`, or loaded.
     data : array, table, path or source of whole rows, default=None
-        Rows of your own to judge the panel by, besides those that `select` held out.
+        Additional rows to evaluate the panel on, besides those that `select` held out.
     title : str, default=None
-        Heading.
+        Title of the page.
     image_shape : (int, int), "auto" or None, default="auto"
-        Height and width where rows are images; "auto" reads it from names such as pixel_3_14.
+        Height and width if rows are images; "auto" infers it from names such as pixel_3_14.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def summarise(
     >>> about = summarise(panel, X[1400:])
     >>> about["k"], about["d"], about["image"]["shape"]
     (10, 64, (8, 8))
-    >>> about["given"]["share"] == panel.score(X[1400:])
+    >>> about["given"]["explained"] == panel.score(X[1400:])
     True
     """
     known = panel.evidence
@@ -104,10 +104,10 @@ def summarise(
         "d": panel.d,
         "named": panel.names is not None,
         "names": names,
-        "share": float(panel.held_out),
-        "equal": None if known is None else known.explained.get("equal", {}).get("panel"),
-        "where": "rows given for this report" if data is not None else "held-out rows",
-        "given": None if data is None else {"share": float(seen["score"]), "rows": seen["n"]},
+        "explained": float(panel.held_out),
+        "standardised": None if known is None else known.explained.get("equal", {}).get("panel"),
+        "where": "the additional rows" if data is not None else "held-out rows",
+        "given": None if data is None else {"explained": float(seen["score"]), "rows": seen["n"]},
         "target": _target(panel.target),
         "held_rows": None if known is None else known.source.get("held"),
         "bars": [] if known is None else _bars(known, panel),
@@ -120,14 +120,14 @@ def summarise(
         "leaderboard": rank_candidates(panel.leaderboard),
         "image": _image(panel, names, seen, image_shape),
         "provenance": _provenance(known, panel),
-        "settings": {name: _words(value) for name, value in panel.settings.items()},
+        "settings": {name: _setting_text(value) for name, value in panel.settings.items()},
         "call": None if known is None else reproducing_code(known),
         "command": None if known is None else known.command,
     }
 
 
 def _seen(panel: Reported, data: Any) -> dict[str, Any]:
-    """Errors, variances and some rows: of the given data, else of the rows that were held out."""
+    """Errors, variances and some rows, of the given data or of the held-out rows."""
     if data is not None:
         found = panel.examine(data)
         return found._asdict() | {"errors": found.score.errors}
@@ -144,12 +144,12 @@ def _seen(panel: Reported, data: Any) -> dict[str, Any]:
 def _target(target: Any) -> dict[str, Any] | None:
     if target is None:
         return None
-    kind = "R squared" if target.classes is None else "accuracy"
+    kind = "R²" if target.classes is None else "accuracy"
     return {"name": target.name or "the target", "kind": kind, "score": float(target.held_out)}
 
 
 def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
-    """Each metric with the panel and its rivals."""
+    """For each metric, the panel and its references."""
     metrics = [name for name in METRICS if known.explained.get(name)]
     places = {"k": panel.k, "d": f"{panel.d:,}", "draws": known.source.get("draws", 1)}
     return [
@@ -160,9 +160,9 @@ def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
                     "role": role,
                     "label": label,
                     "note": note.format(**places),
-                    "share": known.explained[metric][role],
+                    "explained": known.explained[metric][role],
                 }
-                for role, (label, note) in RIVALS.items()
+                for role, (label, note) in REFERENCES.items()
                 if role in known.explained[metric]
             ],
         }
@@ -178,11 +178,11 @@ def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> li
         substitute = int(known.substitutes[place, 0]) if known.substitutes.shape[1] else -1
         found.append(
             {
-                "place": place + 1,
+                "rank": place + 1,
                 "name": names[j],
                 "column": int(j),
                 "gain": float(known.gains[place]),
-                "reached": float(known.gains[: place + 1].sum()),
+                "cumulative": float(known.gains[: place + 1].sum()),
                 "represents": int(known.represents[place]),
                 "related": [
                     {"name": names[other], "correlation": float(correlation)}
@@ -199,29 +199,29 @@ def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> li
 
 
 def _features(panel: Reported, seen: dict[str, Any]) -> dict[str, Any]:
-    """Of each feature: root mean squared error, spread, and the share of variance that is back."""
+    """Root mean squared error, standard deviation and R² per feature."""
     errors = np.asarray(seen["errors"], dtype=float)
     chosen = np.zeros(panel.d, dtype=bool)
     chosen[panel.indices] = True
     if seen["variance"] is None:
-        back = np.full(panel.d, np.nan)
-        spread = back
+        r2 = np.full(panel.d, np.nan)
+        spread = r2
     else:
         variance = np.asarray(seen["variance"], dtype=float)
         spread = np.sqrt(np.maximum(variance, 0.0))
         with np.errstate(divide="ignore", invalid="ignore"):
-            back = np.where(variance > 0, 1.0 - errors / variance, np.nan)
-    others = back[~chosen & np.isfinite(back)]
+            r2 = np.where(variance > 0, 1.0 - errors / variance, np.nan)
+    others = r2[~chosen & np.isfinite(r2)]
     return {
         "error": np.sqrt(np.maximum(errors, 0.0)),
-        "spread": spread,
-        "back": back,
+        "std": spread,
+        "r2": r2,
         "chosen": chosen,
         "others": others,
         "median": float(np.median(others)) if len(others) else None,
-        "good": int((others >= WORTH).sum()),
-        "worth": WORTH,
-        "constant": int((~np.isfinite(back)).sum()) if seen["variance"] is not None else 0,
+        "good": int((others >= RECONSTRUCTED).sum()),
+        "threshold": RECONSTRUCTED,
+        "constant": int((~np.isfinite(r2)).sum()) if seen["variance"] is not None else 0,
     }
 
 
@@ -264,7 +264,7 @@ def _image(
     try:
         height, width = (int(side) for side in shape)
     except (TypeError, ValueError) as error:
-        raise InputError(f"image_shape={wanted!r}; give (height, width), 'auto' or None") from error
+        raise InputError(f"image_shape={wanted!r}; use (height, width), 'auto' or None") from error
     if height < 1 or width < 1 or height * width != panel.d:
         raise InputError(
             f"image_shape={wanted!r} has {height * width} pixels, but there are {panel.d} features"
@@ -273,15 +273,7 @@ def _image(
 
 
 def _shape_from_names(names: Sequence[str]) -> tuple[int, int] | None:
-    """Height and width where names count rows and columns, in reading order.
-
-    Examples
-    --------
-    >>> _shape_from_names(["pixel_0_0", "pixel_0_1", "pixel_1_0", "pixel_1_1"])
-    (2, 2)
-    >>> _shape_from_names(["gene_1", "gene_2"]) is None
-    True
-    """
+    """Height and width where names end in row and column numbers, in reading order."""
     found = [PIXEL.match(name) for name in names]
     if len(found) < 4 or not all(found):
         return None
@@ -298,24 +290,24 @@ def _provenance(known: Evidence | None, panel: Reported) -> list[tuple[str, str]
     source = known.source
     found = [("Data", str(source.get("path") or source["kind"]))]
     if source.get("path"):
-        found.append(("Read as", source["kind"]))
+        found.append(("Format", source["kind"]))
     found += [("Rows", f"{source['rows']:,}"), ("Features", f"{source['columns']:,}")]
     missing = source["missing"]
-    found.append(("Values missing", "none" if not missing else f"{missing:.2%}"))
+    found.append(("Missing values", "none" if not missing else f"{missing:.2%}"))
     if source.get("left_out"):
-        found.append(("Columns left out", ", ".join(source["left_out"])))
+        found.append(("Ignored columns", ", ".join(source["left_out"])))
     if source.get("held"):
         folds = source.get("folds", 1)
-        turns = f"all, in {folds} parts, one after the other"
+        turns = f"all, by {folds}-fold cross-validation"
         found.append(("Rows held out", turns if folds > 1 else f"{source['held']:,}"))
     return [
         *found,
-        ("Made", known.created.replace("T", " ").replace("+00:00", " UTC")),
-        ("By", f"fewer {known.version}"),
+        ("Created", known.created.replace("T", " ").replace("+00:00", " UTC")),
+        ("Software", f"fewer {known.version}"),
     ]
 
 
-def _words(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, dict) and "function" in value:
@@ -331,10 +323,7 @@ def _words(value: Any) -> str:
 
 
 def reproducing_code(known: Evidence) -> str:
-    """The call of `fewer.select` with the options that it was given.
-
-    Arrays and functions are named, not spelled out.
-    """
+    """The call of `fewer.select` with its options; arrays and functions are only named."""
     path = known.source.get("path")
     data = repr(path) if path else "data"
     lines = ["import fewer", ""]
@@ -351,10 +340,10 @@ def reproducing_code(known: Evidence) -> str:
             text = name
             lost.append(name)
         options.append(f"{name}={text}")
-    lines[-1:-1] = [f"{name} = ...  # as it was given" for name in lost]
+    lines[-1:-1] = [f"{name} = ...  # as passed originally" for name in lost]
     lines.append(f"panel = fewer.select({', '.join([data, *options])})")
     if known.options.get("random_state") is None:
-        lines.append("# no random_state was given: another run may choose slightly differently")
+        lines.append("# random_state was not set: another run may choose slightly differently")
     return "\n".join(lines)
 
 
@@ -363,7 +352,7 @@ def _size(known: Evidence) -> str:
 
 
 def _spelled(value: Any) -> str | None:
-    """Python for a value as `describe_parameters` wrote it; None where that is no short text."""
+    """Python code for a stored option; None where it would be long or cannot be written."""
     if isinstance(value, dict):
         if "mapping" in value and len(value["mapping"]) <= LONG:
             return repr({_hashable(key): item for key, item in value["mapping"]})

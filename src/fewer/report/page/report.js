@@ -7,14 +7,14 @@
   const STEP = 100; // rows that a long table grows by
   const chosen = new Set(data.chosen);
 
-  // Whatever has no value comes last, up or down.
+  // Missing values come last in both directions.
   function compare(a, b, direction) {
     const none = (x) => x === null || x === undefined || x === "" || x === "–";
     if (none(a) || none(b)) return none(a) - none(b);
     return direction * (typeof a === "number" ? a - b : inWords.compare(a, b));
   }
 
-  // A click on a heading sorts by it, a second one turns the order round.
+  // A click on a heading sorts by it, a second click reverses the order.
   function sortable(table, sort) {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
@@ -32,7 +32,7 @@
   function counted(shown, all, found) {
     const say = (x) => x.toLocaleString("en");
     return found < all
-      ? `${say(shown)} of ${say(found)} found among ${say(all)} features`
+      ? `${say(shown)} of ${say(found)} matches among ${say(all)} features`
       : shown < all ? `${say(shown)} of ${say(all)} features` : `${say(all)} features`;
   }
 
@@ -57,9 +57,9 @@
     byId("chosen-count").textContent = counted(found, board.rows.length, found);
   });
 
-  // -- all features: rows are made as they are needed -----------------------------------------
+  // -- all features: rows are created on demand -----------------------------------------
 
-  const columns = [nameOf, (j) => data.back[j], (j) => data.error[j], (j) => data.spread[j]];
+  const columns = [nameOf, (j) => data.r2[j], (j) => data.error[j], (j) => data.std[j]];
   const list = { column: 1, direction: 1, wanted: "", limit: STEP, picked: null };
   const body = byId("features-table").tBodies[0];
   const lower = Array.from({ length: data.d }, (_, j) => nameOf(j).toLowerCase());
@@ -102,8 +102,8 @@
       badge.textContent = "measured";
       head.append(badge);
     }
-    const back = data.back[j];
-    row.append(head, cell(back === null ? "–" : inShort(back)), cell(short(data.error[j])), cell(short(data.spread[j])));
+    const r2 = data.r2[j];
+    row.append(head, cell(r2 === null ? "–" : inShort(r2)), cell(short(data.error[j])), cell(short(data.std[j])));
     return row;
   }
 
@@ -131,7 +131,7 @@
     const next = list.limit;
     list.limit += STEP;
     showFeatures();
-    body.rows[next]?.querySelector("button")?.focus(); // the reader goes on where the list ended
+    body.rows[next]?.querySelector("button")?.focus(); // the reader continues where the list ended
   });
   body.addEventListener("click", (event) => {
     const pick = event.target.closest(".pick");
@@ -151,7 +151,7 @@
     drawScatter(j);
   }
 
-  // -- true against predicted ------------------------------------------------------------------
+  // -- predicted against true ------------------------------------------------------------------
 
   let codes = null;
   function valuesOf(j) {
@@ -195,19 +195,19 @@
   function drawScatter(j) {
     const figure = byId("scatter");
     const pairs = valuesOf(j);
-    const r2 = data.back[j];
-    const said = r2 === null ? "it does not vary" : `R² ${inShort(r2)}, error ${short(data.error[j])} against a spread of ${short(data.spread[j])}`;
+    const r2 = data.r2[j];
+    const said = r2 === null ? "constant" : `R² ${inShort(r2)}, RMSE ${short(data.error[j])}, std ${short(data.std[j])}`;
     const caption = figure.querySelector("figcaption");
     const strong = document.createElement("strong");
     strong.textContent = nameOf(j);
-    caption.replaceChildren(strong, `: ${said}; ${pairs.length} rows${chosen.has(j) ? "; measured, so known" : ""}.`);
+    caption.replaceChildren(strong, `: ${said}; ${pairs.length} rows${chosen.has(j) ? "; measured" : ""}.`);
     const [left, right, top, bottom] = [52, 372, 8, 256];
     let low = data.rows.low[j];
     let high = data.rows.high[j];
     if (!(high > low)) [low, high] = [low - 0.5, high + 0.5];
     const x = (v) => left + ((v - low) / (high - low)) * (right - left);
     const y = (v) => bottom - ((v - low) / (high - low)) * (bottom - top);
-    const parts = [svg("title", {}, `True against predicted values of ${nameOf(j)}: ${said}`)];
+    const parts = [svg("title", {}, `Predicted against true values of ${nameOf(j)}: ${said}`)];
     for (const [t, label] of ticks(low, high)) {
       parts.push(svg("path", { class: "grid", d: `M${left} ${y(t)}H${right}` }));
       parts.push(svg("text", { class: "tick end", x: left - 6, y: y(t) + 4 }, label));
@@ -221,7 +221,7 @@
     figure.querySelector("svg").replaceChildren(...parts);
   }
 
-  // -- correlations: what the pointer is on --------------------------------------------------
+  // -- correlations: the cell under the pointer --------------------------------------------------
 
   byId("map")?.addEventListener("pointermove", (event) => {
     const size = data.map.length;
@@ -233,10 +233,10 @@
     byId("map-cell").textContent = `${nameOf(data.order[row])} and ${nameOf(data.order[column])}: ${value}`;
   });
 
-  // -- begin -----------------------------------------------------------------------------------
+  // -- start -----------------------------------------------------------------------------------
 
   const found = showFeatures();
-  const open = found.filter((j) => data.back[j] !== null && !chosen.has(j));
+  const open = found.filter((j) => data.r2[j] !== null && !chosen.has(j));
   if (data.rows && found.length) choose(open.length ? open[open.length >> 1] : found[0]);
 
   // paper can be neither scrolled nor searched
