@@ -1,4 +1,4 @@
-"""The README's example runs and prints what the README says it prints."""
+"""The README's example runs and prints what the README shows; its tables match the results."""
 
 import contextlib
 import io
@@ -45,18 +45,16 @@ ROWS = {
     "random features": "random",
     "pivoted QR": "qr",
     "greedy search": "greedy",
-    "`ConcreteAutoencoder(k)`": "cae",
     "`ConcreteAutoencoder`, joint training": "cae-gradient",
     "`ConcreteAutoencoder`, closed form": "cae",
-    "`ColumnSubset(k)`": "column-subset",
     "`ColumnSubset`": "column-subset",
     "`fewer.select(X, k)`": "select",
     "`fewer.select`": "select",
-    "PCA, a bound": "pca",
+    "PCA (reference)": "pca",
 }
 
 
-@pytest.mark.parametrize(("page", "rows"), [("README.md", 10), ("docs/comparison.md", 14)])
+@pytest.mark.parametrize(("page", "rows"), [("README.md", 5), ("docs/comparison.md", 14)])
 def test_the_comparison_shows_what_the_full_run_found(page, rows):
     scores = json.loads((README.parent / "results" / "table1.json").read_text())["scores"]
     text = (README.parent / page).read_text(encoding="utf-8")

@@ -51,12 +51,12 @@ class Command(Directive):
             if members:
                 found += [nodes.rubric(text=title), _table(members)]
         if any(option.rich_help_panel == READING for option in options):
-            found.append(nodes.paragraph(text="And the options of how data are read, above."))
+            found.append(nodes.paragraph(text="Also accepts the options of Reading data, above."))
         return found
 
 
 class ReadingOptions(Directive):
-    """The options of how data are read, which several commands share."""
+    """The options for reading data, which several commands share."""
 
     def run(self) -> list[nodes.Node]:
         """One list."""
