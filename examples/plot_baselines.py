@@ -1,9 +1,9 @@
 """
-Methods side by side
-====================
+Comparing methods
+=================
 
 Feature selection methods from the literature, run on the same rows with the same k. Each panel
-is judged by the same linear decoder on the same test rows, so that only the choice differs.
+is scored with the same linear decoder on the same test rows, so that only the choice differs.
 """
 
 import warnings
@@ -21,7 +21,7 @@ train, test = X[order[:1400]], X[order[1400:]]
 k = 10
 
 # %%
-# Every method has the same face: ``fit``, ``transform``, ``inverse_transform``, ``score``. The
+# Every method has the same interface: ``fit``, ``transform``, ``inverse_transform``, ``score``. The
 # decoder behind ``inverse_transform`` is least squares for each of them.
 
 methods = {
@@ -34,14 +34,14 @@ methods = {
     "greedy": [baselines.Greedy(k=k)],
     "ConcreteAutoencoder": [fewer.ConcreteAutoencoder(k=k, random_state=0)],
     "ColumnSubset": [fewer.ColumnSubset(k=k, random_state=0)],
-    "PCA, a bound": [baselines.PCABound(k=k)],
+    "PCA (reference)": [baselines.PCABound(k=k)],
 }
 
 
 def error(estimator):
     """Mean squared error over all pixels of the test images."""
-    spread = ((test - test.mean(axis=0)) ** 2).mean()
-    return (1 - estimator.fit(train).score(test)) * spread
+    variance = ((test - test.mean(axis=0)) ** 2).mean()
+    return (1 - estimator.fit(train).score(test)) * variance
 
 
 with warnings.catch_warnings():
@@ -61,6 +61,6 @@ axis.set(xlabel="mean squared error, test images")
 axis.margins(x=0.12)
 
 # %%
-# The distance between ``greedy`` and PCA is the price of measuring single pixels; that between
-# ``greedy`` and ``ColumnSubset`` is what swaps are worth. The tables of the paper, on larger data
-# and several splits, are made by ``python -m paper table1``.
+# The gap between ``greedy`` and PCA is the price of measuring single pixels; the gap between
+# ``greedy`` and ``ColumnSubset`` is what swaps gain. ``python -m paper table1`` reproduces the
+# table of the paper, on larger data and several splits.

@@ -2,8 +2,8 @@
 Missing values
 ==============
 
-Real tables have gaps. Nothing needs to be filled in beforehand: NaN means "not measured", when
-choosing features and when rebuilding rows alike.
+Real tables have missing values. There is no need to impute them beforehand: NaN means "not
+measured", both when choosing features and when reconstructing rows.
 """
 
 import matplotlib.pyplot as plt
@@ -15,11 +15,11 @@ import fewer
 
 X = load_breast_cancer(as_frame=True).data
 train, test = train_test_split(X, test_size=0.3, random_state=0)
-gaps = np.random.default_rng(0)
+rng = np.random.default_rng(0)
 
 # %%
-# Take away a growing share of all training values, completely at random, choose from what is
-# left, and judge each panel on complete test rows.
+# Remove a growing fraction of the training values completely at random, choose from what is left,
+# and score each panel on complete test rows.
 
 
 def error(panel, measured):
@@ -27,27 +27,27 @@ def error(panel, measured):
     return np.square((test - panel.reconstruct(measured)) / train.std()).to_numpy().mean()
 
 
-shares = [0.0, 0.1, 0.3, 0.5]
+fractions = [0.0, 0.1, 0.3, 0.5]
 panels = []
-for share in shares:
-    holed = train.mask(gaps.random(train.shape) < share)
-    panels.append(fewer.select(holed, k=6, strategies=["search"], random_state=0))
+for fraction in fractions:
+    incomplete = train.mask(rng.random(train.shape) < fraction)
+    panels.append(fewer.select(incomplete, k=6, strategies=["search"], random_state=0))
 trained = [error(panel, test[panel.features]) for panel in panels]
-for share, panel, found in zip(shares, panels, trained, strict=True):
+for fraction, panel, found in zip(fractions, panels, trained, strict=True):
     kept = len(set(panel.features) & set(panels[0].features))
-    print(f"{share:.0%} missing: error {found:.3f}, {kept} of 6 features as without gaps")
+    print(f"{fraction:.0%} missing: error {found:.3f}, {kept} of 6 features as on complete data")
 
 # %%
-# Good panels are many: other features, much the same error. A row to be rebuilt may have gaps,
-# too. What was not measured takes the mean of the training rows; each gap costs some accuracy, and
-# none stops the work.
+# There are many good panels: different features, much the same error. A row to be reconstructed may
+# have missing values, too. They are replaced by the mean of the training rows, which costs some
+# accuracy.
 
-whole, measured = panels[0], test[panels[0].features]
-rebuilt = [error(whole, measured.mask(gaps.random(measured.shape) < share)) for share in shares]
+complete, measured = panels[0], test[panels[0].features]
+used = [error(complete, measured.mask(rng.random(measured.shape) < x)) for x in fractions]
 
 figure, axis = plt.subplots(figsize=(7, 4))
-axis.plot(shares, trained, "o-", label="of training values, test rows complete")
-axis.plot(shares, rebuilt, "s--", label="of measured values, training rows complete")
-axis.set(xlabel="share missing", ylabel="mean squared error, standardised", ylim=(0, None))
-axis.legend(frameon=False, title="missing share")
+axis.plot(fractions, trained, "o-", label="in training rows, test rows complete")
+axis.plot(fractions, used, "s--", label="in measured values, training rows complete")
+axis.set(xlabel="fraction missing", ylabel="mean squared error, standardised", ylim=(0, None))
+axis.legend(frameon=False, title="missing values")
 axis.grid(alpha=0.3)

@@ -2,8 +2,8 @@
 Your own decoder, your own loss
 ===============================
 
-A decoder is anything that maps k values to d, a loss anything that compares an output with its
-target. This example swaps in both, and then uses the selector layer on its own in a PyTorch loop.
+A decoder is any module that maps k values to d, a loss any function of output and target. This
+example replaces both, and then uses the selector layer on its own in a PyTorch training loop.
 """
 
 import matplotlib.pyplot as plt
@@ -19,35 +19,35 @@ X = (load_digits().data / 16).astype(np.float32)
 train, test = X[:1400], X[1400:]
 
 # %%
-# The decoder comes as a function of (k, out), so that a fresh one can be made for every try. This
-# one adds a small network to a straight line, and ends in values from 0 to 1.
+# The decoder is given as a function of (k, out), so that a new one can be created for every
+# training run. This one adds a small network to a linear map, with outputs between 0 and 1.
 
 
-class LinePlusNetwork(nn.Module):
-    """A linear map with a correction, squeezed into 0 to 1."""
+class LinearPlusNetwork(nn.Module):
+    """A linear map with a correction, squashed to [0, 1]."""
 
     def __init__(self, k, out):
         super().__init__()
-        self.line = nn.Linear(k, out)
-        self.rest = nn.Sequential(nn.Linear(k, 64), nn.GELU(), nn.Linear(64, out))
+        self.linear = nn.Linear(k, out)
+        self.correction = nn.Sequential(nn.Linear(k, 64), nn.GELU(), nn.Linear(64, out))
 
     def forward(self, x):
-        return torch.sigmoid(self.line(x) + self.rest(x))
+        return torch.sigmoid(self.linear(x) + self.correction(x))
 
 
 def mostly_ink(output, target):
-    """Squared error that takes inked pixels more seriously than blank ones."""
+    """Squared error that weights inked pixels more than blank ones."""
     return (0.5 + target) * (output - target).square()
 
 
 cae = fewer.ConcreteAutoencoder(
-    k=10, decoder=LinePlusNetwork, loss=mostly_ink, normalize=False, random_state=0
+    k=10, decoder=LinearPlusNetwork, loss=mostly_ink, normalize=False, random_state=0
 ).fit(train)
 print(cae.get_support(indices=True), cae.converged_)
-print(f"share of variance, test rows: {cae.score(test):.2f}")
+print(f"explained variance, test rows: {cae.score(test):.2f}")
 
 # %%
-# The temperature falls, the nodes make up their minds.
+# As the temperature decreases, each node settles on one feature.
 
 history = [row for row in cae.history_ if row["try"] == cae.history_[-1]["try"]]
 epochs = [row["epoch"] for row in history]
@@ -60,8 +60,8 @@ axes[0].set_yscale("log")
 # %%
 # The layer itself
 # ----------------
-# ``ConcreteSelector`` is a PyTorch layer like any other. In training mode it draws soft choices,
-# in eval mode it passes on single features; lowering its temperature is up to your loop.
+# ``ConcreteSelector`` is a PyTorch layer like any other. In training mode it samples soft choices,
+# in eval mode it outputs single features; your loop lowers its temperature.
 
 torch.manual_seed(0)
 selector = ConcreteSelector(d=64, k=10, temperature=3.0)

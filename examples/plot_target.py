@@ -2,8 +2,8 @@
 A panel for a diagnosis
 =======================
 
-Sometimes the other features do not matter for their own sake: the panel is to tell one thing. With
-``target=`` features are chosen for predicting it.
+Sometimes the other features do not matter in themselves: the panel should predict one thing. With
+``target=``, features are chosen to predict it.
 """
 
 import matplotlib.pyplot as plt
@@ -20,15 +20,15 @@ frame["target"] = frame["target"].map({0: "malignant", 1: "benign"})
 train, test = train_test_split(frame, test_size=0.4, random_state=0, stratify=frame["target"])
 
 # %%
-# The target is a column of the table, or an array. Text, whole numbers and booleans are classes;
-# fractions are numbers.
+# The target is a column of the table, or an array. Text, integers and booleans are classes;
+# floating-point values are regressed.
 
 panel = fewer.select(train, k=3, target="target", random_state=0)
 print(panel.features)
 print(panel.leaderboard)
 
 # %%
-# The panel predicts from its three measurements; probabilities come in the order of
+# The panel predicts from its three measurements; probabilities are in the order of
 # ``target.classes``.
 
 measured = test[panel.features]
@@ -36,7 +36,7 @@ print(panel.predict(measured)[:4])
 print(panel.target.classes, panel.predict_proba(measured)[:2].round(3), sep="\n")
 
 # %%
-# Is it worth choosing for the target? The same classifier on both kinds of panels, test rows:
+# Does choosing for the target help? The same classifier on both kinds of panels, test rows:
 
 features = frame.columns.drop("target")
 
@@ -57,7 +57,7 @@ for k in ks:
 
 figure, axis = plt.subplots(figsize=(7, 4))
 axis.plot(ks, for_target, "o-", label="chosen for the diagnosis")
-axis.plot(ks, for_all, "s--", label="chosen to rebuild all features")
+axis.plot(ks, for_all, "s--", label="chosen to reconstruct all features")
 axis.axhline(accuracy(list(features)), color="#777777", lw=1, label="all 30 features")
 axis.set(xlabel="k", ylabel="accuracy, test rows", xticks=ks)
 axis.legend(frameon=False)

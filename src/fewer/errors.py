@@ -1,11 +1,11 @@
-"""Everything that fewer raises or warns about, drawn once.
+"""Everything that fewer raises or warns about.
 
 FewerError
-├── InputError          (ValueError)  a value given to us cannot be used
+├── InputError          (ValueError)  a value cannot be used
 │   └── TypeInputError  (TypeError)   a value of the wrong kind
 ├── NotFittedError      (sklearn's)   used before fit
 ├── FileFormatError     (ValueError)  a file or folder is damaged, foreign or from a newer version
-├── MissingExtraError   (ImportError) a library is needed that is not installed
+├── MissingExtraError   (ImportError) an optional library is not installed
 └── ProcessError        (RuntimeError) one of several processes ended or cannot be reached
 
 FewerWarning (UserWarning)
@@ -35,7 +35,7 @@ __all__ = [
     "warn",
 ]
 
-# what scikit-learn says (what follows is cut off), and what is to be done about it
+# the start of scikit-learn's message (the rest is cut off), and the remedy
 REMEDIES = {
     r"Found array with \d+ sample\(s\).*? is required": "give more rows",
     r"Found array with 0 feature\(s\).*? is required\.": "give at least one column",
@@ -48,7 +48,7 @@ REMEDIES = {
         "drop text, or encode it as numbers first"
     ),
     r"setting an array element with a sequence": "give rows of the same length, of numbers",
-    r"Found input variables with inconsistent numbers of samples: .*": "give one value of y a row",
+    r"Found input variables with inconsistent numbers of samples: .*": "give one y per row",
     r"Input y contains NaN": "drop rows without a target",
     r"Unknown label type: \S+": "give classes, as whole numbers or text, or use a regressor",
     r".* cannot be used to seed a .*|Seed must be between .*": (
@@ -122,7 +122,7 @@ class FileFormatError(FewerError, ValueError):
 
 
 class MissingExtraError(FewerError, ImportError):
-    """A library that only some users need is not installed; the message says which extra has it.
+    """An optional library is not installed; the message names the extra that provides it.
 
     Examples
     --------
@@ -132,7 +132,7 @@ class MissingExtraError(FewerError, ImportError):
 
 
 class ProcessError(FewerError, RuntimeError):
-    """One of the processes of a job ended, or cannot be reached; the others end too.
+    """A process of a parallel run ended or cannot be reached; the others end too.
 
     Examples
     --------
@@ -152,20 +152,20 @@ class FewerWarning(UserWarning):
 
 
 class NotConvergedWarning(FewerWarning, ConvergenceWarning):
-    """The selector has not settled on single features; the message says what to change.
+    """The selector has not converged to single features; the message says what to change.
 
     Examples
     --------
     >>> import warnings
-    >>> warnings.simplefilter("error", NotConvergedWarning)  # rather stop
+    >>> warnings.simplefilter("error", NotConvergedWarning)  # treat as an error
     """
 
 
 @contextmanager
 def translate_sklearn_errors() -> Iterator[None]:
-    """Tell what scikit-learn's checks complain about in one line, as an `InputError`.
+    """Turn an error of scikit-learn's checks into a one-line `InputError`.
 
-    Its own words come first, since its users know them; the remedy follows.
+    scikit-learn's own words come first, since users know them; the remedy follows.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def translate_sklearn_errors() -> Iterator[None]:
 
 
 def warn(message: str, category: type[FewerWarning] = FewerWarning) -> None:
-    """Warn at the line of the user's that led here, whatever lies between.
+    """Warn, pointing at the line of user code that led here.
 
     Examples
     --------
