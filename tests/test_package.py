@@ -2,12 +2,19 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import fewer
+
+ROOT = Path(__file__).parents[1]
 
 
 def run(code):
@@ -58,3 +65,17 @@ model = ConcreteAutoencoder(k=2, stop_probability=0.1, random_state=0).fit(X)
 print(model.transform(X).shape)
 """
     assert run(code).strip() == "(50, 2)"
+
+
+def test_every_pin_installs_on_the_oldest_python_that_we_promise():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    pins = re.findall(r"^([\w.-]+)==(.+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    assert len(pins) > 50
+    for name, version in pins:
+        try:
+            about = metadata(name)
+        except PackageNotFoundError:  # of an extra that is not installed here
+            continue
+        if about["Version"] == version and about["Requires-Python"]:
+            assert oldest in SpecifierSet(about["Requires-Python"]), name
