@@ -60,8 +60,8 @@ def test_demo(tmp_path):
         (["--out", "a.docx"], "figures cannot be written as .docx; use one of"),
         (["--out", "notes.txt/a.png"], "notes.txt is not a folder; choose another"),
         (["--out", "locked/a.png"], "no permission to write to"),
-        (["--seed", "-1"], "seed=-1 must be from 0 to 4294967295"),
-        (["--seed", str(2**32)], "seed=4294967296 must be from 0 to"),
+        (["--seed", "-1"], "seed=-1 must be a whole number from 0 to 4294967295"),
+        (["--seed", str(2**32)], "seed=4294967296 must be a whole number from 0 to"),
     ],
 )
 def test_a_bad_option_is_one_line_before_any_work(tmp_path, monkeypatch, options, message):

@@ -152,7 +152,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from(folder, asked, refused):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1500, 8)) @ rng.normal(size=(8, 60)) + rng.normal(size=(1500, 60))
     np.save("rows.npy", rows.astype(np.float32))
-    line = ["select", "rows.npy", "-k", "8", "--decoder", "24", "--strategies", "search,gradient"]
+    line = ["select", "rows.npy", "-k", "8", "--strategies", "search,gradient"]
     code = "import sys; sys.argv[0] = 'fewer'; from fewer.cli import main; main()"
     work = subprocess.Popen(
         [sys.executable, "-c", code, *line],
@@ -176,7 +176,7 @@ def test_ctrl_c_leaves_a_state_to_go_on_from(folder, asked, refused):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fewer.errors.FewerWarning)
         same = fewer.select(
-            np.load("rows.npy"), 8, decoder=(24,), strategies=["search", "gradient"], random_state=0
+            np.load("rows.npy"), 8, strategies=["search", "gradient"], random_state=0
         )
     assert found["features"] == same.features
 

@@ -32,20 +32,20 @@ def choose_pixels(out: str | Path, *, seed: int = 0, progress: bool = False) -> 
 
     The ``errors`` are mean squared errors on held-out rows, with pixels in [0, 1].
     """
+    from fewer._checks import check_whole
+    from fewer.report.figures import check_target, draw_reconstructions, save_figure
+
+    check_whole("seed", seed, 0, 2**32 - 1)
+    check_target(out)
     import numpy as np
     from sklearn.datasets import load_digits
     from sklearn.decomposition import PCA
     from sklearn.linear_model import LinearRegression
 
     from fewer.data import covariance, open_source
-    from fewer.errors import InputError
     from fewer.estimators import ConcreteAutoencoder
-    from fewer.report.figures import check_target, draw_reconstructions, save_figure
     from fewer.search import greedy
 
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed} must be from 0 to {2**32 - 1}")
-    check_target(out)
     X = load_digits().data / 16.0
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(X))
