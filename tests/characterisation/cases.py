@@ -437,8 +437,8 @@ def known(panel: Any) -> dict[str, Any]:
         "substitutes": numbers(evidence.substitutes),
         "losses": numbers(np.nan_to_num(evidence.losses)),
         "related": numbers(evidence.related),
-        "stands_for": numbers(evidence.stands_for),
-        "explained_variance": evidence.shares,
+        "stands_for": numbers(evidence.represents),
+        "explained_variance": evidence.explained,
         "curve": evidence.curve,
         "errors": numbers(evidence.errors),
         "variance": numbers(evidence.variance),
@@ -497,11 +497,11 @@ def assess_curve() -> dict[str, Any]:
     exact = fewer.assess.curve(X, [1, 2], scale="none", exact=True, **SEEDED)
     return {
         "sizes": found.k,
-        "explained_variance": found.share,
+        "explained_variance": found.explained_variance,
         "pca": found.pca,
         "order": found.order,
         "splits": found.splits,
-        "exact_explained_variance": exact.share,
+        "exact_explained_variance": exact.explained_variance,
         "exact_order": exact.order,
     }
 
@@ -522,7 +522,7 @@ def assess_compare() -> dict[str, Any]:
             {
                 "method": row["method"],
                 "k": row["k"],
-                "explained_variance": row["share"],
+                "explained_variance": row["explained_variance"],
                 "std": row["std"],
                 "overlap": row["overlap"],
                 "features": row["features"],
@@ -538,10 +538,10 @@ def assess_score_features() -> dict[str, Any]:
         tumours(), ["mean area", "mean texture", "worst symmetry"], **SEEDED
     )
     return {
-        "explained_variance": found.share,
-        "equally_weighted": found.equal,
+        "explained_variance": found.explained_variance,
+        "equally_weighted": found.explained_variance_standardized,
         "errors": numbers(found.errors),
-        "rows": [found.rows_fitted, found.rows_judged, found.splits],
+        "rows": [found.n_train, found.n_test, found.splits],
     }
 
 

@@ -47,10 +47,10 @@ def test_the_score_of_a_list_is_that_of_plain_regression(tumours):
     assert found.splits == 1
     from sklearn.utils import check_random_state
 
-    from fewer.train.folds import split_rows
+    from fewer.validation import split_rows
 
     seed = int(check_random_state(0).randint(2**31 - 1))
-    (held,) = split_rows(n, 0.3, seed)
+    held = split_rows(n, 0.3, seed).held_rows(0)
     train = np.setdiff1d(np.arange(n), held)
     model = LinearRegression().fit(X[train][:, columns], X[train])
     errors = ((model.predict(X[held][:, columns]) - X[held]) ** 2).mean(axis=0)

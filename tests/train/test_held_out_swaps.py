@@ -5,8 +5,8 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from fewer.search import search
-from fewer.train.folds import split_rows
 from fewer.train.held_out_swaps import HeldOut, held_out_swaps
+from fewer.validation import split_rows
 
 
 @pytest.fixture(scope="module")
@@ -17,13 +17,13 @@ def rows():
 
 @pytest.fixture(scope="module")
 def folds(rows):
-    return HeldOut.of(rows, split_rows(len(rows), 3, seed=0), ridge=0.2)
+    return HeldOut.of(rows, split_rows(len(rows), 3, seed=0).parts, ridge=0.2)
 
 
 def test_the_error_is_that_of_ridge_regression(rows, folds):
     panel = np.array([0, 4, 9])
     total = 0.0
-    for held in split_rows(len(rows), 3, seed=0):
+    for held in split_rows(len(rows), 3, seed=0).parts:
         train = np.delete(rows, held, axis=0)
         mean = train.mean(axis=0)
         x, y = train - mean, rows[held] - mean
@@ -66,7 +66,7 @@ def test_it_ends_where_no_swap_helps(rows, folds):
 def test_nearly_dependent_panels_are_judged_in_float64():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 5)) @ rng.normal(size=(5, 100)) + 1e-3 * rng.normal(size=(60, 100))
-    held = split_rows(60, 3, seed=0)
+    held = split_rows(60, 3, seed=0).parts
     folds = HeldOut.of(rows, held, ridge=1e-6)
     panel = np.arange(30)
     total = 0.0

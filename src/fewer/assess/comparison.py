@@ -208,7 +208,7 @@ def _or_blank(value: float | None, form: str) -> str:
 
 def _select(rows: Rows, split: Split, k: int, seed: int) -> Columns:
     part = rows.train(split)
-    labels = None if rows.groups is None else rows.groups[split.fold.train_index]
+    labels = None if rows.groups is None else rows.groups[split.fold.train_rows]
     if labels is not None and len(np.unique(labels)) < 2:
         labels = None
     return select(
@@ -232,13 +232,13 @@ def _greedy(rows: Rows, split: Split, k: int, seed: int) -> Columns:
 
 def _pivoted_qr(rows: Rows, split: Split, k: int, seed: int) -> Columns:
     # the pivots of QR on centred rows are those of Cholesky on their covariance
-    _, pivots, _, _ = dpstrf(split.fold.train.numpy(), tol=0.0)
+    _, pivots, _, _ = dpstrf(split.train.cpu().numpy(), tol=0.0)
     return np.sort(pivots[:k].astype(np.int64) - 1)
 
 
 def _variance(rows: Rows, split: Split, k: int, seed: int) -> Columns:
     # in the units of the data, since scaled features all have the same variance
-    own = split.fold.train.diagonal().numpy() * split.fold.scale**2
+    own = split.fold.variance * split.fold.scale**2
     return np.sort(np.argsort(-own, kind="stable")[:k])
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,7 @@ def curve(
         sizes,
         np.mean(ours, axis=0).tolist(),
         np.mean(pca, axis=0).tolist(),
-        rows.named(_order(rows, splits, sizes[-1])),
+        rows.named(_order(splits, sizes[-1])),
         len(splits),
         scale,
         exact,
@@ -185,12 +185,11 @@ def _panels(
     return found
 
 
-def _order(rows: Rows, splits: list[Split], k: int) -> Columns:
-    """The path over all rows, whose covariance is the mean over both sides of a split."""
+def _order(splits: list[Split], k: int) -> Columns:
+    """The path over all rows, in the units of the first split."""
     fold = splits[0].fold
-    held = len(fold.held_index) / rows.n
-    whole = (1 - held) * fold.train + held * fold.held  # about the training mean: close enough
-    return greedy(whole.to(splits[0].device), k).order
+    whole = replace(fold.covariances.everything(), center=fold.center, scale=fold.scale)
+    return greedy(whole.matrix().to(splits[0].device), k).order
 
 
 def _draw(curve: Curve, path: Path) -> Path:

@@ -1,7 +1,7 @@
 """Linear decoders fitted on some rows and scored on others; the score of a list of features."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,24 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from fewer._checks import check_number
-from fewer.candidates.lines import DECODER_RIDGES
-from fewer.candidates.scaling import Scaling, scaled_folds
 from fewer.constraints import resolve
 from fewer.data import RowView, Source, as_source, moments, without_empty
 from fewer.errors import InputError
 from fewer.train.device import float64_device, pick_device
-from fewer.train.folds import ScaledFold, make_folds, scaled_fold, split_rows
+from fewer.validation import (
+    FOLDS,
+    RIDGES,
+    ROWS_PER_FEATURE,
+    Fold,
+    Scaling,
+    check_row_groups,
+    fold_covariances,
+    split_rows,
+)
 
 __all__ = ["Columns", "FeatureScore", "Rows", "Split", "score_features"]
 
 Columns = NDArray[np.int64]
-FEW_ROWS = 100  # per feature: with fewer, decoders are penalised and folds are used
-FOLDS = 5
 WIDE = 2000  # features: beyond, computing all eigenvectors takes too long
 INNER = 0.2  # fraction of the training rows that the penalty is chosen on
 
@@ -33,52 +38,50 @@ INNER = 0.2  # fraction of the training rows that the penalty is chosen on
 class Split:
     """A split of the rows; linear decoders are fitted on one side and scored on the other."""
 
-    fold: ScaledFold
-    inner: ScaledFold | None  # a split of the training rows, to choose the penalty
+    fold: Fold
+    inner: Fold | None  # a split of the training rows, to choose the penalty
     device: torch.device
 
     @property
     def train(self) -> Tensor:
         """Scaled covariance of the training rows, on the device of the search."""
-        return self.fold.train.to(self.device)
+        return self.fold.matrix().to(self.device)
 
     def ridge(self, columns: Columns) -> float:
         """The penalty that does best within the training rows."""
         if self.inner is None:
             return 0.0
-        variance = float(self.fold.train.diagonal().mean())
-        errors = [self.inner.error(columns, share * variance) for share in DECODER_RIDGES]
-        return DECODER_RIDGES[int(np.argmin(errors))] * variance
+        variance = float(self.fold.variance.mean())
+        ridges = [ridge * variance for ridge in RIDGES]
+        errors = self.inner.ridge_errors(columns, ridges, measured_are_known=False)
+        return ridges[int(np.argmin(errors))]
 
     def explained_variance(self, columns: Columns) -> float:
         """Explained variance of the held-out rows, about the training means."""
-        error = self.fold.error(columns, self.ridge(columns)) * len(self.fold.held)
-        return 1 - error / max(float(self.fold.held.trace()), 1e-300)
+        total = float(self.fold.held_diagonal.mean())
+        return 1 - self.fold.error(columns, self.ridge(columns)) / max(total, 1e-300)
 
     def errors(self, columns: Columns) -> NDArray[np.float64]:
         """Mean squared error per feature on the held-out rows, in the units of the data."""
-        B = self.fold.decoder(columns, self.ridge(columns))
-        rows = self.fold.held[columns]
-        left = self.fold.held.diagonal() - 2 * (B * rows).sum(0)
-        left = left + (B * (rows[:, columns] @ B)).sum(0)
+        left = self.fold.residuals(columns, self.fold.decoder(columns, self.ridge(columns)))
         return left.clamp_min(0.0).numpy() * self.fold.scale**2
 
     @property
     def variances(self) -> NDArray[np.float64]:
         """Per feature, on the held-out rows, about the training means, in the units of the data."""
-        return self.fold.held.diagonal().numpy() * self.fold.scale**2
+        return self.fold.held_diagonal.numpy() * self.fold.scale**2
 
     def pca_explained_variance(self, k: int) -> NDArray[np.float64]:
         """Of the held-out rows, by 1, 2, ..., k principal components of the training rows."""
         vectors = self._leading_eigenvectors(k)
-        kept = (vectors * (self.fold.held @ vectors)).sum(0).cumsum(0)
-        return (kept / self.fold.held.trace().clamp_min(1e-300)).numpy()
+        kept = (vectors * self.fold.held_product(vectors)).sum(0).cumsum(0)
+        return (kept / self.fold.held_diagonal.sum().clamp_min(1e-300)).numpy()
 
     def _leading_eigenvectors(self, k: int) -> Tensor:
-        d = len(self.fold.train)
+        d = len(self.fold.scale)
         if self.device.type != "cpu" or d <= WIDE or k > d // 4:
             return torch.linalg.eigh(self.train)[1].flip(1)[:, :k].cpu()
-        values, vectors = eigsh(self.fold.train.numpy(), k, v0=np.ones(d))
+        values, vectors = eigsh(self.train.numpy(), k, v0=np.ones(d))
         return torch.from_numpy(vectors[:, np.argsort(-values)].copy())
 
 
@@ -93,37 +96,32 @@ class Rows:
         self.scaling, self.seed = Scaling(scale), seed
         self.home = pick_device(device)
         self.n, self.d = self.source.shape
-        self.groups = None if row_groups is None else np.asarray(row_groups)
-        if self.groups is not None and len(self.groups) != self.n:
-            raise InputError(f"row_groups has {len(self.groups)} labels for {self.n} rows")
-        if self.groups is not None and len(np.unique(self.groups)) < 2:
-            raise InputError("row_groups has a single label; give at least 2, or omit it")
+        self.groups = check_row_groups(row_groups, self.n)
 
     def splits(self, k: int, test_size: float, repeats: int | None) -> list[Split]:
         """``repeats`` random splits; by default one, or folds where rows are few."""
         check_number("test_size", test_size, above=0, below=1)
         if k > self.d:
             raise InputError(f"k={k} is more than the {self.d} features; lower k")
-        few = self.n < FEW_ROWS * k
+        few = self.n < ROWS_PER_FEATURE * k
         if repeats is None and few:
-            parts = split_rows(self.n, min(FOLDS, self.n), self.seed, self.groups)
+            ways = [split_rows(self.n, min(FOLDS, self.n), self.seed, self.groups)]
         else:
-            parts = [
-                split_rows(self.n, float(test_size), self.seed + at, self.groups)[0]
+            ways = [
+                split_rows(self.n, float(test_size), self.seed + at, self.groups)
                 for at in range(repeats or 1)
             ]
-        if repeats is None:
-            folds = scaled_folds(self.source, parts, self.scaling, self.home)
-        else:
-            folds = [
-                scaled_folds(self.source, [part], self.scaling, self.home)[0] for part in parts
-            ]
+        folds = [
+            fold
+            for splits in ways
+            for fold in fold_covariances(self.source, splits, self.scaling, self.home).folds()
+        ]
         device = float64_device(self.home)
         return [Split(fold, self._inner(fold) if few else None, device) for fold in folds]
 
     def train(self, split: Split) -> Source:
         """The training rows of a split, in the units of the data."""
-        return RowView(self.source, split.fold.train_index)
+        return RowView(self.source, split.fold.train_rows)
 
     def columns(self, features: Any) -> Columns:
         """Column numbers of features, which may be names or numbers."""
@@ -139,14 +137,14 @@ class Rows:
         names = self.source.names
         return [int(j) if names is None else names[j] for j in columns]
 
-    def _inner(self, fold: ScaledFold) -> ScaledFold | None:
-        index = fold.train_index
+    def _inner(self, fold: Fold) -> Fold | None:
+        index = fold.train_rows
         labels = None if self.groups is None else self.groups[index]
         if len(index) < 5 or (labels is not None and len(np.unique(labels)) < 2):
             return None
-        part = split_rows(len(index), INNER, self.seed, labels)
-        raw = make_folds(RowView(self.source, index), part, self.home)[0]
-        return scaled_fold(raw, fold.center, fold.scale)
+        splits = split_rows(len(index), INNER, self.seed, labels)
+        inner = fold_covariances(RowView(self.source, index), splits, self.scaling, self.home)
+        return replace(inner.fold(0), center=fold.center, scale=fold.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +225,7 @@ def score_features(
     rows = Rows(data, "standard", row_groups, seed, device)
     columns = rows.columns(features)
     splits = rows.splits(len(columns), test_size, None)
-    sizes = np.array([len(split.fold.held_index) for split in splits])
+    sizes = np.array([split.fold.n_held for split in splits])
     weights = sizes / sizes.sum()
     errors = weights @ np.stack([split.errors(columns) for split in splits])
     variances = weights @ np.stack([split.variances for split in splits])
@@ -240,7 +238,7 @@ def score_features(
         variances=variances,
         features=rows.named(columns),
         names=rows.source.names,
-        n_train=len(splits[0].fold.train_index),
-        n_test=len(splits[0].fold.held_index),
+        n_train=splits[0].fold.n_train,
+        n_test=splits[0].fold.n_held,
         splits=len(splits),
     )

@@ -8,10 +8,25 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from fewer.data.on_device import centred_products, free_bytes, rows_on
+from fewer.data.on_device import (
+    add_products,
+    centred_products,
+    fast_float64,
+    free_bytes,
+    mirror,
+    rows_on,
+    tf32,
+)
 from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
 from fewer.data.source import Source, shard_of_rank
-from fewer.distributed import all_or_raise, all_reduce, gather, on_rank0, world_size
+from fewer.distributed import (
+    all_or_raise,
+    all_reduce,
+    gather,
+    on_rank0,
+    shard_bounds,
+    world_size,
+)
 from fewer.errors import InputError, warn
 
 __all__ = ["Covariance", "Moments", "covariance", "moments"]
@@ -203,6 +218,102 @@ def covariance(
         return Covariance(n, shift + mean, centred / n)
     matrix = torch.where(pairs > 0, centred / pairs.clamp_min(1), 0.0)
     return Covariance(n, shift + mean, _nearest_positive(matrix))
+
+
+def part_covariances(
+    source: Source,
+    labels: np.ndarray,
+    count: int,
+    device: torch.device | str | None = None,
+) -> tuple[Moments | None, list[Covariance] | None]:
+    """Moments of all rows, and the covariance of each part of them, in one pass.
+
+    Parameters
+    ----------
+    source : Source
+        The rows.
+    labels : array of int (n)
+        The part that each row belongs to.
+    count : int
+        Number of parts.
+    device : torch.device, default=None
+        Where to compute and where the results stay, as for `covariance`.
+
+    Returns
+    -------
+    stats : Moments or None
+    parts : list of Covariance or None
+        None where values are missing, so that the parts need passes of their own, or where the
+        device cannot hold all parts at once.
+    """
+    n, d = source.shape
+    home = torch.device("cpu" if device is None else device)
+    room = home.type != "cuda" or (count + 4) * 8 * d * d <= free_bytes(home)
+    if source.is_sparse or not room:
+        return None, None
+    home = home if home.type == "cuda" else torch.device("cpu")
+    given, part = _common_shift(source), shard_of_rank(source)
+    mine = labels[slice(*shard_bounds(n))]
+    sums = all_or_raise(lambda: _part_sums(part, mine, count, home, given))
+    if not all(gather(sums is not None)) or sums is None:
+        return None, None
+    shift, low, high, first, second, products = sums
+    all_reduce(first, second, *products)
+    all_reduce(low, op="min")
+    all_reduce(high, op="max")
+    sizes = np.bincount(labels, minlength=count)
+    mean = first.sum(0) / n
+    stats = Moments(
+        n=n,
+        observed=np.full(d, n),
+        mean=(shift + mean).cpu().numpy(),
+        variance=(second / n - mean.square()).clamp_min_(0).cpu().numpy(),
+        minimum=low.cpu().numpy(),
+        maximum=high.cpu().numpy(),
+    )
+    parts = []
+    for size, total, matrix in zip(sizes, first, products, strict=True):
+        own = total / max(int(size), 1)
+        matrix.div_(max(int(size), 1)).addr_(own, own, alpha=-1)
+        parts.append(Covariance(int(size), shift + own, matrix))
+    return stats, parts
+
+
+def _part_sums(
+    source: Source, labels: np.ndarray, count: int, home: torch.device, shift: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]] | None:
+    """Shift, least, most, sums per part, sums of squares and products per part; None with gaps."""
+    d = source.shape[1]
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(*shape, dtype=torch.float64, device=home)
+
+    shift = None if shift is None else shift.to(home)
+    first, second = zeros(count, d), zeros(d)
+    products = [zeros(d, d) for _ in range(count)]
+    low, high = zeros(d).fill_(torch.inf), zeros(d).fill_(-torch.inf)
+    where = torch.from_numpy(labels).to(home)
+    exact = home.type == "cpu" or fast_float64(home)
+    with tf32(False):
+        for rows, x in read_blocks(source) if home.type == "cpu" else rows_on(source, home):
+            least = x.amin(0)
+            if torch.isnan(least).any():
+                return None
+            low, high = torch.minimum(low, least), torch.maximum(high, x.amax(0))
+            if shift is None:
+                shift = x.mean(0)
+            x.sub_(shift)
+            second += x.square().sum(0)
+            own = where[rows]
+            for number in range(count):
+                part = x[own == number]
+                if len(part):
+                    first[number] += part.sum(0)
+                    add_products(products[number], part if exact else part.float())
+    for matrix in products:
+        mirror(matrix)
+    assert shift is not None
+    return shift, low, high, first, second, products
 
 
 def _centred(source: Source, home: torch.device, shift: Tensor | None) -> Sums:

@@ -23,7 +23,16 @@ from fewer.data.source import (
     Source,
 )
 
-__all__ = ["centred_products", "exact_dtype", "fast_float64", "free_bytes", "rows_on", "tf32"]
+__all__ = [
+    "add_products",
+    "centred_products",
+    "exact_dtype",
+    "fast_float64",
+    "free_bytes",
+    "mirror",
+    "rows_on",
+    "tf32",
+]
 
 # bytes of a block of float64 rows on the device: enough rows for a good matrix product
 DEVICE_BLOCK = 512 * 2**20
@@ -129,9 +138,9 @@ def centred_products(
                 pairs.addmm_(seen.T, seen)
                 left_sums.addmm_(x.T, seen)
             sums += total
-            _add_products(products, x if exact else x.float())
+            add_products(products, x if exact else x.float())
     assert shift is not None
-    _mirror(products)
+    mirror(products)
     return shift, sums, products, pairs, left_sums
 
 
@@ -151,7 +160,7 @@ def _panels(d: int) -> list[tuple[int, int]]:
     return [(start, min(start + width, d)) for start in range(0, d, width)]
 
 
-def _add_products(products: Tensor, x: Tensor) -> None:
+def add_products(products: Tensor, x: Tensor) -> None:
     """Add x' x, block columns on and above the diagonal only: half of the work."""
     for start, end in _panels(len(products)):
         left, right, out = x[:, start:end].T, x[:, start:], products[start:end, start:]
@@ -161,7 +170,7 @@ def _add_products(products: Tensor, x: Tensor) -> None:
             out += left @ right
 
 
-def _mirror(products: Tensor) -> None:
+def mirror(products: Tensor) -> None:
     for start, end in _panels(len(products)):
         products[end:, start:end] = products[start:end, end:].T
 

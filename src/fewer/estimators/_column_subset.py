@@ -17,11 +17,9 @@ from fewer.search import greedy, search
 from fewer.search.substitutes import swap_losses
 from fewer.train import fit_linear
 from fewer.train.device import pick_device
-from fewer.train.folds import RIDGES, choose_ridge, make_folds, split_rows
+from fewer.validation import FOLDS, RIDGES, choose_ridge, fold_covariances, split_rows
 
 __all__ = ["ColumnSubset"]
-
-FOLDS = 5
 
 
 class ColumnSubset(FeatureSelector):
@@ -195,14 +193,15 @@ class ColumnSubset(FeatureSelector):
         if self.ridge != "auto":
             raise InputError(f"ridge={self.ridge!r} is not known; give a number or 'auto'")
         variance = float(C.diagonal().mean())
-        folds = make_folds(source, split_rows(source.shape[0], FOLDS, seed))
+        splits = split_rows(source.shape[0], FOLDS, seed)
+        folds = fold_covariances(source, splits, device=pick_device(self.device)).folds()
 
         def best() -> float:
             panels = {
                 ridge: search(C, constraints, ridge=ridge * variance, stall=0, seed=seed).indices
                 for ridge in RIDGES
             }
-            return choose_ridge(folds, panels) * variance
+            return choose_ridge(folds, panels)
 
         return on_rank0(best)
 

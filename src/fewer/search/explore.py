@@ -63,8 +63,11 @@ class Explorer:
         self.places = Places(constraints, C.device, candidates)
         self.generator, self.device = generator, C.device
         at = torch.as_tensor(candidates, device=C.device)
-        rows = C[at]
-        self.part, self.square = rows[:, at].contiguous(), rows @ rows.T
+        if len(candidates) == len(C):
+            self.part, self.square = C, C @ C.T
+        else:
+            rows = C[at]
+            self.part, self.square = rows[:, at].contiguous(), rows @ rows.T
         self.trace, self.ridge = float(C.trace()), ridge
         free = self.places.K - len(constraints.include)
         self.stay_out = min(STAY_OUT, (len(candidates) - self.places.K) // 3)

@@ -78,6 +78,18 @@ def residual_of(C: Tensor, S: Any, ridge: float) -> float:
     return max(0.0, float(C.trace()) - explained)
 
 
+def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
+    """Solve (gram + ridge I) B = cross for symmetric gram, the shortest B if it is singular."""
+    spread = gram.diagonal() + ridge
+    # unit diagonal: what counts as singular must not depend on the units of the columns
+    scale = torch.where(spread > 0, spread, 1.0).rsqrt()
+    penalised = gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    values, vectors = torch.linalg.eigh(scale[:, None] * penalised * scale)
+    cut = values.amax() * len(gram) * torch.finfo(gram.dtype).eps * 10
+    inverse = torch.where(values > cut, 1 / values, 0.0)
+    return scale[:, None] * ((vectors * inverse) @ (vectors.T @ (scale[:, None] * cross)))
+
+
 def worth(C: Tensor, S: Any, constraints: Constraints, ridge: float) -> float:
     """What a search minimises: `residual`, and the price of the panel where costs have weight."""
     return residual_of(C, S, ridge) + constraints.price(S)

@@ -1,27 +1,35 @@
 """How much of the variance of some rows a decoder brings back."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fewer.data import Source, read_blocks
 from fewer.data.source import shard_of_rank
-from fewer.distributed import all_or_raise, all_reduce
+from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.nn import MeasuredDecoder
 
 __all__ = ["explained_variance"]
 
+Visit = Callable[[slice, torch.Tensor, torch.Tensor], None]
+
 
 @torch.no_grad()
 def explained_variance(
-    decoder: MeasuredDecoder, source: Source, columns: NDArray[np.int64]
+    decoder: MeasuredDecoder,
+    source: Source,
+    columns: NDArray[np.int64],
+    visit: Visit | None = None,
 ) -> tuple[float, NDArray[np.float64]]:
     """1 - SSE / SST over all observed entries, and the mean squared error of each feature.
 
-    SST is about the means of these rows themselves, as in R squared.
+    SST is about the means of these rows themselves, as in R squared. ``visit`` is called with
+    each block of rows that this process reads: which rows, their values and reconstructions.
     """
-    part = shard_of_rank(source)
-    count, first, second, wrong = all_or_raise(lambda: _sums(decoder, part, columns))
+    part, start = shard_of_rank(source), shard_bounds(source.shape[0])[0]
+    count, first, second, wrong = all_or_raise(lambda: _sums(decoder, part, columns, visit, start))
     all_reduce(count, first, second, wrong)
     seen = count.clamp_min(1)
     total = float((second - first.square() / seen).sum())
@@ -30,16 +38,23 @@ def explained_variance(
 
 
 def _sums(
-    decoder: MeasuredDecoder, source: Source, columns: NDArray[np.int64]
+    decoder: MeasuredDecoder,
+    source: Source,
+    columns: NDArray[np.int64],
+    visit: Visit | None,
+    start: int,
 ) -> tuple[torch.Tensor, ...]:
     """Of each feature: values, their sum and squared sum, and the sum of squared errors."""
     d = source.shape[1]
     count, first, second, wrong = (torch.zeros(d, dtype=torch.float64) for _ in range(4))
     # sums about what the decoder gives for a mean row, so that they stay accurate
     middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
-    for _, x in read_blocks(source):
+    for rows, x in read_blocks(source):
         seen = ~torch.isnan(x)
-        error = decoder(x[:, columns]) - x
+        output = decoder(x[:, columns])
+        if visit is not None:
+            visit(slice(start + rows.start, start + rows.stop), x, output)
+        error = output - x
         wrong += torch.where(seen, error, 0.0).square().sum(0)
         shifted = torch.where(seen, x - middle, 0.0)
         count += seen.sum(0)

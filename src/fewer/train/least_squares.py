@@ -8,29 +8,11 @@ from fewer.data import Covariance, Moments, Source, read_blocks
 from fewer.data.on_device import rows_on
 from fewer.data.source import shard_of_rank
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
+from fewer.search.objective import solve_normal
 
 __all__ = ["fit_linear", "solve_normal"]
 
 GRAM_BYTES = 256 * 2**20
-
-
-def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
-    """Solve (gram + ridge I) B = cross for symmetric gram, the shortest B if it is singular.
-
-    Examples
-    --------
-    >>> import torch
-    >>> solve_normal(torch.ones(2, 2).double(), torch.ones(2, 1).double()).T
-    tensor([[0.5000, 0.5000]], dtype=torch.float64)
-    """
-    spread = gram.diagonal() + ridge
-    # unit diagonal: what counts as singular must not depend on the units of the columns
-    scale = torch.where(spread > 0, spread, 1.0).rsqrt()
-    penalised = gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    values, vectors = torch.linalg.eigh(scale[:, None] * penalised * scale)
-    cut = values.amax() * len(gram) * torch.finfo(gram.dtype).eps * 10
-    inverse = torch.where(values > cut, 1 / values, 0.0)
-    return scale[:, None] * ((vectors * inverse) @ (vectors.T @ (scale[:, None] * cross)))
 
 
 def fit_linear(

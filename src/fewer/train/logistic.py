@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fewer.data import Moments, Source, read_blocks
 from fewer.data.on_device import rows_on
-from fewer.train.folds import split_rows
+from fewer.validation import split_rows
 
 __all__ = ["fit_classifier", "fits"]
 
@@ -148,8 +148,10 @@ def _chosen(rows: _Rows, n: int, weights: int, groups: NDArray | None) -> float:
         return TOKEN if n >= FOLDS else 1.0
     share = FOLDS_LARGE if n * weights > LARGE else FOLDS
     losses = np.zeros(len(PENALTIES))
-    for held in split_rows(n, share, SEED, groups):
-        train = rows.some(np.setdiff1d(np.arange(n), held))
+    splits = split_rows(n, share, SEED, groups)
+    for fold in range(len(splits)):
+        held = splits.held_rows(fold)
+        train = rows.some(splits.train_rows(fold))
         out = rows.some(held)
         start = None
         for at, penalty in enumerate(PENALTIES):  # each starts where the one before it ended

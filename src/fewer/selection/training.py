@@ -15,10 +15,10 @@ from fewer.train.device import seeded
 from fewer.train.problem import prepare
 from fewer.train.refit import refit_decoder
 
-__all__ = ["trained_decoder"]
+__all__ = ["train_decoder"]
 
 
-def trained_decoder(
+def train_decoder(
     part: Source,
     columns: NDArray[np.int64],
     settings: TrainingConfig,

@@ -9,10 +9,10 @@ from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
 
 import fewer
-from fewer.candidates.evidence import describe_options
 from fewer.errors import FileFormatError
 from fewer.report.summarise import reproducing_code as call
 from fewer.search import residual
+from fewer.selection.evidence import describe_options
 
 
 @pytest.fixture(scope="module")

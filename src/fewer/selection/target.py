@@ -1,4 +1,4 @@
-"""A target as users give it: an array, or the name of a column; made ready for training."""
+"""The target of a selection: given as an array or by name, made ready for training."""
 
 import os
 from dataclasses import dataclass
@@ -13,14 +13,26 @@ from fewer.data import Source, as_array, is_source_like, open_beside, read_aside
 from fewer.errors import InputError, warn
 from fewer.nn import Loss, make_loss
 
-__all__ = ["Wanted", "read_target"]
+__all__ = ["TargetData", "read_target"]
 
 MANY_CLASSES = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
-    """A target made ready: class numbers, or n x m values."""
+class TargetData:
+    """A target made ready for training.
+
+    Attributes
+    ----------
+    values : Tensor
+        Class numbers (n), or numbers (n x m).
+    classes : array or None
+        Labels of the classes; None for numbers.
+    name : str or None
+        Of the column that it came from.
+    one : bool
+        Whether it was given as a single column.
+    """
 
     values: Tensor
     classes: NDArray | None
@@ -28,7 +40,7 @@ class Wanted:
     one: bool
 
     @property
-    def out(self) -> int:
+    def outputs(self) -> int:
         """Outputs of a predictor."""
         return self.values.shape[1] if self.classes is None else len(self.classes)
 
@@ -39,12 +51,17 @@ class Wanted:
 
     def spread(self, index: NDArray[np.int64]) -> Tensor:
         """Units in which the target of some rows varies by 1, so that several count the same."""
-        if self.classes is not None or self.out == 1:
+        if self.classes is not None or self.outputs == 1:
             return torch.ones((), dtype=torch.float64)
         spread = self.values[torch.from_numpy(index)].std(0)
         return torch.where(spread > 0, spread, 1.0)
 
-    def columns(self, index: NDArray[np.int64]) -> Tensor:
+    def in_units_of(self, index: NDArray[np.int64]) -> Tensor:
+        """The target of some rows; of several numbers each in units in which it varies by 1."""
+        values = self.values[torch.from_numpy(index)]
+        return values if self.classes is not None else values / self.spread(index)
+
+    def centred(self, index: NDArray[np.int64]) -> Tensor:
         """The target of some rows as numbers of comparable weight, centred."""
         part = self.values[torch.from_numpy(index)]
         if self.classes is not None:
@@ -54,17 +71,17 @@ class Wanted:
         return part / part.std(0).clamp_min(1e-300) if self.classes is None else part
 
 
-def read_target(target: Any, data: Any) -> tuple[Wanted, Any]:
+def read_target(target: Any, data: Any) -> tuple[TargetData, Any]:
     """The target, and the data without it where it was one of their columns."""
     name = target if isinstance(target, str) else None
     if name is not None:
         target, data = _from_file(name, data) if is_source_like(data) else _from_table(name, data)
-    y = _known(target)
+    y = _without_gaps(target)
     if (y.dtype.kind in "fiub" and y.ndim == 2 and y.shape[1] > 1) or y.dtype.kind == "f":
         values = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
         if not (values.amax(0) > values.amin(0)).all():
             raise InputError(f"target has one value only, {y.flat[0]!r}; it needs at least 2")
-        return Wanted(values, None, name, y.ndim == 1), data
+        return TargetData(values, None, name, y.ndim == 1), data
     if y.ndim == 2 and y.shape[1] > 1:
         raise InputError(f"target has {y.shape[1]} columns that are not numbers; give one of them")
     classes, codes = np.unique(y.ravel(), return_inverse=True)
@@ -75,14 +92,14 @@ def read_target(target: Any, data: Any) -> tuple[Wanted, Any]:
             f"target has {len(classes)} classes in {len(y)} rows, hardly two rows for each; if it "
             "is a quantity, give it as fractions (astype(float))"
         )
-    return Wanted(torch.from_numpy(codes.astype(np.int64)), classes, name, True), data
+    return TargetData(torch.from_numpy(codes.astype(np.int64)), classes, name, True), data
 
 
 def _from_table(name: str, data: Any) -> tuple[Any, Any]:
     columns = [str(column) for column in getattr(data, "columns", ())]
     if not columns:
         raise InputError(
-            f"target={name!r} names a column, but the data are no table; "
+            f"target={name!r} names a column, but the data are not a table; "
             "give the target as an array"
         )
     if columns.count(name) != 1:
@@ -117,7 +134,7 @@ def _from_file(name: str, data: Any) -> tuple[Any, Source]:
     return y, source
 
 
-def _known(target: Any) -> NDArray:
+def _without_gaps(target: Any) -> NDArray:
     """The target as an array without gaps."""
     lacks = target.isna() if hasattr(target, "isna") else None
     lacks = target.is_null() if hasattr(target, "is_null") else lacks

@@ -1,1 +1,0 @@
-"""How `fewer.select` proposes panels, compares them on held-out rows and finishes the winner."""

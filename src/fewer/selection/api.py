@@ -1,0 +1,526 @@
+"""`fewer.select`: panels from every strategy, compared on held-out rows; the best is kept."""
+
+import time
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fewer import distributed
+from fewer._checks import join_names
+from fewer.constraints import Constraints, resolve
+from fewer.data import as_source, covariance, without_empty
+from fewer.data.moments import Moments
+from fewer.data.source import Source
+from fewer.errors import InputError, warn
+from fewer.evidence import Evidence
+from fewer.panel import Leaderboard, Panel, Target
+from fewer.reconstructor import Reconstructor
+from fewer.search import greedy
+from fewer.selection.compare import (
+    Candidate,
+    Comparison,
+    LinearComparison,
+    NetworkComparison,
+    TargetComparison,
+)
+from fewer.selection.context import (
+    SelectionCheckpoint,
+    SelectionContext,
+    TimeBudget,
+    labels_digest,
+)
+from fewer.selection.evidence import describe_data, describe_options, gather_evidence
+from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
+from fewer.selection.strategies import STRATEGIES, propose, shortlist
+from fewer.selection.target import TargetData, read_target
+from fewer.storage import describe_parameters
+from fewer.train import Checkpoint, TrainingConfig
+from fewer.train.checkpoint import stored_seed
+from fewer.train.device import float64_device, pick_device
+from fewer.validation import (
+    Fold,
+    Scaling,
+    check_row_groups,
+    choose_validation,
+    fold_covariances,
+    split_rows,
+)
+
+__all__ = ["select"]
+
+CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
+FOR_TRAINING = 0.75  # of the time limit, where the first choice is to be followed by trainings
+# what decides the result, besides the data and the options of training
+RESULT_OPTIONS = ("scale", "strategies", "validation", "k", *CONSTRAINTS)
+EAGER_BYTES = 2**30  # fold covariances larger than this are not kept for a later report
+
+
+def select(
+    data: Any,
+    k: int | None = None,
+    *,
+    decoder: Any = "linear",
+    target: Any = None,
+    include: Any = (),
+    exclude: Any = (),
+    costs: Any = None,
+    cost_weight: float = 0.0,
+    budget: float | None = None,
+    groups: Any = None,
+    scale: str = "standard",
+    strategies: Any = "auto",
+    validation: float | int | str = "auto",
+    row_groups: Any = None,
+    time_limit: float | None = None,
+    random_state: Any = None,
+    device: str = "auto",
+    progress: Any = False,
+    checkpoint: Any = None,
+) -> Panel:
+    """Choose the best panel that any strategy finds.
+
+    Strategies propose panels on training rows; the decoder that you ask for is fitted on each
+    panel and compared on held-out rows; the winning strategy is run again, and its decoder
+    refitted, on all rows. Linear panels within 2% of the best on a single held-out part are told
+    apart by the training rows. Networks that are more than 2% behind on the first of several folds
+    are pruned; for the others, the panels chosen from all rows are compared on the same folds. With
+    a linear decoder and fewer than ten rows per chosen feature, final swaps lower the held-out
+    error itself. ``panel.held_out`` is the winner's score on the held-out rows, which also chose
+    it, so it is slightly optimistic: keep test rows of your own where that matters.
+
+    Parameters
+    ----------
+    data : array, sparse matrix, table, path or source of shape (n, d)
+        Rows to learn from; NaN marks missing values. Whatever `fewer.data.open` takes.
+    k : int, default=None
+        Number of features to choose; None, with ``costs`` and ``budget``, spends the budget.
+    decoder : "linear", tuple of int or callable, default="linear"
+        What reconstructs the features: a linear map, a network with hidden layers of these widths,
+        or your own function ``(k, d) -> torch.nn.Module``.
+    target : array of length n or (n, m), or name of a column, default=None
+        Choose features that predict this instead: text, integers and booleans are classes,
+        floating-point numbers are quantities. ``decoder`` is then the predictor
+        (``panel.predict``); the other features are reconstructed by a linear decoder.
+    include, exclude : lists of names or column numbers, default=()
+        Features that must be on the panel, and features that must not.
+    costs : mapping from feature to cost, or array, default=None
+        What measuring each feature costs.
+    cost_weight : float, default=0.0
+        Trade-off: added to the mean squared error, in scaled units, per unit of cost.
+    budget : float, default=None
+        Maximum cost of the panel.
+    groups : list of lists of features, or a label for each, default=None
+        Features that are measured together and count once towards k.
+    scale : {"standard", "none"}, default="standard"
+        "standard": every feature counts the same, whatever its units. "none": features count by
+        their own variance. Results are in the units of the data either way.
+    strategies : "auto" or list of {"search", "closed_form", "gradient"}, default="auto"
+        Which strategies propose panels. "auto" is the search for a linear decoder, plus the
+        closed form where features are few enough, and all three for a network. With a network,
+        "search" also improves the best panel by swaps that a surrogate of the network judges.
+        Greedy selection is always compared.
+    validation : float, int, "time" or "auto", default="auto"
+        Fraction of rows held out, or number of folds. "time" is for rows in time order: each of
+        several folds trains on the past and is held out on what follows. "auto" holds out a tenth
+        of the rows, or uses 5 folds (3 for a network) with fewer than 100 rows per chosen
+        feature.
+    row_groups : array of length n, default=None
+        Rows with the same label (one patient, one animal) are held out together.
+    time_limit : float, default=None
+        Seconds for the whole call. Strategies and trainings stop when it is over, and later ones
+        are skipped; one quick candidate is always finished.
+    random_state : int, RandomState or None, default=None
+        Makes the result reproducible.
+    device : str, default="auto"
+        "auto" (CUDA, MPS or CPU), or any torch device.
+    progress : bool or callable, default=False
+        Print progress. A function is called as ``progress(message, fraction)``, with the fraction
+        of the work that is done.
+    checkpoint : path, default=None
+        A folder that keeps proposed panels, and the state of gradient training every minute, until
+        the call is done. After a crash or Ctrl-C the same call resumes from there.
+
+    Returns
+    -------
+    Panel
+
+    Notes
+    -----
+    Under ``torchrun`` every process makes the same call: each reads its own rows, sums and
+    gradients are reduced over all of them, rank 0 searches and prints, and all return the same
+    panel.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_digits
+    >>> X = load_digits(as_frame=True).data
+    >>> panel = fewer.select(X[:1400], k=10, scale="none", random_state=0)
+    >>> panel.features[:3]
+    ['pixel_0_5', 'pixel_1_2', 'pixel_2_4']
+    >>> panel.reconstruct(X[1400:][panel.features[::-1]]).shape
+    (397, 64)
+    >>> round(panel.score(X[1400:]), 2)
+    0.61
+    """
+    options = {name: value for name, value in locals().items() if name != "data"}
+    with distributed.joined(device):
+        context, described = _prepare(data, options)
+        folds = context.covariances.folds()
+        comparison = _comparison(context)
+        candidates = _compare(context, comparison, folds)
+        winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
+        candidates.sort(key=lambda candidate: candidate is not winner)
+        if isinstance(comparison, NetworkComparison):
+            _warn_if_linear_is_as_good(winner, folds)
+        panel = _wrap(context, comparison, candidates, columns, folds, options, described)
+        if context.checkpoint is not None:
+            context.checkpoint.finish()
+        return panel
+
+
+# -- open and split ----------------------------------------------------------------------------
+
+
+def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict[str, Any]]:
+    """Open the rows, split them, read them once; and a description of what they are."""
+    _check_options(options["strategies"], options["time_limit"])
+    budget = TimeBudget(options["time_limit"])
+    scaling, given, target = Scaling(options["scale"]), data, None
+    if options["target"] is not None:
+        target, data = read_target(options["target"], data)
+    source = distributed.open_together(lambda: as_source(data, least_rows=3))
+    n, k = source.shape[0], options["k"]
+    _check_target(target, n, options)
+    constraints = _constraints(source, options)
+    device = pick_device(options["device"])
+    linear = TrainingConfig(k=1, decoder=options["decoder"]).linear
+    seed = distributed.shared_seed(
+        options["random_state"], lambda: stored_seed(options["checkpoint"])
+    )
+    row_groups = check_row_groups(options["row_groups"], n)
+    nodes = _nodes(constraints, source, scaling, device)
+    validation = choose_validation(options["validation"], n, nodes, linear=linear)
+    if row_groups is not None and validation == "time":
+        raise InputError("row_groups does not go with validation='time'; give one of them")
+    splits = split_rows(n, validation, seed, row_groups)
+    covariances = fold_covariances(source, splits, scaling, device)
+    source, stats = without_empty(source, covariances.stats)
+    if source is not covariances.source:
+        constraints = _constraints(source, options)
+        covariances = fold_covariances(source, splits, scaling, device)
+    _check_columns(source, stats)
+    _warn_about_k(k, n, source.shape[1], stats)
+    config = TrainingConfig(
+        k=nodes,
+        decoder=options["decoder"],
+        device=options["device"],
+        cost_weight=constraints.cost_weight,
+        progress=False,
+    )
+    context = SelectionContext(
+        source=source,
+        constraints=constraints,
+        config=config,
+        covariances=covariances,
+        validation=validation,
+        row_groups=row_groups,
+        target=target,
+        strategies=options["strategies"],
+        device=float64_device(device),
+        seed=seed,
+        budget=budget,
+        checkpoint=_checkpoint(options, stats, seed, row_groups, config),
+        report_progress=_progress(options["progress"], budget),
+    )
+    return context, describe_data(given, source, stats)
+
+
+def _constraints(source: Source, options: dict[str, Any]) -> Constraints:
+    asked = {name: options[name] for name in CONSTRAINTS}
+    return resolve(source.names, source.shape[1], options["k"], **asked)
+
+
+def _nodes(constraints: Constraints, source: Source, scaling: Scaling, device: Any) -> int:
+    """k, or without k as many units as a greedy search buys with the budget."""
+    if constraints.k is not None:
+        return constraints.k
+    summary = covariance(source, device=device)
+    matrix = summary.matrix.cpu()
+    spread = scaling.fit(summary.mean.cpu().numpy(), matrix.diagonal().numpy())[1]
+    matrix = matrix / torch.from_numpy(spread) / torch.from_numpy(spread)[:, None]
+    panel = distributed.on_rank0(lambda: greedy(matrix, constraints).panel())
+    return len(np.unique(constraints.unit_of[panel]))
+
+
+def _check_options(strategies: Any, time_limit: Any) -> None:
+    """Refuse options that are wrong whatever the data."""
+    if not (isinstance(strategies, str) and strategies == "auto"):
+        several = isinstance(strategies, (list, tuple, set, frozenset))
+        if not several or not strategies or any(name not in STRATEGIES for name in strategies):
+            raise InputError(
+                f"strategies={strategies!r}: use 'auto' or some of {', '.join(STRATEGIES)}, "
+                "as a list"
+            )
+    real = isinstance(time_limit, (int, float, np.integer, np.floating))
+    real = real and not isinstance(time_limit, bool)
+    if time_limit is not None and not (real and time_limit > 0):
+        raise InputError(f"time_limit={time_limit!r} must be a number of seconds above 0, or None")
+
+
+def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) -> None:
+    if target is None:
+        return
+    if len(target.values) != n:
+        raise InputError(f"target has {len(target.values)} values for {n} rows")
+    if options["cost_weight"]:
+        raise InputError("cost_weight does not go with target; give costs and a budget")
+    if options["strategies"] != "auto" and "closed_form" in options["strategies"]:
+        raise InputError("strategies: 'closed_form' cannot use a target; use search, gradient")
+
+
+def _check_columns(source: Source, stats: Moments) -> None:
+    empty = np.flatnonzero(stats.observed == 0)
+    if len(empty):
+        names = [str(j) if source.names is None else source.names[j] for j in empty]
+        shown = join_names(names, quoted=False)
+        raise InputError(f"columns without any value ({len(empty)}): {shown}; drop them")
+
+
+def _warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:
+    """Warn where more features are asked for than the rows can tell apart."""
+    if k is None:
+        return
+    rank = int((~stats.constant).sum())
+    if rank < k <= d:
+        warn(f"k={k}, but only {rank} of {d} features vary: the rest of the panel adds nothing")
+    elif n <= k <= d:
+        warn(
+            f"k={k} features from {n} rows: their rank is at most {n - 1}, so "
+            "the choice beyond that rests on the penalty alone; use more rows or a lower k"
+        )
+
+
+def _checkpoint(
+    options: dict[str, Any],
+    stats: Moments,
+    seed: int,
+    row_groups: NDArray | None,
+    config: TrainingConfig,
+) -> SelectionCheckpoint | None:
+    if options["checkpoint"] is None:
+        return None
+    facts = {
+        "rows": stats.n,
+        "features": len(stats.mean),
+        "spread": stats.scale,
+        "seed": seed,
+        "row_groups": labels_digest(row_groups),
+    }
+    asked = describe_options({name: options[name] for name in RESULT_OPTIONS})
+    return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts | asked | config.facts())
+
+
+def _progress(progress: Any, budget: TimeBudget) -> Callable[[str, float | None], None]:
+    """What prints progress, or hands it to the caller's function; on rank 0 alone."""
+    done = 0.0
+
+    def report(message: str, fraction: float | None = None) -> None:
+        nonlocal done
+        done = done if fraction is None else fraction
+        if not distributed.is_rank0():
+            return
+        if callable(progress):
+            progress(message, done)
+        elif progress:
+            print(f"[{budget.seconds:6.1f} s] {message}", flush=True)
+
+    return report
+
+
+# -- propose and compare -----------------------------------------------------------------------
+
+
+def _comparison(context: SelectionContext) -> Comparison:
+    """What decides between candidates."""
+    if context.target is not None:
+        return TargetComparison(context, context.target)
+    return LinearComparison(context) if context.config.linear else NetworkComparison(context)
+
+
+def _compare(
+    context: SelectionContext, comparison: Comparison, folds: Sequence[Fold]
+) -> list[Candidate]:
+    """Candidates with their panels and held-out errors, best first."""
+    candidates = [Candidate(strategy) for strategy in shortlist(context)]
+    budget, report = context.budget, context.report_progress
+    steps = (len(candidates) + 1) * len(folds)  # the last are for the choice from all rows
+    linear = isinstance(comparison, LinearComparison)
+    budget.reserve = 0.0 if linear else FOR_TRAINING * (budget.limit or 0.0)
+    if linear and budget.limit is None:
+        # fold by fold, so that the covariance of each is assembled once
+        for at, fold in enumerate(folds):
+            for number, candidate in enumerate(candidates):
+                done = (at * len(candidates) + number) / steps
+                _propose(context, candidate, fold, len(folds), done)
+    slowest = 0.0
+    for number, candidate in enumerate(candidates):
+        if number and budget.exhausted:  # the first is always finished
+            break
+        for at, fold in enumerate(folds[len(candidate.panels) :]):
+            budget.allocate(2 * (len(folds) - at))  # half the time is for those to come
+            _propose(context, candidate, fold, len(folds), (number * len(folds) + at) / steps)
+            if number and budget.exhausted:
+                break
+            if at == 0:
+                start = time.perf_counter()
+                comparison.prune(candidate, folds)
+                candidate.seconds += time.perf_counter() - start
+                if candidate.pruned_by is not None:
+                    break
+        if len(candidate.panels) < len(folds) and candidate.pruned_by is None:
+            break
+        start = time.perf_counter()
+        if candidate.pruned_by is None:
+            comparison.measure(candidate, folds)
+        took = time.perf_counter() - start
+        candidate.seconds += took
+        slowest = max(slowest, took)
+        # the next is to be measured too, and the winner to be fitted on all rows
+        budget.reserve = slowest + slowest / len(folds)
+        report(f"{candidate.strategy.name}: held-out error {candidate.error:.6g}", None)
+    candidates = [candidate for candidate in candidates if candidate.compared]
+    if not budget.exhausted:
+        comparison.break_ties(candidates, folds)
+    again = slowest if isinstance(comparison, NetworkComparison) else 0.0
+    budget.reserve = again + slowest / len(folds)  # a last look, and the final fit
+    return sorted(candidates, key=lambda candidate: candidate.sort_key)
+
+
+def _propose(
+    context: SelectionContext, candidate: Candidate, fold: Fold, folds: int, done: float
+) -> None:
+    """Add the panel of a candidate's strategy on one fold."""
+    start = time.perf_counter()
+    which = f", fold {len(candidate.panels) + 1} of {folds}" if folds > 1 else ""
+    context.report_progress(f"{candidate.strategy.name}{which} ...", done)
+    candidate.panels.append(propose(context, candidate.strategy, fold))
+    candidate.seconds += time.perf_counter() - start
+
+
+def _warn_if_linear_is_as_good(winner: Candidate, folds: Sequence[Fold]) -> None:
+    panels = zip(folds, winner.panels, strict=True)
+    linear = float(np.mean([fold.error(panel) for fold, panel in panels]))
+    if linear <= winner.error:
+        warn(
+            f"the network does not beat a linear decoder: held-out error {winner.error:.4g} "
+            f"against {linear:.4g}. Use decoder='linear', which is exact and faster, or give the "
+            "network more rows"
+        )
+
+
+# -- wrap --------------------------------------------------------------------------------------
+
+
+def _wrap(
+    context: SelectionContext,
+    comparison: Comparison,
+    candidates: list[Candidate],
+    columns: NDArray[np.int64],
+    folds: Sequence[Fold],
+    options: dict[str, Any],
+    described: dict[str, Any],
+) -> Panel:
+    """Fit the decoder on all rows, score it, and keep what a report needs to be made later."""
+    winner, everything = candidates[0], context.covariances.everything()
+    # with a target, the other features are reconstructed by a linear decoder
+    rebuilding = LinearComparison(context) if context.target is not None else comparison
+    linear = isinstance(rebuilding, LinearComparison)
+    decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
+    held = score_on_held_out_rows(context, winner, folds, rebuilding)
+    target = _target(context, comparison, winner, columns, folds, everything)
+    asked = _not_default(options)
+
+    def evidence() -> Evidence:
+        return gather_evidence(
+            context, winner, columns, held, linear=linear, source=described, options=asked
+        )
+
+    d, names = context.source.shape[1], context.source.names
+    labels = None if names is None else np.array(names, dtype=object)
+    large = 8 * d * d * len(context.covariances.parts) > EAGER_BYTES
+    return Panel(
+        Reconstructor(columns, decoder, d, labels, held.quantiles),
+        held_out=held.score,
+        leaderboard=_leaderboard(names, candidates),
+        target=target,
+        evidence=evidence() if large else evidence,
+        settings=_settings(context, winner, options),  # last: it has the seconds of the call
+    )
+
+
+def _target(
+    context: SelectionContext,
+    comparison: Comparison,
+    winner: Candidate,
+    columns: NDArray[np.int64],
+    folds: Sequence[Fold],
+    everything: Fold,
+) -> Target | None:
+    target = context.target
+    if target is None or not isinstance(comparison, TargetComparison):
+        return None
+    decoder = comparison.fit(winner, columns, everything)
+    return Target(
+        to_data_units(decoder, columns, everything, outputs=False),
+        target.classes,
+        comparison.score(winner, folds),
+        target.name,
+        target.one,
+    )
+
+
+def _leaderboard(names: list[str] | None, candidates: Sequence[Candidate]) -> Leaderboard:
+    return Leaderboard(
+        {
+            "strategy": c.strategy.name,
+            "error": c.error,
+            "seconds": c.seconds,
+            "price": c.price,
+            "ridge": c.ridge,
+            "features": [int(j) if names is None else names[j] for j in c.panels[0]],
+        }
+        for c in candidates
+    )
+
+
+def _not_default(options: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for beyond the defaults, as JSON."""
+    defaults = {name: part.default for name, part in signature(select).parameters.items()}
+    asked = {
+        name: value
+        for name, value in options.items()
+        if name != "progress" and value is not defaults[name]
+    }
+    return describe_options(asked)
+
+
+def _settings(
+    context: SelectionContext, winner: Candidate, options: dict[str, Any]
+) -> dict[str, Any]:
+    names = ("decoder", "scale", "strategies", "validation", "time_limit")
+    kept = {name: options[name] for name in names}
+    if context.target is not None:
+        kept |= {"decoder": "linear", "predictor": options["decoder"]}
+    return describe_parameters(kept) | {
+        "k": context.constraints.k,
+        "rows": context.source.shape[0],
+        "seed": context.seed,
+        "winner": winner.strategy.name,
+        "ridge": winner.ridge,
+        "seconds": context.budget.seconds,
+    }

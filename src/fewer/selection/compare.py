@@ -1,0 +1,407 @@
+"""How proposed panels are compared: the asked-for decoder, fitted per fold, on held-out rows.
+
+Every rank computes the same numbers; those that decide come from rank 0, whatever the rounding.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fewer import distributed
+from fewer.constraints import Constraints
+from fewer.data.moments import moments
+from fewer.data.reading import read_blocks
+from fewer.data.source import Source
+from fewer.nn import MeasuredDecoder, make_loss
+from fewer.search.objective import worth
+from fewer.selection.context import SelectionContext, TimeBudget
+from fewer.selection.strategies import Strategy
+from fewer.selection.target import TargetData
+from fewer.selection.training import train_decoder
+from fewer.train import TrainingConfig, fit_linear
+from fewer.train.explained import explained_variance
+from fewer.validation import RIDGES, Fold, best_ridge
+
+__all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
+
+CLOSE = 1.01  # candidates within this ratio of the best are trained again
+REPEATS = 2
+TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
+FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
+FINALIST = 1.02  # with folds: this near to the leader, panels from all rows are compared as well
+
+Columns = NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A strategy, the panel that it proposed on each fold, and how these did on held-out rows."""
+
+    strategy: Strategy
+    panels: list[Columns] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+    ridge: float = 0.0
+    price: float = 0.0  # what the costs of its panels add to the objective
+    seconds: float = 0.0
+    train_residual: float | None = None  # on the training rows, where that breaks ties
+    pruned_by: "tuple[Candidate, float] | None" = None  # the leader then, and the ratio of errors
+
+    @property
+    def error(self) -> float:
+        """Mean held-out error; estimated from one fold where the candidate was pruned."""
+        if self.pruned_by is not None:
+            leader, ratio = self.pruned_by
+            return leader.error * ratio
+        return float(np.mean(self.errors)) if self.errors else float("inf")
+
+    @property
+    def compared(self) -> bool:
+        """Whether there is an error."""
+        return bool(self.errors) or self.pruned_by is not None
+
+    @property
+    def objective(self) -> float:
+        """What decides: the error, and the price of the panel where costs have weight."""
+        return self.error + self.price
+
+    @property
+    def sort_key(self) -> tuple[bool, float]:
+        """Smaller is better; those that the training rows decide between come first."""
+        if self.train_residual is None:
+            return True, self.objective
+        return False, self.train_residual
+
+
+class Comparison(Protocol):
+    """How one kind of decoder is fitted and compared."""
+
+    def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+        """Set the errors of a candidate that has a panel for each fold."""
+
+    def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+        """Set ``pruned_by`` where the panel of the first fold is too far behind to win."""
+
+    def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """Decide between candidates that are too close to call."""
+
+    def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
+        """The decoder for scaled rows, fitted on the training rows of a fold."""
+
+
+def mean_price(panels: Sequence[Columns], constraints: Constraints) -> float:
+    """What the costs of panels add to their error, where they have weight."""
+    return float(np.mean([constraints.price(panel) for panel in panels])) / constraints.d
+
+
+# -- linear decoders ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LinearComparison:
+    """Linear decoders: exact, from fold covariances, with the penalty that does best."""
+
+    context: SelectionContext
+
+    def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+        """Errors with the penalty that does best over the folds."""
+        ridges = RIDGES if len(folds) > 1 else (0.0,)
+        found = best_ridge(folds, candidate.panels, ridges)
+        candidate.ridge, candidate.errors = distributed.broadcast(found)
+        candidate.price = mean_price(candidate.panels, self.context.constraints)
+
+    def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+        """Nothing: linear decoders cost little."""
+
+    def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """One held-out part: of those that are about level there, the best on the training rows.
+
+        Rows are held out once where there are so many that a linear decoder hardly fits their
+        noise. Which rows those are is then more luck than the nine times as many rows that the
+        panels are chosen from. Folds use all rows, and decide by themselves.
+        """
+        if len(folds) > 1:
+            return
+        C = folds[0].matrix()
+        best = min(candidate.objective for candidate in candidates)
+        for candidate in candidates:
+            if candidate.objective <= TIED * best:
+                panel = candidate.panels[0]
+                residual = worth(C, panel, self.context.constraints, 0.0)
+                candidate.train_residual = distributed.broadcast(residual)
+
+    def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
+        """Least squares with the candidate's penalty."""
+        mean = fold.scaled_mean
+        if self.context.covariances.stats.has_missing:
+            source = self.context.train_source(fold)
+            stats = moments(source)
+            mean = torch.from_numpy(stats.mean)
+            linear = fit_linear(source, columns, stats, ridge=candidate.ridge)
+        else:
+            weight = fold.decoder(columns, candidate.ridge).T
+            # not initialised: that would draw from the caller's random numbers
+            linear = nn.utils.skip_init(nn.Linear, *weight.shape[::-1], dtype=torch.float64)
+            with torch.no_grad():
+                linear.weight.copy_(weight)
+                linear.bias.copy_(mean - weight @ mean[columns])
+        known = torch.from_numpy(columns)
+        return MeasuredDecoder(linear, fill=mean[columns], known=known).eval()
+
+
+# -- networks ----------------------------------------------------------------------------------
+
+
+@dataclass
+class NetworkComparison:
+    """Networks, trained on the training rows of each fold, several times where it is close.
+
+    ``errors`` and ``decoders`` are keyed by panel, fold number and repeat; only the first
+    trainings of the leading candidate are kept as decoders.
+    """
+
+    context: SelectionContext
+    errors: dict[tuple[bytes, int, int], float] = field(default_factory=dict)
+    decoders: dict[tuple[bytes, int], MeasuredDecoder] = field(default_factory=dict)
+    # epochs after which each training did best, per row that it was trained on
+    epochs_per_row: dict[bytes, list[float]] = field(default_factory=dict)
+    leader: Candidate | None = None
+
+    def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+        """Errors of one training per fold, from the same start for every candidate."""
+        self.context.budget.per_training(len(folds) + 1)
+        before = dict(self.decoders)
+        candidate.errors = self._errors(candidate.panels, folds)
+        candidate.price = mean_price(candidate.panels, self.context.constraints)
+        if self.leader is None or candidate.objective < self.leader.objective:
+            self.leader = candidate
+            pairs = zip(candidate.panels, folds, strict=True)
+            own = {(panel.tobytes(), fold.number) for panel, fold in pairs}
+            self.decoders = {key: part for key, part in self.decoders.items() if key in own}
+        else:
+            self.decoders = before
+
+    def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+        """Prune a candidate that is far behind on the first fold, to spare work on the others.
+
+        Its error is then estimated: the leader's, times the ratio on that fold.
+        """
+        leader = self.leader
+        if leader is None or len(folds) == 1 or not leader.errors[0]:
+            return
+        before = dict(self.decoders)
+        self.context.budget.per_training(len(folds) + 1)
+        ratio = self._errors(candidate.panels, folds[:1])[0] / leader.errors[0]
+        price = mean_price(candidate.panels, self.context.constraints)
+        if leader.error * ratio + price > FAR_BEHIND * leader.objective:
+            self.decoders = before
+            candidate.pruned_by, candidate.price = (leader, ratio), price
+
+    def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """Train again where candidates are closer than luck: other starts, other held-out rows.
+
+        These rows took part in the choice of the panel, of every panel alike; they help to
+        decide, and are not in the score that a panel reports. With folds it is the panels from
+        all rows that decide, see `best_of`.
+        """
+        if len(folds) > 1:
+            return
+
+        def again(candidate: Candidate, repeat: int) -> list[float]:
+            return self._errors(candidate.panels, folds, repeat)
+
+        train_close_ones_again(candidates, again, self.context.budget)
+
+    def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
+        """A network that reads these columns.
+
+        Where no row is held out all of them train it, for as long as did best in the comparison;
+        the more rows, the more epochs, since more rows are overfitted later.
+        """
+        if fold.number is not None:
+            found = self.decoders.get((columns.tobytes(), fold.number))
+            if found is not None:
+                return found
+        config = self.context.config
+        compared = {panel.tobytes() for panel in (columns, *candidate.panels)}
+        helped = [epochs for panel in compared for epochs in self.epochs_per_row.get(panel, [])]
+        if helped and fold.number is None:
+            epochs = max(1, round(np.median(helped) * fold.n_train))
+            config = replace(config, validation_fraction=0.0, refit_epochs=epochs)
+        return self._train(columns, fold, fold.train_rows, self.context.seed, config)
+
+    def finalists(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those whose panels from all rows may turn out to be the best."""
+        best = min(candidate.objective for candidate in candidates)
+        return [c for c in candidates if c.pruned_by is None and c.objective <= FINALIST * best]
+
+    def best_of(self, panels: Sequence[Columns], folds: Sequence[Fold]) -> int:
+        """Which of these panels, each the same for all folds, does best on the held-out rows.
+
+        A search may end far from where it ended with a few rows less, and a surrogate may like
+        what the network does not: what is to be the panel is judged by the network itself. Of
+        equals the first is taken.
+        """
+        budget = self.context.budget
+        if len({panel.tobytes() for panel in panels}) == 1 or budget.exhausted:
+            return 0
+        objectives: list[float] = []
+        before = dict(self.decoders)
+        for panel in panels:
+            if objectives and budget.exhausted:
+                break
+            errors = self._errors([panel] * len(folds), folds)
+            price = mean_price([panel], self.context.constraints)
+            objectives.append(float(np.mean(errors)) + price)
+        self.decoders = before
+        return int(np.argmin(objectives))
+
+    def _errors(
+        self, panels: Sequence[Columns], folds: Sequence[Fold], repeat: int = 0
+    ) -> list[float]:
+        """Held-out error of each panel on its fold; strategies may agree on a panel."""
+        found = []
+        for panel, fold in zip(panels, folds, strict=True):
+            assert fold.number is not None
+            key = (panel.tobytes(), fold.number, repeat)
+            if key not in self.errors:
+                self.errors[key] = distributed.broadcast(self._error(panel, fold, repeat))
+            found.append(self.errors[key])
+        return found
+
+    def _error(self, panel: Columns, fold: Fold, repeat: int) -> float:
+        context = self.context
+        train, held = fold.train_rows, fold.held_rows
+        if repeat:  # other rows held out, in the same units
+            others = context.split(context.seed + repeat)
+            train, held = others.train_rows(0), others.held_rows(0)
+        decoder = self._train(panel, fold, train, context.seed + repeat, context.config)
+        if decoder.epochs is not None:
+            rows = len(train) * (1 - context.config.validation_fraction)
+            self.epochs_per_row.setdefault(panel.tobytes(), []).append(decoder.epochs / rows)
+        if not repeat and fold.number is not None:
+            self.decoders[panel.tobytes(), fold.number] = decoder
+        return float(explained_variance(decoder, fold.rows(held), panel)[1].mean())
+
+    def _train(
+        self, columns: Columns, fold: Fold, rows: Columns, seed: int, config: TrainingConfig
+    ) -> MeasuredDecoder:
+        return train_decoder(
+            fold.rows(rows),
+            columns,
+            config,
+            make_loss("mse"),
+            seed,
+            groups=self.context.groups_of(rows),
+            seconds=self.context.budget.per_training(1),
+        )
+
+
+def train_close_ones_again(
+    candidates: Sequence[Candidate],
+    errors: Callable[[Candidate, int], list[float]],
+    budget: TimeBudget,
+) -> None:
+    """Add the errors of further trainings to candidates that are closer than luck."""
+    best = min(candidate.objective for candidate in candidates)
+    close = [c for c in candidates if c.objective <= CLOSE * best]
+    chosen = {b"".join(panel.tobytes() for panel in c.panels) for c in close}
+    if len(chosen) < 2:
+        return
+    for repeat in range(1, REPEATS + 1):
+        for candidate in close:
+            if budget.exhausted:
+                return
+            candidate.errors += errors(candidate, repeat)
+
+
+# -- predictors of a target --------------------------------------------------------------------
+
+
+@dataclass
+class TargetComparison:
+    """Predictors of the target, trained on each panel and compared on held-out rows."""
+
+    context: SelectionContext
+    target: TargetData
+    decoders: dict[tuple[bytes, int | None, int], MeasuredDecoder] = field(default_factory=dict)
+
+    def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+        """Held-out loss: cross-entropy, or mean squared error."""
+        self.context.budget.per_training(len(folds) + 1)
+        candidate.errors = self._errors(candidate, folds)
+
+    def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+        """Nothing: there are three candidates at most."""
+
+    def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """Train again from other starts where candidates are closer than luck."""
+        if self.context.config.linear:
+            return  # solved, so without luck
+        train_close_ones_again(
+            candidates, lambda c, repeat: self._errors(c, folds, repeat), self.context.budget
+        )
+
+    def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
+        """The predictor for scaled rows."""
+        return self._trained(columns, fold)
+
+    def score(self, candidate: Candidate, folds: Sequence[Fold]) -> float:
+        """Accuracy, or R squared, on held-out rows."""
+        outputs, truths = [], []
+        for fold, panel in zip(folds, candidate.panels, strict=True):
+            decoder = self._trained(panel, fold)
+            outputs.append(_outputs(decoder, self.context.held_source(fold), panel))
+            truths.append(self.target.values[torch.from_numpy(fold.held_rows)])
+        output, truth = torch.cat(outputs), torch.cat(truths)
+        if self.target.classes is not None:
+            return float((output.argmax(1) == truth).double().mean())
+        spread = (truth - truth.mean(0)).square().sum(0).clamp_min(1e-300)
+        return 1.0 - float(((output - truth).square().sum(0) / spread).mean())
+
+    def _errors(self, candidate: Candidate, folds: Sequence[Fold], repeat: int = 0) -> list[float]:
+        target = self.target
+        # several numbers count the same whatever their units; one stays in its own
+        several = target.classes is None and target.outputs > 1
+        unit = target.values.var(0) if several else torch.ones(1)
+        found = []
+        for fold, panel in zip(folds, candidate.panels, strict=True):
+            decoder = self._trained(panel, fold, repeat)
+            output = _outputs(decoder, self.context.held_source(fold), panel)
+            truth = target.values[torch.from_numpy(fold.held_rows)]
+            if target.classes is None:
+                found.append(float(((output - truth).square() / unit).mean()))
+            else:
+                likelihood = output.gather(1, truth[:, None]).clamp_min(1e-9)
+                found.append(float(-likelihood.log().mean()))
+        return distributed.broadcast(found)
+
+    def _trained(self, columns: Columns, fold: Fold, repeat: int = 0) -> MeasuredDecoder:
+        key = (columns.tobytes(), fold.number, repeat)
+        if key not in self.decoders:
+            rows = fold.train_rows
+            decoder = train_decoder(
+                fold.rows(rows),
+                columns,
+                self.context.config,
+                self.target.loss,
+                self.context.seed + repeat,
+                targets=self.target.in_units_of(rows),
+                out=self.target.outputs,
+                groups=self.context.groups_of(rows),
+                seconds=self.context.budget.per_training(1),
+            )
+            spread = self.target.spread(rows)
+            decoder.out_center = decoder.out_center * spread
+            decoder.out_scale = decoder.out_scale * spread
+            self.decoders[key] = decoder
+        return self.decoders[key]
+
+
+@torch.no_grad()
+def _outputs(decoder: MeasuredDecoder, source: Source, panel: Columns) -> Tensor:
+    return torch.cat([decoder(x[:, panel]) for _, x in read_blocks(source)])

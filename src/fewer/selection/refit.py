@@ -1,0 +1,275 @@
+"""The panel that a user gets: the winner run again on all rows, its decoder and its score."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fewer import distributed
+from fewer.data.moments import moments
+from fewer.data.source import RowView
+from fewer.evidence import Evidence
+from fewer.nn import MeasuredDecoder
+from fewer.reconstructor import QUANTILE_LEVELS, Score
+from fewer.search import greedy
+from fewer.search.objective import worth
+from fewer.selection.compare import Candidate, Comparison, NetworkComparison
+from fewer.selection.context import SelectionContext
+from fewer.selection.strategies import Strategy, propose, search_panel
+from fewer.train.explained import explained_variance
+from fewer.train.held_out_swaps import HeldOut, held_out_swaps
+from fewer.validation import Fold
+
+__all__ = ["HeldOutScore", "refit_on_all_rows", "score_on_held_out_rows", "to_data_units"]
+
+FEW_ROWS = 10  # per chosen feature: with fewer, the held-out error itself decides the last swaps
+WIDEST_POLISH, POLISH_ROUNDS = 8192, 20
+MOST_RESIDUALS = 4000  # rows kept for prediction intervals
+
+Columns = NDArray[np.int64]
+
+
+# -- columns -----------------------------------------------------------------------------------
+
+
+def refit_on_all_rows(
+    context: SelectionContext,
+    candidates: Sequence[Candidate],
+    comparison: Comparison,
+    folds: Sequence[Fold],
+) -> tuple[Candidate, Columns]:
+    """The winner, and the columns that it chooses from all rows."""
+    everything = context.covariances.everything()
+    winner = candidates[0]
+    if context.target is not None:
+        return winner, _for_target(context, winner, everything)
+    if isinstance(comparison, NetworkComparison):
+        return _for_networks(context, candidates, comparison, folds, everything)
+    columns = distributed.on_rank0(lambda: _for_linear(context, winner, everything))
+    return winner, columns
+
+
+def _for_linear(context: SelectionContext, winner: Candidate, everything: Fold) -> Columns:
+    """The winning strategy on all rows, started from what it found before."""
+    context.budget.allocate(2)  # the last swaps have the other half
+    if winner.strategy.restarts:
+        panel = search_panel(context, everything, winner.panels)
+        return _polish(context, panel, winner.ridge, everything)
+    panel = propose(context, winner.strategy, everything)
+    # penalised or drawn on purpose, yet never worse than greedy on the rows themselves
+    C, constraints = everything.matrix().to(context.device), context.constraints
+    base = greedy(C, constraints).panel()
+    better = worth(C, panel, constraints, 0.0) <= worth(C, base, constraints, 0.0)
+    return _polish(context, panel if better else base, winner.ridge, everything)
+
+
+def _for_target(context: SelectionContext, winner: Candidate, everything: Fold) -> Columns:
+    """The panel that was compared; chosen again on all rows where every fold has its own."""
+    if len(winner.panels) == 1 or context.budget.exhausted:
+        return winner.panels[0]
+    context.budget.allocate(2)
+    return propose(context, winner.strategy, everything)
+
+
+def _for_networks(
+    context: SelectionContext,
+    candidates: Sequence[Candidate],
+    comparison: NetworkComparison,
+    folds: Sequence[Fold],
+    everything: Fold,
+) -> tuple[Candidate, Columns]:
+    """The winner and its columns, judged by the network itself.
+
+    With one held-out part, the winner on all rows or as it was compared; with folds, the best of
+    what all candidates near the best choose from all rows.
+    """
+    budget, winner = context.budget, candidates[0]
+    if len(folds) == 1:
+        budget.allocate(2)
+        panels = [_network_panel(context, winner, everything), winner.panels[0]]
+        return winner, panels[comparison.best_of(panels, folds)]
+    # those that build on others last, as they were compared
+    finalists = sorted(comparison.finalists(candidates), key=lambda c: c.strategy.improves_found)
+    panels = []
+    for at, candidate in enumerate(finalists):
+        context.report_progress(f"{candidate.strategy.name}, all rows ...", None)
+        budget.allocate(2 * (len(finalists) - at))
+        panels.append(_network_panel(context, candidate, everything))
+    best = comparison.best_of(panels, folds)
+    return finalists[best], panels[best]
+
+
+def _network_panel(context: SelectionContext, candidate: Candidate, everything: Fold) -> Columns:
+    """A strategy on all rows, started from what it found before.
+
+    What leaves much to luck is not drawn again where one panel was compared: that one is known
+    to be good.
+    """
+    strategy = candidate.strategy
+    if context.budget.exhausted:
+        return candidate.panels[0]
+    if strategy.restarts:
+        return _search_again(context, strategy, everything, candidate.panels)
+    if strategy.improves_found:  # starts from the search, and from what was compared
+        _search_again(context, Strategy("search", search_panel), everything, [])
+        for number, panel in enumerate(candidate.panels):
+            context.found[f"compared on fold {number}", None] = panel
+    elif len(candidate.panels) == 1:
+        return candidate.panels[0]
+    return propose(context, strategy, everything)
+
+
+def _search_again(
+    context: SelectionContext, strategy: Strategy, everything: Fold, initial: list[Columns]
+) -> Columns:
+    """The search on all rows, from given panels, if it has not been done."""
+    key = (strategy.name, None)
+    if key not in context.found:
+        if initial:
+            panel = distributed.on_rank0(lambda: search_panel(context, everything, initial))
+            context.found[key] = panel
+        else:
+            propose(context, strategy, everything)
+    return context.found[key]
+
+
+def _polish(context: SelectionContext, panel: Columns, ridge: float, everything: Fold) -> Columns:
+    """Where rows are about as few as features: swaps that lower the held-out error itself."""
+    constraints, splits = context.constraints, context.covariances.splits
+    n, d = context.source.shape
+    plain = constraints.groups is None and constraints.budget is None
+    plain = plain and not constraints.cost_weight
+    many = n >= FEW_ROWS * len(panel)
+    partition = len(splits) == len(splits.parts) > 1
+    if many or not plain or d > WIDEST_POLISH or not partition:
+        return panel
+    context.report_progress("swaps on held-out error ...", None)
+    rows = everything.rows(everything.train_rows)
+    mean = everything.scaled_mean
+    if context.covariances.stats.has_missing:
+        mean = torch.from_numpy(moments(rows).mean)
+    values = torch.nan_to_num(rows.rows(slice(0, n), torch.float64) - mean, nan=0.0)
+    context.budget.allocate(1)
+    left = context.budget.remaining()
+    least = 1e-6 * float(everything.variance.mean())  # panels may be dependent
+    return held_out_swaps(
+        HeldOut.of(values.numpy(), splits.parts, max(ridge, least)),
+        panel,
+        POLISH_ROUNDS,
+        keep=constraints.include,
+        shut=constraints.exclude,
+        deadline=None if left is None else time.monotonic() + left,
+    )
+
+
+# -- units -------------------------------------------------------------------------------------
+
+
+def to_data_units(
+    decoder: MeasuredDecoder, columns: Columns, fold: Fold, *, outputs: bool = True
+) -> MeasuredDecoder:
+    """Put the scaling of features around a decoder that was fitted on scaled rows.
+
+    Without ``outputs`` only before it, as for a predictor of a target.
+    """
+    center, scale = torch.from_numpy(fold.center), torch.from_numpy(fold.scale)
+    inside, spread = center[columns], scale[columns]
+    out_center, out_scale = decoder.out_center, decoder.out_scale
+    if outputs:
+        out_center, out_scale = out_center.double() * scale + center, out_scale.double() * scale
+    return (
+        MeasuredDecoder(
+            decoder.net,
+            fill=decoder.fill.double() * spread + inside,
+            center=decoder.center.double() * spread + inside,
+            scale=decoder.scale.double() * spread,
+            order=decoder.order,
+            out_center=out_center,
+            out_scale=out_scale,
+            offset=decoder.offset,
+            link=decoder.link,
+            known=decoder.known if outputs else None,
+        )
+        .double()
+        .eval()
+    )
+
+
+# -- score -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutScore:
+    """How a candidate did on held-out rows, in the units of the data."""
+
+    score: Score
+    quantiles: NDArray[np.float64]  # of residuals, by level and feature
+    fold_errors: list[NDArray[np.float64]]  # mean squared error of each feature, per fold
+    rows: list[NDArray[np.float64]]  # some of the held-out rows of each fold
+    reconstructed: list[NDArray[np.float64]]
+
+
+def score_on_held_out_rows(
+    context: SelectionContext, winner: Candidate, folds: Sequence[Fold], comparison: Comparison
+) -> HeldOutScore:
+    """Score, residual quantiles and some reconstructions, in one pass over the held-out rows."""
+    source = context.source
+    per_fold = max(1, MOST_RESIDUALS // len(folds))
+    examples = max(1, Evidence.sample_size(source.shape[1]) // len(folds))
+    values, errors, sizes = [], [], []
+    residuals: list[NDArray[np.float64]] = []
+    shown: list[NDArray[np.float64]] = []
+    reconstructed: list[NDArray[np.float64]] = []
+    for fold, panel in zip(folds, winner.panels, strict=True):
+        decoder = to_data_units(comparison.fit(winner, panel, fold), panel, fold)
+        held = fold.held_rows
+        # examples from everywhere: files are often sorted
+        spread = np.unique(np.linspace(0, len(held) - 1, examples).astype(int))
+        sample = _Sample(per_fold, spread)
+        value, error = explained_variance(decoder, RowView(source, held), panel, visit=sample.visit)
+        values.append(value)
+        errors.append(error)
+        sizes.append(len(held))
+        for kept, part in zip((residuals, shown, reconstructed), sample.gathered(), strict=True):
+            kept.append(part)
+    weights = np.array(sizes) / np.sum(sizes)
+    per_feature = weights @ np.stack(errors)
+    value = float(weights @ values)
+    if min(sizes) == 1:  # a single row has no variance of its own
+        together = RowView(source, np.concatenate([fold.held_rows for fold in folds]))
+        total = float(moments(together).variance.sum())
+        value = 1.0 - float(per_feature.sum()) / total if total > 0 else value
+    return HeldOutScore(
+        Score(value, per_feature),
+        # i of n + 1: that many of new values lie below the i-th of n
+        np.nanquantile(np.concatenate(residuals), QUANTILE_LEVELS, axis=0, method="weibull"),
+        errors,
+        shown,
+        reconstructed,
+    )
+
+
+class _Sample:
+    """Residuals of the first rows, and some rows with their reconstructions, as they pass by."""
+
+    def __init__(self, residuals: int, examples: Columns) -> None:
+        self.most, self.examples = residuals, examples
+        self.parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+
+    def visit(self, rows: slice, x: Tensor, reconstructed: Tensor) -> None:
+        """Take what is wanted of a block of rows."""
+        some = self.examples[(self.examples >= rows.start) & (self.examples < rows.stop)]
+        at = torch.from_numpy(some - rows.start)
+        first = max(0, self.most - rows.start)
+        self.parts[0].append((x - reconstructed)[:first])
+        self.parts[1].append(x[at])
+        self.parts[2].append(reconstructed[at])
+
+    def gathered(self) -> list[NDArray[np.float64]]:
+        """Residuals, rows and reconstructions, in order, of all processes."""
+        own = [torch.cat(part).numpy() for part in self.parts]
+        return [np.concatenate(found) for found in zip(*distributed.gather(own), strict=True)]

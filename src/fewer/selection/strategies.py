@@ -1,0 +1,330 @@
+"""How panels are proposed: each strategy chooses columns from the training rows of a fold."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fewer import distributed
+from fewer.constraints import Constraints
+from fewer.data.moments import Covariance, Moments, moments
+from fewer.data.reading import read_blocks
+from fewer.errors import FewerWarning
+from fewer.nn import make_loss
+from fewer.search import greedy, search, swap
+from fewer.selection.context import SelectionContext
+from fewer.selection.target import TargetData
+from fewer.train import (
+    Fit,
+    fit_closed_form,
+    fit_gradient,
+    fit_random_features,
+    network_swaps,
+    obeying_features,
+)
+from fewer.train.eligible import eligible
+from fewer.validation import Fold
+
+__all__ = ["STRATEGIES", "Strategy", "propose", "shortlist"]
+
+STRATEGIES = ("search", "closed_form", "gradient")
+FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch determines nothing
+SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
+SMALL = 2000  # folds times features: beyond, a second opinion for every fold takes too long
+# what all features together weigh beside the target: they only break ties
+FEATURES_WEIGHT = 0.01
+
+Columns = NDArray[np.int64]
+Propose = Callable[[SelectionContext, Fold], Columns]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to propose a panel from the training rows of a fold.
+
+    Attributes
+    ----------
+    name : str
+        As the leaderboard shows it.
+    run : callable
+        Takes the context and a fold, returns columns.
+    all_ranks : bool
+        Whether all processes run it together; otherwise rank 0 does.
+    restarts : bool
+        Whether, on all rows, it starts from the panels that it found on the folds.
+    improves_found : bool
+        Whether it improves the panels of other strategies, so that it comes last.
+    """
+
+    name: str
+    run: Propose
+    all_ranks: bool = False
+    restarts: bool = False
+    improves_found: bool = False
+
+
+def propose(context: SelectionContext, strategy: Strategy, fold: Fold) -> Columns:
+    """The panel of a strategy on a fold, on every rank; recalled where it is known already."""
+    key = (strategy.name, fold.number)
+    if key in context.found:
+        return context.found[key]
+    checkpoint = context.checkpoint
+    panel = None if checkpoint is None else checkpoint.recall(strategy.name, fold)
+    if panel is None:
+        if strategy.all_ranks:
+            panel = strategy.run(context, fold)
+        else:
+            panel, history = distributed.on_rank0(
+                lambda: (strategy.run(context, fold), context.history)
+            )
+            context.history.update(history)
+        if checkpoint is not None and not context.budget.slot_over:
+            checkpoint.record(strategy.name, fold, panel)
+    context.found[key] = panel
+    return panel
+
+
+def shortlist(context: SelectionContext) -> list[Strategy]:
+    """Strategies to compare, those that build on others last."""
+    constraints, asked = context.constraints, context.strategies
+    linear = context.config.linear
+    folds, rows = len(context.covariances), context.source.shape[0]
+    forced = len(constraints.units) == constraints.k
+    if forced or len(constraints.included_units) == constraints.k:
+        return [Strategy("only choice", greedy_panel)]
+    if context.target is not None:
+        return _for_target(asked)
+    if asked == "auto":
+        few = 2 if folds * constraints.d <= SMALL else 1
+        asked = STRATEGIES[:few] if linear else STRATEGIES
+    plain = Strategy("greedy", greedy_panel)
+    found = [plain] if linear else []
+    if "search" in asked:
+        found.append(Strategy("search", search_panel, restarts=True))
+        if linear and folds > 1:
+            found += [
+                Strategy(f"search, ridge {ridge:g}", ridge_search(ridge)) for ridge in SEARCH_RIDGES
+            ]
+    if not linear:
+        found.append(plain)  # after the search, which comes first
+    if "closed_form" in asked:
+        found.append(Strategy("closed form, swaps", closed_form_panel))
+        if not linear and rows >= FEWEST_FOR_FEATURES:
+            found.append(Strategy("random features", random_features_panel))
+    if "gradient" in asked:
+        found.append(Strategy("gradient", gradient_panel, all_ranks=True))
+    if "search" in asked and not linear:
+        found.append(Strategy("search, network swaps", network_swaps_panel, improves_found=True))
+    return found
+
+
+def _for_target(asked: Any) -> list[Strategy]:
+    found = []
+    if asked == "auto" or "search" in asked:
+        found.append(Strategy("search, without target", search_panel))
+        found.append(Strategy("search", supervised_search_panel))
+    if asked == "auto" or "gradient" in asked:
+        found.append(Strategy("gradient", supervised_gradient_panel, all_ranks=True))
+    return found
+
+
+# -- on the covariance -------------------------------------------------------------------------
+
+
+def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """Greedy selection: what everything else has to beat."""
+    return greedy(fold.matrix().to(context.device), context.constraints).panel()
+
+
+def search_panel(
+    context: SelectionContext, fold: Fold, initial: list[Columns] | None = None
+) -> Columns:
+    """Greedy, swaps, and walks from perturbed panels."""
+    return search(
+        fold.matrix().to(context.device),
+        context.constraints,
+        seed=context.seed,
+        time_limit=context.budget.remaining(),
+        initial=initial or (),
+    ).indices
+
+
+def ridge_search(ridge: float) -> Propose:
+    """The search with a penalty, in units of the mean variance."""
+
+    def run(context: SelectionContext, fold: Fold) -> Columns:
+        return search(
+            fold.matrix().to(context.device),
+            context.constraints,
+            ridge=ridge * float(fold.variance.mean()),
+            stall=2,
+            seed=context.seed,
+            time_limit=context.budget.remaining(),
+        ).indices
+
+    return run
+
+
+def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """A concrete selector with the linear decoder solved, then swaps."""
+    constraints, C = context.constraints, fold.matrix()
+    include, allowed = eligible(constraints, _moments_of(fold), context.config.k)
+    found = fit_closed_form(
+        C,
+        context.config.k,
+        include=include,
+        allowed=allowed,
+        seed=context.seed,
+        device=context.device,
+        costs=constraints.costs,
+        cost_weight=constraints.cost_weight,
+        on_row=_stop_when_over(context),
+    )
+    context.history.setdefault("closed form", found.history)
+    start = constraints.complete(obeying_features(found.logits[0], constraints, C))
+    left = context.budget.remaining()
+    return swap(C.to(context.device), start, constraints, time_limit=left).indices
+
+
+# -- for networks ------------------------------------------------------------------------------
+
+
+def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """Swaps judged by a surrogate of the network, from the best panel proposed so far."""
+    starts = [panel for (_, number), panel in context.found.items() if number == fold.number]
+    summary = Covariance(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
+    return network_swaps(
+        context.train_source(fold),
+        summary,
+        starts or [search_panel(context, fold)],
+        context.constraints,
+        seed=context.seed,
+        device=context.device,
+        labels=context.groups_of(fold.train_rows),
+        time_limit=context.budget.remaining(),
+    )
+
+
+def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """A concrete selector with a decoder on random features solved."""
+    constraints = context.constraints
+    include, allowed = eligible(constraints, _moments_of(fold), context.config.k)
+    found = fit_random_features(
+        context.train_source(fold),
+        context.config.k,
+        include=include,
+        allowed=allowed,
+        seed=context.seed,
+        device=context.device,
+        on_row=_stop_when_over(context),
+    )
+    context.history.setdefault("random features", found.history)
+    C = fold.matrix() if constraints.groups is not None else None
+    return constraints.complete(obeying_features(found.logits[0], constraints, C))
+
+
+def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """The paper's method, with the decoder that was asked for."""
+    return _by_gradient(context, fold).columns
+
+
+# -- for a target ------------------------------------------------------------------------------
+
+
+def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """The search for a linear map from features to the target.
+
+    The target joins the covariance as columns that cannot be chosen. A choice does not depend
+    on the scale of what is chosen, so features made small count for little as targets.
+    """
+    assert context.target is not None
+    y = context.target.centred(fold.train_rows)
+    C = fold.matrix().cpu()
+    n, d = y.shape[0], len(C)
+    cross = torch.zeros(d, y.shape[1], dtype=torch.float64)
+    mean = fold.scaled_mean
+    for rows, x in read_blocks(context.train_source(fold)):
+        cross += torch.nan_to_num(x - mean, nan=0.0).T @ y[rows]
+    own = y.T @ y / n
+    small = (FEATURES_WEIGHT * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
+    top = torch.cat([small**2 * C, small * cross / n], dim=1)
+    joint = torch.cat([top, torch.cat([small * cross.T / n, own], dim=1)])
+    found = search(
+        joint.to(context.device),
+        _with_targets(context.constraints, y.shape[1]),
+        seed=context.seed,
+        time_limit=context.budget.remaining(),
+    )
+    return found.indices
+
+
+def supervised_gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """The paper's supervised selector, with the predictor that was asked for."""
+    assert context.target is not None
+    return _by_gradient(context, fold, context.target).columns
+
+
+# -- shared ------------------------------------------------------------------------------------
+
+
+def _by_gradient(context: SelectionContext, fold: Fold, target: TargetData | None = None) -> Fit:
+    """Train selector and decoder together; all ranks take part."""
+    checkpoint = context.checkpoint
+    config = replace(
+        context.config,
+        refit="none",  # the decoder comes later
+        on_epoch=_stop_when_over(context),
+        checkpoint=None if checkpoint is None else checkpoint.for_training("gradient", fold),
+    )
+    rows = fold.train_rows
+    source = fold.rows(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerWarning)
+        fit = fit_gradient(
+            source,
+            moments(source),
+            config,
+            loss=make_loss("mse") if target is None else target.loss,
+            seed=context.seed,
+            targets=None if target is None else target.in_units_of(rows),
+            out=None if target is None else target.outputs,
+            constraints=context.constraints,
+            groups=context.groups_of(rows),
+        )
+    context.history.setdefault("gradient", fit.history)
+    return fit
+
+
+def _stop_when_over(context: SelectionContext) -> Callable[[dict[str, Any]], bool]:
+    """Ends a training when its slot of the time limit is over."""
+    return lambda row: context.budget.slot_over
+
+
+def _moments_of(fold: Fold) -> Moments:
+    """What `eligible` needs to know: which features vary in this fold."""
+    variance = fold.variance
+    zero = np.zeros(len(variance))
+    return Moments(
+        n=fold.n_train,
+        observed=np.full(len(variance), fold.n_train),
+        mean=zero,
+        variance=variance,
+        minimum=zero,
+        maximum=variance,
+    )
+
+
+def _with_targets(constraints: Constraints, more: int) -> Constraints:
+    """The same constraints where ``more`` columns follow that cannot be chosen."""
+    d = constraints.d + more
+    groups, costs = constraints.groups, constraints.costs
+    if groups is not None:
+        groups = np.concatenate([groups, groups.max() + 1 + np.arange(more)])
+    if costs is not None:
+        costs = np.concatenate([costs, np.zeros(more)])
+    exclude = np.concatenate([constraints.exclude, np.arange(constraints.d, d)])
+    return replace(constraints, d=d, exclude=exclude, costs=costs, groups=groups)

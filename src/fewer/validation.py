@@ -1,0 +1,580 @@
+"""Held-out rows: how they are split off, and how well linear panels do on them.
+
+All that a linear panel needs is in the covariance of each part of the rows. `fold_covariances`
+reads the rows once and keeps one covariance per held-out part; sums of parts are the covariance
+of every training fold and of all rows. With B the linear decoder of the columns S, fitted on the
+training rows, and H the second moments of the held-out rows about the training mean, the mean
+squared residual of feature j on the held-out rows is
+
+    H_jj - 2 (B' H_S)_jj + (B' H_SS B)_jj.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.model_selection import KFold, TimeSeriesSplit
+from torch import Tensor
+
+from fewer.data.moments import Covariance, Moments, covariance, moments, part_covariances
+from fewer.data.source import RowView, ScaledSource, Source
+from fewer.errors import InputError
+from fewer.search.objective import solve_normal
+
+__all__ = [
+    "RIDGES",
+    "Fold",
+    "FoldCovariances",
+    "Scaling",
+    "Splits",
+    "best_ridge",
+    "check_row_groups",
+    "choose_ridge",
+    "choose_validation",
+    "fold_covariances",
+    "split_rows",
+]
+
+Columns = NDArray[np.int64]
+Vector = NDArray[np.float64]
+
+FOLDS, NETWORK_FOLDS = 5, 3
+ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
+RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # in units of the mean variance
+SCALES = ("standard", "none")
+CLEARLY = 0.995  # a penalty must lower the held-out error to this fraction to be preferred to none
+HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
+
+
+# -- splits ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Rows divided into parts; each fold holds out one part and trains on some of the others.
+
+    Attributes
+    ----------
+    parts : list of arrays of int
+        Rows of each part, ascending; together they are all rows.
+    folds : list of (tuple of int, int)
+        Per fold, the parts to train on and the part that is held out.
+    """
+
+    parts: list[Columns]
+    folds: list[tuple[tuple[int, ...], int]]
+
+    def __len__(self) -> int:
+        return len(self.folds)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return sum(len(part) for part in self.parts)
+
+    @property
+    def labels(self) -> Columns:
+        """The part that each row belongs to."""
+        labels = np.zeros(self.n, dtype=np.int64)
+        for number, part in enumerate(self.parts):
+            labels[part] = number
+        return labels
+
+    def held_rows(self, fold: int) -> Columns:
+        """Rows that a fold holds out, ascending."""
+        return self.parts[self.folds[fold][1]]
+
+    def train_rows(self, fold: int) -> Columns:
+        """Rows that a fold trains on, ascending."""
+        return np.sort(np.concatenate([self.parts[part] for part in self.folds[fold][0]]))
+
+
+def split_rows(
+    n: int, validation: int | float | str, seed: int = 0, groups: NDArray | None = None
+) -> Splits:
+    """Divide rows into folds.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    validation : int, float or "time"
+        A number of folds; the fraction of rows that a single fold holds out; or "time" for rows
+        in time order: each fold trains on the past and is held out on what follows.
+    seed : int, default=0
+        Of the random order of rows.
+    groups : array of length n, default=None
+        Rows with the same label stay together.
+    """
+    if isinstance(validation, str):
+        splitter = TimeSeriesSplit(min(FOLDS, n - 1))
+        held = [part for _, part in splitter.split(np.zeros(n))]
+        parts = [np.arange(held[0][0]), *held]
+        return Splits(parts, [(tuple(range(at)), at) for at in range(1, len(parts))])
+    labels = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    order = np.random.default_rng(seed).permutation(int(labels.max()) + 1)
+    if isinstance(validation, float):
+        count = max(1, min(round(validation * len(order)), len(order) - 1))
+        out = np.isin(labels, order[:count])
+        return Splits([np.flatnonzero(out), np.flatnonzero(~out)], [((1,), 0)])
+    if len(order) < 2:
+        return Splits([np.arange(n)], [((0,), 0)])
+    folds = KFold(min(validation, len(order))).split(order)
+    parts = [np.flatnonzero(np.isin(labels, order[held])) for _, held in folds]
+    numbers = range(len(parts))
+    return Splits(parts, [(tuple(set(numbers) - {at}), at) for at in numbers])
+
+
+def choose_validation(validation: Any, n: int, k: int, *, linear: bool) -> int | float | str:
+    """Check a ``validation`` option and resolve "auto" for n rows and k features."""
+    if isinstance(validation, str) and validation == "auto":
+        folds = FOLDS if linear else NETWORK_FOLDS
+        return min(folds, n) if n < ROWS_PER_FEATURE * k else 0.1
+    if isinstance(validation, str) and validation == "time":
+        return validation
+    if isinstance(validation, (np.integer, np.floating)):
+        validation = validation.item()
+    number = isinstance(validation, (int, float)) and not isinstance(validation, bool)
+    if not number or not (
+        2 <= validation <= n if isinstance(validation, int) else 0 < validation < 1
+    ):
+        raise InputError(
+            f"validation={validation!r} must be a fraction between 0 and 1, a number of folds from "
+            f"2 to {n} (the number of rows), 'time' or 'auto'"
+        )
+    return validation
+
+
+def check_row_groups(row_groups: Any, n: int) -> NDArray | None:
+    """One label per row, as an array; None if there are none."""
+    if row_groups is None:
+        return None
+    labels = np.asarray(row_groups)
+    if labels.ndim != 1:
+        raise InputError(f"row_groups has shape {labels.shape}; give {n} labels")
+    if len(labels) != n:
+        raise InputError(f"row_groups has {len(labels)} labels for {n} rows; give one per row")
+    blank = [at for at, label in enumerate(labels.tolist()) if label is None or _is_nan(label)]
+    if blank:
+        raise InputError(
+            f"row_groups of row {blank[0]} is {labels[blank[0]]!r}; give every row a label, "
+            "one of its own where it belongs to no group"
+        )
+    labels = labels.astype(str) if labels.dtype.kind == "O" else labels
+    if len(np.unique(labels)) < 2:
+        raise InputError("row_groups has one label only; give at least 2, or leave it out")
+    return labels
+
+
+def _is_nan(label: Any) -> bool:
+    return isinstance(label, float) and math.isnan(label)
+
+
+# -- scaling -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How features are put on one scale: "standard" (unit variance) or "none"."""
+
+    how: str
+
+    def __post_init__(self) -> None:
+        if self.how not in SCALES:
+            raise InputError(f"scale={self.how!r} is not known; use 'standard' or 'none'")
+
+    def fit(self, mean: Vector, variance: Vector) -> tuple[Vector, Vector]:
+        """Centre and spread of every feature; constant features keep their unit."""
+        if self.how == "none":
+            return np.zeros(len(mean)), np.ones(len(mean))
+        spread = np.sqrt(variance)
+        return mean, np.where(spread > 0, spread, 1.0)
+
+
+# -- fold covariances --------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class FoldCovariances:
+    """The covariance of each part of the rows, from which every fold's is assembled.
+
+    Attributes
+    ----------
+    source : Source
+        The rows.
+    stats : Moments
+        Of all rows.
+    splits : Splits
+        Which rows are in which part.
+    parts : list of Covariance
+        Of each part, about its own mean; the mean is in the units of the data.
+    units : array (d)
+        What the matrices of the parts must be multiplied by, on both sides, to be in the units of
+        the data. A single fold keeps its parts in its own scaled units, which saves a copy.
+    scaling : Scaling
+        How features are scaled, by the training rows of each fold.
+    whole : Covariance or None
+        Of all rows, where that is not the sum of the parts: with missing values, which each
+        summary replaces by its own mean.
+    """
+
+    source: Source
+    stats: Moments
+    splits: Splits
+    parts: list[Covariance]
+    units: Vector
+    scaling: Scaling
+    whole: Covariance | None = None
+    # the one training covariance that is assembled at a time, by fold number and scale
+    _assembled: tuple[tuple[int | None, bytes], Tensor] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def fold(self, number: int) -> "Fold":
+        """One fold, scaled by its training rows.
+
+        Where a feature hardly varies in the training rows but does in the held-out rows, these
+        count too: otherwise a few values of a feature about which nothing can be learned would
+        dominate the error.
+        """
+        train, held = self.splits.folds[number]
+        n, mean = self._mean(train)
+        variance = self._diagonal(train, mean)
+        out = self._diagonal((held,), mean)
+        total = (n * variance + self.parts[held].n * out) / max(n + self.parts[held].n, 1)
+        spread = np.maximum(variance, HARDLY_VARIES * total)
+        return Fold(self, number, mean, *self.scaling.fit(mean.numpy(), spread))
+
+    def everything(self) -> "Fold":
+        """All rows to fit on, none held out."""
+        if self.whole is not None:
+            mean = self.whole.mean.cpu()
+        else:
+            mean = self._mean(range(len(self.parts)))[1]
+        return Fold(self, None, mean, *self.scaling.fit(self.stats.mean, self.stats.variance))
+
+    def folds(self) -> list["Fold"]:
+        """All folds."""
+        return [self.fold(number) for number in range(len(self))]
+
+    def _mean(self, numbers: Sequence[int]) -> tuple[int, Tensor]:
+        parts = [self.parts[number] for number in numbers]
+        n = sum(part.n for part in parts)
+        return n, sum((part.mean.cpu() * (part.n / n) for part in parts), torch.tensor(0.0))
+
+    def _diagonal(self, numbers: Sequence[int], mean: Tensor) -> Vector:
+        """Mean squares of some parts about a mean, per feature."""
+        parts = [self.parts[number] for number in numbers]
+        n = sum(part.n for part in parts)
+        found = np.zeros(len(mean))
+        for part in parts:
+            gap = (part.mean.cpu() - mean).numpy()
+            own = part.matrix.diagonal().cpu().numpy() * self.units**2
+            found += (own + gap**2) * (part.n / n)
+        return found
+
+    def _rows(self, numbers: Sequence[int], mean: Tensor, columns: Tensor) -> Tensor:
+        """Rows of the second moments of some parts about a mean (k x d)."""
+        parts = [self.parts[number] for number in numbers]
+        n = sum(part.n for part in parts)
+        found = torch.zeros(len(columns), self.source.shape[1], dtype=torch.float64)
+        found = found.to(parts[0].matrix.device)
+        for part in parts:
+            found.add_(part.matrix[columns], alpha=part.n / n)
+        units = torch.from_numpy(self.units).to(found.device)
+        found.mul_(units).mul_(units[columns][:, None])
+        for part in parts:
+            gap = part.mean - mean.to(part.mean.device)
+            found.addr_(gap[columns], gap, alpha=part.n / n)
+        return found
+
+    def assemble(self, fold: "Fold") -> Tensor:
+        """Covariance of a fold's training rows in scaled units; valid until the next call."""
+        key = (fold.number, fold.scale.tobytes())
+        if self._assembled is not None and self._assembled[0] == key:
+            return self._assembled[1]
+        self._assembled = None  # free it before another is made
+        self._assembled = (key, self._sum(fold))
+        return self._assembled[1]
+
+    def _sum(self, fold: "Fold") -> Tensor:
+        parts, units = [self.parts[number] for number in fold.train_parts], self.units
+        if fold.number is None and self.whole is not None:
+            parts, units = [self.whole], np.ones(len(units))
+        ratio = torch.from_numpy(units / fold.scale).to(parts[0].matrix.device)
+        same = bool((ratio == 1).all())
+        if len(parts) == 1 and same:
+            return parts[0].matrix
+        n = sum(part.n for part in parts)
+        matrix = parts[0].matrix * (parts[0].n / n)
+        for part in parts[1:]:
+            matrix.add_(part.matrix, alpha=part.n / n)
+        if not same:
+            matrix.mul_(ratio).mul_(ratio[:, None])
+        for part in parts if len(parts) > 1 else ():
+            gap = (part.mean.cpu() - fold.mean) / torch.from_numpy(fold.scale)
+            gap = gap.to(matrix.device)
+            matrix.addr_(gap, gap, alpha=part.n / n)
+        return matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Rows to fit on and rows to check on, in units scaled by the former.
+
+    Attributes
+    ----------
+    covariances : FoldCovariances
+        What it is assembled from.
+    number : int or None
+        Which fold; None is all rows, with none held out.
+    mean : Tensor (d)
+        Of the training rows, in the units of the data.
+    center, scale : arrays (d)
+        Scaled units are (x - center) / scale.
+    """
+
+    covariances: FoldCovariances
+    number: int | None
+    mean: Tensor
+    center: Vector
+    scale: Vector
+
+    @property
+    def train_parts(self) -> tuple[int, ...]:
+        """The parts that it trains on."""
+        if self.number is None:
+            return tuple(range(len(self.covariances.parts)))
+        return self.covariances.splits.folds[self.number][0]
+
+    @property
+    def train_rows(self) -> Columns:
+        """Numbers of the training rows, ascending."""
+        splits = self.covariances.splits
+        return np.arange(splits.n) if self.number is None else splits.train_rows(self.number)
+
+    @property
+    def held_rows(self) -> Columns:
+        """Numbers of the held-out rows, ascending."""
+        splits = self.covariances.splits
+        return np.arange(0) if self.number is None else splits.held_rows(self.number)
+
+    @property
+    def n_train(self) -> int:
+        """Number of training rows."""
+        return sum(len(self.covariances.splits.parts[part]) for part in self.train_parts)
+
+    @property
+    def n_held(self) -> int:
+        """Number of held-out rows."""
+        return len(self.held_rows)
+
+    def rows(self, index: Columns) -> Source:
+        """Some rows in scaled units."""
+        source = RowView(self.covariances.source, index)
+        return ScaledSource(source, self.center, self.scale)
+
+    @property
+    def scaled_mean(self) -> Tensor:
+        """Mean of the training rows in scaled units."""
+        return (self.mean - torch.from_numpy(self.center)) / torch.from_numpy(self.scale)
+
+    def matrix(self) -> Tensor:
+        """Covariance of the training rows, d x d; valid until another fold's is asked for."""
+        return self.covariances.assemble(self)
+
+    @property
+    def variance(self) -> Vector:
+        """Of each feature over the training rows."""
+        whole = self.covariances.whole
+        if self.number is None and whole is not None:
+            found = whole.matrix.diagonal().cpu().numpy()
+        else:
+            found = self.covariances._diagonal(self.train_parts, self.mean)
+        return found / self.scale**2
+
+    def train_rows_of(self, columns: Columns) -> Tensor:
+        """Rows of the training covariance (k x d)."""
+        at = torch.from_numpy(columns)
+        whole = self.covariances.whole
+        if self.number is None and whole is not None:
+            found = whole.matrix[at.to(whole.matrix.device)].clone()
+        else:
+            found = self.covariances._rows(self.train_parts, self.mean, at)
+        return self._scaled(found, at)
+
+    def held_rows_of(self, columns: Columns) -> Tensor:
+        """Rows of the second moments of the held-out rows about the training mean (k x d)."""
+        at = torch.from_numpy(columns)
+        return self._scaled(self.covariances._rows(self._held_parts, self.mean, at), at)
+
+    @property
+    def held_diagonal(self) -> Tensor:
+        """Mean squares of the held-out rows about the training mean, per feature."""
+        found = self.covariances._diagonal(self._held_parts, self.mean)
+        return torch.from_numpy(found / self.scale**2)
+
+    @property
+    def held_mean(self) -> Tensor:
+        """Mean of the held-out rows, in the units of the data."""
+        return self.covariances.parts[self._held_parts[0]].mean.cpu()
+
+    def held_product(self, axes: Tensor) -> Tensor:
+        """Second moments of the held-out rows about the training mean, times d x m axes."""
+        part = self.covariances.parts[self._held_parts[0]]
+        ratio = torch.from_numpy(self.covariances.units / self.scale).to(part.matrix.device)
+        own = ratio[:, None] * (part.matrix @ (ratio[:, None] * axes.to(part.matrix.device)))
+        gap = ((self.held_mean - self.mean) / torch.from_numpy(self.scale))[:, None]
+        return own.cpu() + gap @ (gap.T @ axes)
+
+    @property
+    def _held_parts(self) -> tuple[int]:
+        assert self.number is not None, "all rows hold none out"
+        return (self.covariances.splits.folds[self.number][1],)
+
+    def _scaled(self, rows: Tensor, columns: Tensor) -> Tensor:
+        ratio = torch.from_numpy(1 / self.scale)
+        return rows.cpu().mul_(ratio).mul_(ratio[columns][:, None])
+
+    def decoder(self, columns: Columns, ridge: float = 0.0) -> Tensor:
+        """Best linear map (k x d) from these columns on the training rows, in scaled units."""
+        rows = self.train_rows_of(columns)
+        return solve_normal(rows[:, columns], rows, ridge)
+
+    def residuals(self, columns: Columns, decoder: Tensor) -> Tensor:
+        """Mean squared residual of each feature on the held-out rows, in scaled units."""
+        held = self.held_rows_of(columns)
+        return held_out_residuals(self.held_diagonal, held, columns, decoder)
+
+    def error(self, columns: Columns, ridge: float = 0.0) -> float:
+        """Mean squared residual on the held-out rows, over all features."""
+        return float(self.residuals(columns, self.decoder(columns, ridge)).mean())
+
+    def ridge_errors(
+        self, columns: Columns, ridges: Sequence[float], *, measured_are_known: bool
+    ) -> list[float]:
+        """`error` for each of several penalties.
+
+        With ``measured_are_known`` the chosen features have no error: their values are measured.
+        """
+        rows, held = self.train_rows_of(columns), self.held_rows_of(columns)
+        found = []
+        for ridge in ridges:
+            B = solve_normal(rows[:, columns], rows, ridge)
+            each = held_out_residuals(self.held_diagonal, held, columns, B)
+            if measured_are_known:
+                each[columns] = 0.0
+            found.append(float(each.sum()) / len(each))
+        return found
+
+
+def held_out_residuals(diagonal: Tensor, rows: Tensor, columns: Columns, decoder: Tensor) -> Tensor:
+    """Mean squared residual of each feature, from second moments of held-out rows.
+
+    ``diagonal`` (d) and ``rows`` (k x d, of the chosen columns) are those of the second moments
+    about the training mean, ``decoder`` is k x d.
+    """
+    inside = (decoder * (rows[:, columns] @ decoder)).sum(0)
+    return diagonal - 2 * (decoder * rows).sum(0) + inside
+
+
+def fold_covariances(
+    source: Source,
+    splits: Splits,
+    scaling: str | Scaling = "none",
+    device: torch.device | None = None,
+) -> FoldCovariances:
+    """Read the rows once and keep the covariance of every part of them.
+
+    Where values are missing, or the device cannot hold all parts at a time, each part is read by
+    itself. Of several processes each reads its own rows, and all have the result.
+
+    Parameters
+    ----------
+    source : Source
+        The rows.
+    splits : Splits
+        Their parts.
+    scaling : {"standard", "none"}, default="none"
+        How features are scaled within each fold.
+    device : torch.device, default=None
+        Where to compute, and where the parts stay if there is room.
+    """
+    scaling = Scaling(scaling) if isinstance(scaling, str) else scaling
+    stats, parts = part_covariances(source, splits.labels, len(splits.parts), device)
+    if stats is not None and parts is not None:
+        found = FoldCovariances(source, stats, splits, parts, np.ones(len(stats.mean)), scaling)
+        if len(splits) == 1:
+            found.units = _in_units_of(found.fold(0), parts)
+        return found
+    stats = moments(source, device) if stats is None else stats
+    parts = [_on_cpu(covariance(RowView(source, rows), device=device)) for rows in splits.parts]
+    whole = _on_cpu(covariance(source, device=device)) if stats.has_missing else None
+    units = np.ones(len(stats.mean))
+    return FoldCovariances(source, stats, splits, parts, units, scaling, whole)
+
+
+def _in_units_of(fold: Fold, parts: list[Covariance]) -> Vector:
+    """Bring parts from the units of the data to those of a fold, in place."""
+    ratio = torch.from_numpy(1 / fold.scale).to(parts[0].matrix.device)
+    for part in parts:
+        part.matrix.mul_(ratio).mul_(ratio[:, None])
+    return fold.scale
+
+
+def _on_cpu(found: Covariance) -> Covariance:
+    return Covariance(found.n, found.mean.cpu(), found.matrix.cpu())
+
+
+def choose_ridge(folds: Sequence[Fold], panels: dict[float, Columns]) -> float:
+    """The penalty whose panel does best on held-out rows; none unless one is clearly better.
+
+    ``panels`` has the panel that each penalty (in units of the mean variance) leads to.
+    """
+    unit = float(np.mean(folds[0].variance))
+    errors = {
+        ridge: best_ridge(folds, [panel] * len(folds), [ridge], measured_are_known=False)[1]
+        for ridge, panel in panels.items()
+    }
+    means = {ridge: float(np.mean(each)) for ridge, each in errors.items()}
+    best = min(means, key=means.__getitem__)
+    none = means.get(0.0, np.inf)
+    return best * unit if means[best] < CLEARLY * none else 0.0
+
+
+def best_ridge(
+    folds: Sequence[Fold],
+    panels: Sequence[Columns],
+    ridges: Sequence[float] = RIDGES,
+    *,
+    measured_are_known: bool = True,
+) -> tuple[float, list[float]]:
+    """The penalty that does best on held-out rows, and the error per fold with it.
+
+    Parameters
+    ----------
+    folds : sequence of Fold
+        Where to check.
+    panels : sequence of arrays
+        The panel of each fold.
+    ridges : sequence of float
+        Penalties to try, in units of the mean variance of the first fold.
+    measured_are_known : bool, default=True
+        Whether the chosen features count as reconstructed without error.
+    """
+    unit = float(np.mean(folds[0].variance))
+    table = np.array(
+        [
+            fold.ridge_errors(
+                panel, [ridge * unit for ridge in ridges], measured_are_known=measured_are_known
+            )
+            for fold, panel in zip(folds, panels, strict=True)
+        ]
+    )
+    best = int(np.argmin(table.mean(axis=0)))
+    return ridges[best] * unit, table[:, best].tolist()

@@ -1,0 +1,131 @@
+"""Splits, and held-out errors from covariances, which equal those from rows."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from sklearn.linear_model import LinearRegression, Ridge
+
+import fewer
+from fewer.data.source import Source
+from fewer.data.values import open_source
+from fewer.errors import InputError
+from fewer.validation import choose_ridge, fold_covariances, split_rows
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(90, 4)) @ RNG.normal(size=(4, 8)) + 0.5 * RNG.normal(size=(90, 8)) + 3
+COLUMNS = np.array([1, 6])
+
+
+def folds_of(rows, validation, scaling="none"):
+    return fold_covariances(open_source(rows), split_rows(len(X), validation), scaling).folds()
+
+
+@pytest.mark.parametrize("validation", [5, 0.3, "time"])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("scaling", ["none", "standard"])
+def test_errors_equal_those_of_a_regression(validation, form, scaling):
+    for fold in folds_of(form(X), validation, scaling):
+        train, held = X[fold.train_rows], X[fold.held_rows]
+        if scaling == "standard":
+            spread = train.std(axis=0)
+            train, held = train / spread, held / spread
+        plain = LinearRegression().fit(train[:, COLUMNS], train)
+        expected = ((plain.predict(held[:, COLUMNS]) - held) ** 2).mean()
+        assert fold.error(COLUMNS) == pytest.approx(expected)
+        ridge = Ridge(alpha=0.2 * len(train)).fit(train[:, COLUMNS], train)
+        expected = ((ridge.predict(held[:, COLUMNS]) - held) ** 2).mean()
+        assert fold.error(COLUMNS, 0.2) == pytest.approx(expected)
+        np.testing.assert_allclose(fold.matrix(), np.cov(train.T, bias=True), atol=1e-12)
+
+
+@pytest.mark.parametrize("validation", [4, 0.2])
+def test_all_rows_are_the_sum_of_the_parts(validation):
+    found = fold_covariances(open_source(X), split_rows(90, validation), "standard")
+    everything = found.everything()
+    np.testing.assert_allclose(everything.matrix(), np.corrcoef(X.T), atol=1e-12)
+    np.testing.assert_allclose(everything.mean, X.mean(axis=0))
+    np.testing.assert_allclose(found.stats.variance, X.var(axis=0))
+    assert everything.n_train == 90
+    assert len(everything.held_rows) == 0
+
+
+def test_missing_values_take_the_mean_of_their_part():
+    gaps = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+    found = fold_covariances(open_source(gaps), split_rows(90, 0.3))
+    fold = found.fold(0)
+    train = gaps[fold.train_rows]
+    filled = np.where(np.isnan(train), np.nanmean(train, axis=0), train)
+    np.testing.assert_allclose(fold.matrix(), np.cov(filled.T, bias=True), atol=1e-12)
+    filled = np.where(np.isnan(gaps), np.nanmean(gaps, axis=0), gaps)
+    np.testing.assert_allclose(found.everything().matrix(), np.cov(filled.T, bias=True), atol=1e-12)
+
+
+def test_groups_stay_together():
+    groups = np.repeat(np.arange(9), 10)
+    splits = split_rows(90, 3, seed=0, groups=groups)
+    assert sorted(np.concatenate(splits.parts)) == list(range(90))
+    for fold in range(3):
+        held, train = splits.held_rows(fold), splits.train_rows(fold)
+        assert not set(groups[held]) & set(groups[train])
+        assert len(held) + len(train) == 90
+
+
+def test_rows_in_time_order_are_predicted_from_their_past():
+    splits = split_rows(31, "time")
+    assert len(splits) == 5
+    for fold in range(5):
+        train, held = splits.train_rows(fold), splits.held_rows(fold)
+        assert train.max() < held.min()
+        assert list(held) == list(range(held[0], held[-1] + 1))
+    assert splits.held_rows(4)[-1] == 30
+
+
+def test_select_holds_out_the_future():
+    steps = np.cumsum(RNG.normal(size=(300, 12)), axis=0)
+    panel = fewer.select(steps, 3, validation="time", random_state=0)
+    assert panel.evidence.source["held"] == 250
+    assert panel.evidence.source["folds"] == 5
+    with pytest.raises(InputError, match="row_groups does not go with validation='time'"):
+        fewer.select(steps, 3, validation="time", row_groups=np.arange(300) % 7)
+
+
+def test_a_penalty_is_chosen_only_where_it_pays():
+    folds = folds_of(X, 5)
+    panels = dict.fromkeys((0.0, 1e-3, 10.0), COLUMNS)
+    assert choose_ridge(folds, panels) == 0.0
+    few = RNG.normal(size=(14, 30)) + RNG.normal(size=(14, 1))
+    folds = fold_covariances(open_source(few), split_rows(14, 7)).folds()
+    panels = dict.fromkeys((0.0, 0.3), np.arange(10))
+    unit = float(folds[0].variance.mean())
+    assert choose_ridge(folds, panels) == pytest.approx(0.3 * unit)
+
+
+class Counted(Source):
+    """Rows that count how often they are read."""
+
+    def __init__(self, array):
+        self.array, self.read = torch.from_numpy(array), 0
+
+    @property
+    def shape(self):
+        return self.array.shape
+
+    def rows(self, index, dtype=torch.float32):
+        found = self.array[index].to(dtype)
+        self.read += len(found)
+        return found.clone()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"validation": 0.2}, {"validation": 5}, {"costs": np.arange(1.0, 13.0), "budget": 15.0}],
+    ids=str,
+)
+def test_a_linear_panel_reads_the_rows_at_most_three_times(options):
+    rows = RNG.normal(size=(400, 12)) @ RNG.normal(size=(12, 12))
+    source = Counted(rows)
+    panel = fewer.select(source, None if "budget" in options else 3, random_state=0, **options)
+    assert source.read <= 3 * 400
+    assert panel.evidence.rows.shape[1] == 12  # the evidence reads nothing more
+    assert source.read <= 3 * 400
