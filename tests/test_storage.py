@@ -264,7 +264,7 @@ def test_a_description_that_lacks_something_is_damaged(saved, key):
 
 
 def test_a_panel_that_lacks_something_is_damaged(tmp_path):
-    select(FEW, 3, strategies=["search"], random_state=0).save(tmp_path / "p")
+    select(FEW, 3, strategies=["search"], validation=0.2, random_state=0).save(tmp_path / "p")
     whole = json.loads((tmp_path / "p" / "panel.json").read_text())
     for key in ("version", "settings", "indices", "d", "names", "held_out"):
         rest = {name: value for name, value in whole.items() if name != key}

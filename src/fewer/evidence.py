@@ -114,7 +114,7 @@ class Evidence:
         --------
         >>> import fewer
         >>> from sklearn.datasets import load_iris
-        >>> panel = fewer.select(load_iris().data, 2, random_state=0)
+        >>> panel = fewer.select(load_iris().data, 2, strategies=["search"], random_state=0)
         >>> panel.evidence = panel.evidence.without_rows()
         >>> panel.evidence.rows.shape
         (0, 4)
@@ -141,7 +141,7 @@ class Examined(NamedTuple):
     >>> import fewer
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris().data
-    >>> seen = fewer.select(X[::2], 2, random_state=0).examine(X[1::2])
+    >>> seen = fewer.select(X[::2], 2, strategies=["search"], random_state=0).examine(X[1::2])
     >>> seen.n, seen.reconstructed.shape == seen.rows.shape
     (75, True)
     """

@@ -349,7 +349,7 @@ class Panel:
         >>> import fewer
         >>> from sklearn.datasets import load_iris
         >>> X = load_iris().data
-        >>> panel = fewer.select(X, 2, random_state=0)
+        >>> panel = fewer.select(X, 2, strategies=["search"], random_state=0)
         >>> seen = panel.examine(X)
         >>> seen.n, seen.rows.shape, seen.score == panel.score(X)
         (150, (150, 4), True)
@@ -483,7 +483,7 @@ class Panel:
         >>> import fewer
         >>> from sklearn.datasets import load_iris
         >>> X = load_iris(as_frame=True).data
-        >>> panel = fewer.select(X, 2, random_state=0)
+        >>> panel = fewer.select(X, 2, strategies=["search"], random_state=0)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     panel.report(folder + "/iris.html").name
         'iris.html'

@@ -63,6 +63,9 @@ class Score(float):
         self.errors = errors
         return self
 
+    def __getnewargs__(self) -> tuple[float, Values]:  # type: ignore[override]
+        return float(self), self.errors
+
 
 @dataclass(frozen=True, eq=False)
 class Reconstructor:
@@ -85,7 +88,8 @@ class Reconstructor:
     --------
     >>> import fewer
     >>> from sklearn.datasets import load_iris
-    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, random_state=0)
+    >>> X = load_iris(as_frame=True).data
+    >>> panel = fewer.select(X, 2, strategies=["search"], random_state=0)
     >>> panel.reconstructor.features
     ['sepal width (cm)', 'petal length (cm)']
     >>> panel.reconstructor.reconstruct([[3.0, float("nan")]]).shape

@@ -218,7 +218,7 @@ def test_more_features_than_rows_are_warned_of_and_still_chosen():
     with pytest.warns(FewerWarning, match=r"k=15 features from 12 rows.*use ridge='auto'"):
         assert len(ColumnSubset(k=15, **CPU).fit(X).columns_) == 15
     with pytest.warns(FewerWarning, match="k=15 features from 12 rows: their rank is at most 11"):
-        assert select(X, 15, random_state=0, device="cpu").k == 15
+        assert select(X, 15, strategies=["search"], validation=0.2, random_state=0).k == 15
     assert len(ColumnSubset(k=15, ridge="auto", **CPU).fit(X).columns_) == 15
 
 

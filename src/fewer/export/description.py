@@ -19,7 +19,8 @@ def describe(panel: Panel) -> dict[str, Any]:
     --------
     >>> import fewer
     >>> from sklearn.datasets import load_iris
-    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, random_state=0)
+    >>> X = load_iris(as_frame=True).data
+    >>> panel = fewer.select(X, 2, strategies=["search"], random_state=0)
     >>> about = describe(panel)
     >>> about["k"], about["d"], about["features"]
     (2, 4, ['sepal width (cm)', 'petal length (cm)'])

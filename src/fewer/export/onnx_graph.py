@@ -56,7 +56,7 @@ def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
     --------
     >>> import fewer, tempfile
     >>> from sklearn.datasets import load_iris
-    >>> panel = fewer.select(load_iris().data, 2, random_state=0)
+    >>> panel = fewer.select(load_iris().data, 2, strategies=["search"], random_state=0)
     >>> export_onnx(panel, tempfile.mkdtemp() + "/iris.onnx") < 1e-4
     True
     """

@@ -1,5 +1,7 @@
 """Measured values as users hand them over: sparse, tables in any order, with other columns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -24,7 +26,7 @@ def unnamed():
 
 @pytest.fixture(scope="module")
 def panel():
-    return select(X, 4, strategies=["search"], random_state=0, device="cpu")
+    return select(X, 4, strategies=["search"], validation=0.2, random_state=0, device="cpu")
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
@@ -100,3 +102,47 @@ def test_text_in_a_chosen_column_is_still_refused():
     name = model.get_feature_names_out()[0]
     with pytest.raises(InputError, match=f"1 of 4 columns are not numbers: '{name}'"):
         model.inverse_transform(frame.assign(**{name: "high"}))
+
+
+def test_missing_values_take_the_training_mean(unnamed, panel):
+    gappy = X[:5, panel.indices].copy()
+    gappy[1, 2] = np.nan
+    filled = np.where(np.isnan(gappy), X[:, panel.indices].mean(axis=0), gappy)
+    found, expected = panel.reconstruct(gappy), panel.reconstruct(filled)
+    np.testing.assert_allclose(found, expected)
+    assert not np.isnan(found).any()
+
+
+def test_measured_values_come_back_as_they_were_measured(panel):
+    measured = X[:5, panel.indices]
+    np.testing.assert_array_equal(panel.reconstruct(measured)[:, panel.indices], measured)
+
+
+def test_single_precision_stays_single(panel):
+    measured = X[:5, panel.indices].astype(np.float32)
+    assert panel.reconstruct(measured).dtype == np.float32
+
+
+def test_intervals_widen_and_need_held_out_residuals(panel):
+    measured = X[:5, panel.indices]
+    found, low, high = panel.reconstruct(measured, interval=0.5)
+    _, lower, higher = panel.reconstruct(measured, interval=0.9)
+    assert (lower <= low).all()
+    assert (high <= higher).all()
+    assert (low <= high).all()
+    np.testing.assert_array_equal(low[:, panel.indices], found[:, panel.indices])
+    bare = replace(panel.reconstructor, quantiles=None)
+    with pytest.raises(InputError, match="no held-out residuals"):
+        bare.reconstruct(measured, interval=0.5)
+
+
+def test_every_place_names_what_is_missing_in_the_same_words():
+    frame = pd.DataFrame(X, columns=[f"gene{j}" for j in range(16)])
+    panel = select(frame, 4, strategies=["search"], validation=0.2, random_state=0)
+    gone = panel.features[0]
+    rest = frame.drop(columns=gone)
+    for call in (panel.score, panel.transform, panel.examine):
+        with pytest.raises(InputError, match=f"X lacks 1 of the 16 features: '{gone}'"):
+            call(rest)
+    with pytest.raises(InputError, match=f"measured lacks 1 of the 4 chosen features: '{gone}'"):
+        panel.reconstruct(rest)
