@@ -31,7 +31,8 @@ from rich.table import Table
 import fewer
 from cases import load_case
 from fewer import ColumnSubset, ConcreteAutoencoder
-from fewer.data import covariance, open_source
+from fewer.data import covariance
+from fewer.data.source import array_source
 from fewer.datasets import load
 from fewer.distributed import gather, joined, spawn
 
@@ -52,7 +53,7 @@ def work(path: Path, k: int, epochs: int) -> dict[str, tuple[list[int], float, f
     some = np.load(path, mmap_mode="r")[:500]
     found = {}
     with joined("cpu"):
-        covariance(open_source(some))  # connections and what is loaded once
+        covariance(array_source(some))  # connections and what is loaded once
         found["covariance"] = timed(lambda: covariance(fewer.data.open(path)) and [])
     for name, model in models.items():
         model.fit(some)

@@ -26,7 +26,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from fewer.constraints import resolve
-from fewer.data import covariance, moments, open_source
+from fewer.data import covariance, moments
+from fewer.data.source import array_source
 from fewer.nn import ConcreteSelector, make_loss
 from fewer.nn.philox import CountedGumbel
 from fewer.search import search, swap
@@ -250,7 +251,7 @@ def choice_table(X: np.ndarray, test: Tensor, k: int, *, plain: bool = True) -> 
     table.add_column("work")
     for column in ("s", "peak GB", "s in all", "test error"):
         table.add_column(column, justify="right")
-    source = open_source(X)
+    source = array_source(X)
     torch.linalg.inv(torch.eye(64, device=CUDA))  # loads cuSOLVER
 
     def add(name: str, clock: Clock, before: float = 0.0, error: float | None = None) -> None:
@@ -295,7 +296,7 @@ def landmark_table(X: np.ndarray, test: Tensor, sizes: tuple[int, ...], width: i
     table = Table(title=f"landmarks: test error, hidden layers of {width}")
     for column in ("k", "genes: s", "linear", "s", "1 layer", "s", "2 layers", "s"):
         table.add_column(column, justify="right")
-    source = open_source(X)
+    source = array_source(X)
     C = covariance(source, device=CUDA).matrix
     problem = prepare(
         source,

@@ -27,7 +27,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from fewer.data import Batches, covariance, open_source
+from fewer.data import covariance
+from fewer.data.batches import Batches
+from fewer.data.source import array_source
 from fewer.nn import ConcreteNetwork, ConcreteSelector, make_loss
 from fewer.search import greedy, swap
 from fewer.train import fit_closed_form
@@ -64,7 +66,7 @@ def matrix(size: Size, device: str) -> torch.Tensor:
 
 
 def covariance_work(size: Size, device: str) -> Callable[[], float]:
-    source = open_source(data(size))
+    source = array_source(data(size))
 
     def work() -> float:
         covariance(source, device=device)
@@ -105,7 +107,7 @@ def closed_form_work(size: Size, device: str) -> Callable[[], float]:
 
 def gradient_work(size: Size, device: str) -> Callable[[], float]:
     batches = Batches(
-        open_source(data(size)),
+        array_source(data(size)),
         np.arange(size.n),
         mean=torch.zeros(size.d),
         has_missing=False,

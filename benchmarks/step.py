@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from fewer.data import Batches, open_source
+from fewer.data.batches import Batches
+from fewer.data.source import array_source
 from fewer.nn import ConcreteNetwork, ConcreteSelector, make_loss
 from fewer.nn.schedule import exponential
 from fewer.train.adam import Adam
@@ -68,7 +69,7 @@ def plain(X: torch.Tensor, epochs: int) -> float:
 def ours(X: torch.Tensor, epochs: int) -> float:
     torch.manual_seed(0)
     n, d = X.shape
-    batches = Batches(open_source(X.numpy()), np.arange(n), mean=torch.zeros(d), has_missing=False)
+    batches = Batches(array_source(X.numpy()), np.arange(n), mean=torch.zeros(d), has_missing=False)
     selector = ConcreteSelector(d, K)
     network = ConcreteNetwork(selector, nn.Linear(K, d))
     optimizer = Adam((selector.parameters(), 0.1), (network.decoder.parameters(), 1e-2))

@@ -21,7 +21,7 @@ WIDTH = 88
 PROGRAM = "import sys; sys.argv[0] = 'fewer'; from fewer.cli import main; main()"
 TYPED = (
     ("inspect", "tumours.csv"),
-    ("select", "tumours.csv", "-k", "5", "--leave-out", "patient,diagnosis", "--out", "panel"),
+    ("select", "tumours.csv", "-k", "5", "--ignore", "patient,diagnosis", "--out", "panel"),
     ("report", "panel"),
     ("impute", "panel", "measured.csv", "--out", "all.csv"),
 )

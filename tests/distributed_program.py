@@ -17,7 +17,9 @@ from scipy import sparse
 
 import fewer
 from fewer import distributed
-from fewer.data import Batches, covariance, moments, open_source
+from fewer.data import covariance, moments
+from fewer.data.batches import Batches
+from fewer.data.source import array_source
 from fewer.errors import FewerError
 from fewer.train import Checkpoint
 
@@ -37,7 +39,7 @@ def sums(X):
     """The largest difference of mean, variance, minimum, counts and covariance."""
 
     def work():
-        source = open_source(X)
+        source = array_source(X)
         stats, C = moments(source), covariance(source)
         return stats.mean, stats.variance, stats.minimum, stats.observed, C.mean, C.matrix
 
@@ -147,7 +149,7 @@ def main(folder):
         "resumed": resumed(folder, path),
     }
     with distributed.joined("cpu"):
-        rows = Batches(open_source(X), np.arange(9), mean=torch.zeros(64))
+        rows = Batches(array_source(X), np.arange(9), mean=torch.zeros(64))
         found["shares"] = [len(batch.x) for batch in rows.in_order()]
         found["moved"] = distributed.broadcast({"a": [torch.tensor(rank)], "b": (rank, "x")})["b"]
         found["gathered"] = distributed.gather(rank)

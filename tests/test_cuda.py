@@ -6,7 +6,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from fewer import ConcreteAutoencoder, ConcreteClassifier
-from fewer.data import batches, moments, open_source
+from fewer.data import batches, moments
+from fewer.data.source import array_source
 from fewer.datasets import load
 from fewer.nn import ConcreteSelector
 from fewer.nn.fused import linear_reconstruction_gradients
@@ -63,7 +64,7 @@ def test_a_classifier_and_the_callers_random_state(digits):
 
 def test_a_linear_classifier_has_the_same_minimum_there():
     X, y = load_digits(return_X_y=True)
-    source, columns = open_source(X), np.arange(10, 50, 4)
+    source, columns = array_source(X), np.arange(10, 50, 4)
     lines = [
         fit_classifier(source, columns, moments(source), torch.tensor(y), 10, device=device)
         for device in (torch.device("cpu"), torch.device("cuda"))

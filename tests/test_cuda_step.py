@@ -9,7 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from fewer import ConcreteAutoencoder
-from fewer.data import Batches, covariance, moments, on_device, open_source
+from fewer.data import covariance, moments
+from fewer.data import moments as on_device
+from fewer.data.batches import Batches
+from fewer.data.source import array_source
 from fewer.nn import ConcreteNetwork, ConcreteSelector, kernels, make_loss
 from fewer.nn.philox import CountedGumbel, counted_gumbel
 from fewer.train import gradient
@@ -142,7 +145,7 @@ def test_the_fused_way_is_taken_only_where_it_is_the_same():
     rows, network, optimizer = problem(0, 300, 784, 50)
     d, array = rows.shape[1], rows.cpu().numpy()
     whole = Batches(
-        open_source(array), np.arange(300), mean=torch.zeros(d), has_missing=False, device=CUDA
+        array_source(array), np.arange(300), mean=torch.zeros(d), has_missing=False, device=CUDA
     )
     options = {"batch_size": 128, "precision": "bfloat16"}
     mse = make_loss("mse")
@@ -150,7 +153,7 @@ def test_the_fused_way_is_taken_only_where_it_is_the_same():
     assert fused_epochs(network, whole, optimizer, mse, **options) is not None
     assert fused_epochs(network, whole, optimizer, make_loss("mae"), **options) is None
     assert fused_epochs(network, whole, optimizer, mse, penalty=lambda: 0, **options) is None
-    gaps = Batches(open_source(array), np.arange(300), mean=torch.zeros(d), device=CUDA)
+    gaps = Batches(array_source(array), np.arange(300), mean=torch.zeros(d), device=CUDA)
     assert fused_epochs(network, gaps, optimizer, mse, **options) is None
     network.selector.noise = None
     assert fused_epochs(network, whole, optimizer, mse, **options) is None
@@ -175,10 +178,10 @@ def test_the_covariance_within_its_tolerance_of_float64(exact, tolerance, monkey
     monkeypatch.setattr(on_device, "fast_float64", lambda device: exact)
     random = np.random.default_rng(3)
     X = (random.normal(size=(9000, 700)) * random.uniform(0.1, 9, 700) + 100).astype(np.float32)
-    wanted = covariance(open_source(X))
+    wanted = covariance(array_source(X))
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        found = covariance(open_source(X), device="cuda")
+        found = covariance(array_source(X), device="cuda")
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
     spread = wanted.matrix.diagonal().sqrt()
@@ -221,9 +224,9 @@ def test_gaps_and_moments_on_the_gpu():
     X = random.normal(size=(500, 40)) + 5
     X[random.random(X.shape) < 0.1] = np.nan
     for missing in ("mean", "pairwise"):
-        there = covariance(open_source(X), missing, device="cuda").matrix.cpu()
-        torch.testing.assert_close(there, covariance(open_source(X), missing).matrix)
-    ours, theirs = moments(open_source(X), "cuda"), moments(open_source(X))
+        there = covariance(array_source(X), missing, device="cuda").matrix.cpu()
+        torch.testing.assert_close(there, covariance(array_source(X), missing).matrix)
+    ours, theirs = moments(array_source(X), "cuda"), moments(array_source(X))
     for name in ("observed", "mean", "variance", "minimum", "maximum"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-12)
 
@@ -233,5 +236,5 @@ def test_too_little_memory_is_said_and_left_to_the_cpu(monkeypatch):
     module = import_module("fewer.data.moments")
     monkeypatch.setattr(module, "free_bytes", lambda device: 1000)
     with pytest.warns(UserWarning, match="does not fit the memory of cuda"):
-        found = covariance(open_source(X), device="cuda").matrix
-    assert torch.equal(found, covariance(open_source(X)).matrix)
+        found = covariance(array_source(X), device="cuda").matrix
+    assert torch.equal(found, covariance(array_source(X)).matrix)

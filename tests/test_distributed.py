@@ -15,9 +15,8 @@ import torch
 
 import fewer
 from fewer import distributed
-from fewer.data import DenseSource
-from fewer.data.memory import size_in_bytes
-from fewer.data.source import RowRange
+from fewer.data.on_disk import size_in_bytes
+from fewer.data.source import DenseSource, RowView
 from fewer.distributed import joined, shard_bounds, single_process, spawn
 from fewer.errors import InputError, ProcessError
 
@@ -257,7 +256,7 @@ def test_shares_cover_everything_once():
 )
 def test_a_range_of_rows_reads_like_a_slice(index):
     X = np.random.default_rng(0).random((20, 4))
-    part = RowRange(DenseSource(X), 6, 15)
+    part = RowView(DenseSource(X), slice(6, 15))
     np.testing.assert_allclose(part.rows(index, torch.float64), X[6:15][index])
 
 

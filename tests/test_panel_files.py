@@ -31,24 +31,27 @@ def test_select_from_a_file_is_that_of_its_table(tmp_path, frame, monkeypatch):
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=20)
     options = {"k": 4, "strategies": ["search"], "validation": 0.2, "random_state": 0}
     plain = fewer.select(frame, **options)
-    in_blocks = fewer.data.open(tmp_path / "x.parquet", memory_limit="100kB")
-    with pytest.warns(FewerWarning, match="read again and again; it was converted once"):
-        found = [fewer.select(in_blocks, **options)]
+    with pytest.warns(FewerWarning, match="it was converted once to"):
+        in_blocks = fewer.data.open(tmp_path / "x.parquet", memory_limit="100kB")
+    assert in_blocks.on_disk
+    found = [fewer.select(in_blocks, **options)]
     for data in (
-        fewer.data.open(tmp_path / "x.csv", leave_out=["sample"]),
+        fewer.data.open(tmp_path / "x.csv", ignore=["sample"]),
         tmp_path / "x.parquet",
     ):
         found.append(fewer.select(data, **options))
     for one in found:
         assert one.features == plain.features
         assert one.held_out == pytest.approx(plain.held_out)
-    with pytest.warns(FewerWarning, match=r"were left out \(1\): 'sample'"):
+    with pytest.warns(FewerWarning, match=r"were ignored \(1\): 'sample'"):
         fewer.select(tmp_path / "x.csv", **options)
 
 
-def test_score_and_transform_from_a_file(panel, frame, tmp_path):
+def test_score_and_transform_from_a_file(panel, frame, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEWER_CACHE", str(tmp_path / "cache"))
     frame.iloc[:, ::-1].to_parquet(tmp_path / "test.parquet", row_group_size=20)
-    source = fewer.data.open(tmp_path / "test.parquet", memory_limit="100kB")
+    with pytest.warns(FewerWarning, match="it was converted once to"):
+        source = fewer.data.open(tmp_path / "test.parquet", memory_limit="100kB")
     assert source.on_disk
     for data in (tmp_path / "test.parquet", source):
         score = panel.score(data)

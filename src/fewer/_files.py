@@ -9,21 +9,29 @@ from pathlib import Path
 
 from fewer.errors import InputError
 
-__all__ = ["replacing_folder", "write_text", "write_whole"]
+__all__ = ["atomic", "replacing_folder", "write_text", "write_whole"]
+
+
+@contextmanager
+def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path to write to, which takes the place of the given one only when all went well."""
+    target = Path(path)
+    # in a folder of its own the file gets the permissions that the umask gives
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield scratch / target.name
+        os.replace(scratch / target.name, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:
-    """Let ``write`` make a file under a temporary name, then give it its own."""
+    """Let ``write`` make a file, folders above it included, or say why it cannot be written."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # in a folder of its own the file gets the permissions that the umask gives
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        try:
-            write(scratch / "draft")
-            os.replace(scratch / "draft", target)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with atomic(target) as draft:
+            write(draft)
     except OSError as error:
         raise InputError(
             f"{target} cannot be written ({error.strerror or error}); choose another path"

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fewer._checks import join_names
 from fewer._tables import Table
-from fewer.data import Source, moments, open_source
+from fewer.data import Source, moments
+from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.evidence import Evidence, Examined
 from fewer.nn import MeasuredDecoder, build_decoder
@@ -354,7 +355,7 @@ class Panel:
         >>> seen.n, seen.rows.shape, seen.score == panel.score(X)
         (150, (150, 4), True)
         """
-        source = open_source(self.reconstructor.match(X))
+        source = array_source(self.reconstructor.match(X))
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, Evidence.sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64).numpy()

@@ -15,24 +15,14 @@ from scipy import sparse
 from sklearn.utils import check_array
 
 from fewer._checks import find_names, join_names
-from fewer.data import (
-    ColumnView,
-    Source,
-    as_array,
-    as_source,
-    blocks,
-    check_out,
-    check_values,
-    column_names,
-    is_source_like,
-    match_columns,
-    open_source,
-    read_all,
-    read_aside,
-    read_blocks,
-    write_rows,
-)
+from fewer.data import ColumnView, Source, read_all, read_blocks
 from fewer.data import open as open_any
+from fewer.data.columns import check_values, match_columns
+from fewer.data.open import as_source, column_names, is_source_like
+from fewer.data.reading import blocks, read_metadata
+from fewer.data.source import array_source
+from fewer.data.tables import as_array
+from fewer.data.write import check_out, write_rows
 from fewer.errors import InputError, translate_sklearn_errors
 from fewer.nn import MeasuredDecoder
 from fewer.train.explained import explained_variance
@@ -141,7 +131,7 @@ class Reconstructor:
         """A source of the k chosen features, in column order, from a path, a store or a source."""
         with warnings.catch_warnings():
             # other columns are welcome here, whatever they hold
-            warnings.filterwarnings("ignore", ".*non-numeric columns were left out")
+            warnings.filterwarnings("ignore", ".*non-numeric columns were ignored")
             source = open_any(measured)
         wanted, have = [str(name) for name in self.features], source.names
         by_name = have is not None and (
@@ -151,7 +141,7 @@ class Reconstructor:
             return source
         if not by_name or have is None:
             raise self._wrong_width(source.shape[1])
-        text = [name for name in wanted if name in source.left_out]
+        text = [name for name in wanted if name in source.metadata_columns]
         if text:
             raise InputError(
                 f"measured: the chosen features {join_names(text)} do not hold numbers"
@@ -273,7 +263,7 @@ class Reconstructor:
 
     def score(self, X: Any) -> Score:
         """Explained variance of whole rows that were checked, from their chosen columns alone."""
-        return Score(*explained_variance(self.decoder, open_source(X), self.columns))
+        return Score(*explained_variance(self.decoder, array_source(X), self.columns))
 
 
 @torch.no_grad()
@@ -361,13 +351,13 @@ def impute(
     labels = [str(name) for name in _all_names(reconstructor)]
     with ExitStack() as stack:
         writers = [stack.enter_context(write_rows(one, n, labels)) for one in paths]
-        for (rows, x), aside in zip(read_blocks(source), read_aside(source), strict=True):
+        for (rows, x), metadata in zip(read_blocks(source), read_metadata(source), strict=True):
             values = x.numpy()
             parts = [reconstructor.decode(values)]
             if bounds is not None:
                 parts += reconstructor._bounded(parts[0], values, bounds)
             for write, part in zip(writers, parts, strict=True):
-                write(part, aside)
+                write(part, metadata)
             if progress is not None:
                 progress(rows.stop / n)
     return n
@@ -393,14 +383,14 @@ def _open_with_others(
     """The chosen features, along with every column that is not a feature."""
     table = hasattr(measured, "columns")
     if not table and not is_source_like(measured):
-        return open_source(reconstructor.read(measured))
+        return array_source(reconstructor.read(measured))
     have = [str(name) for name in measured.columns] if table else column_names(measured)
     known = {str(name) for name in _all_names(reconstructor)}
     others = [name for name in have or () if name not in known]
-    leave_out = list(dict.fromkeys([*options.pop("leave_out", ()), *others]))
+    ignore = list(dict.fromkeys([*options.pop("ignore", ()), *others]))
     by_name = have is not None and len(others) < len(have)
-    if not isinstance(measured, Source) and (options or (by_name and leave_out)):
-        if by_name and leave_out:
-            options["leave_out"] = leave_out
+    if not isinstance(measured, Source) and (options or (by_name and ignore)):
+        if by_name and ignore:
+            options["ignore"] = ignore
         measured = open_any(measured, **options)
     return reconstructor.open(measured)

@@ -121,7 +121,7 @@ def test_missing_and_empty_columns(tmp_path):
     table = pd.DataFrame(X, columns=[f"p{j}" for j in range(32)])
     table.iloc[::5, 3] = np.nan
     table["blank"] = np.nan
-    with pytest.warns(FewerWarning, match=r"without any value were left out \(1\): 'blank'"):
+    with pytest.warns(FewerWarning, match=r"without any value were ignored \(1\): 'blank'"):
         found = curve(table, [4], random_state=0, device="cpu")
     assert 0.2 < found.explained_variance[0] < 1
     assert found.write(tmp_path / "c.svg").read_text().startswith("<?xml")

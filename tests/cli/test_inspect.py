@@ -57,7 +57,7 @@ def test_cells(folder, asked):
     [
         (["nothing.csv"], "there is no file 'nothing.csv'"),
         (["train.docx"], "ends in '.docx', which is not known; use .npy"),
-        (["train.csv", "--leave-out", "age"], "has no columns 'age' to leave out; it has 'number'"),
+        (["train.csv", "--ignore", "age"], "has no columns 'age' to ignore; it has 'number'"),
         (["train.csv", "--memory-limit", "much"], "--memory-limit 'much' is not a size"),
         (["train.csv", "--layer", "counts"], "--layer 'counts' does not apply to text files"),
         (["empty.csv"], "empty.csv is empty"),

@@ -44,7 +44,7 @@ def test_a_person_is_told_what_was_chosen_and_what_comes_next(folder, typed):
     assert "next: fewer report mine" in done.stdout
     said = done.stderr
     assert "warning: ignored columns that only number the rows (1): 'number'" in said
-    assert "'who', 'clinic', 'diagnosis'; name them in --leave-out to say" in said
+    assert "'who', 'clinic', 'diagnosis'; name them in --ignore to silence" in said
     quiet = typed("select", "train.csv", "-k", "2", "--out", "mine", "--force", "-q", *QUICK)
     assert "next:" not in quiet.stdout
     assert panel.features[0] in quiet.stdout
@@ -119,7 +119,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
         (["-k", "2", "--include", "zz*"], "--include: no feature matches 'zz*'"),
         (["-k", "2", "--exclude", "gone.txt"], "--exclude gone.txt: no such file"),
         (["-k", "2", "--target", "age"], "no column"),
-        (["-k", "2", "--row-groups", "age"], "has no columns 'age' to leave out"),
+        (["-k", "2", "--row-groups", "age"], "has no columns 'age' to ignore"),
         (["-k", "2", "--decoder", "wide"], "--decoder wide: use linear, or widths"),
         (["-k", "2", "--scale", "big"], "--scale 'big' is not known; use 'standard' or 'none'"),
         (["-k", "2", "--strategies", "luck"], "use 'auto' or some of search, closed_form"),

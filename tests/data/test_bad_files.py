@@ -52,7 +52,7 @@ def test_a_cell_that_is_no_number(tmp_path, at, form):
         InputError, match=rf"line {at + 2} \(row {at}\), column 'b' holds 'oops', which is not"
     ):
         fewer.data.open(path)
-    assert fewer.data.open(path, leave_out=["b"]).shape == (at + 10, 1)
+    assert fewer.data.open(path, ignore=["b"]).shape == (at + 10, 1)
 
 
 def test_infinity_in_a_file_is_placed(tmp_path):
@@ -76,7 +76,7 @@ def test_infinity_in_a_file_is_placed(tmp_path):
         ("", "is empty"),
         ("a,b\n", "names of columns but no rows"),
         ("a,a\n1,2\n", "names occur more than once: 'a'"),
-        ("a,b\nx,y\nu,v\n", "no column of numbers; its columns are 'a', 'b'"),
+        ("a,b\nx,y\nu,v\n", "no numeric column; its columns are 'a', 'b'"),
     ],
 )
 def test_text_without_rows_of_numbers(tmp_path, text, reason):
@@ -94,7 +94,7 @@ def test_columns_that_differ_between_files(tmp_path, form):
     for number, frame in enumerate((first, second)):
         path = tmp_path / f"{number}.{form}"
         frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
-    with pytest.raises(InputError, match=rf"1\.{form} .* lacks 'gene2' and has 'gene_2' besides"):
+    with pytest.raises(InputError, match=rf"1\.{form} .* lacks 'gene2' and also has 'gene_2'"):
         fewer.data.open(tmp_path)
 
 
@@ -173,13 +173,10 @@ def test_a_damaged_copy_is_made_again(tmp_path):
 # -- change while reading ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["npy", "parquet", "h5", "h5ad"])
+@pytest.mark.parametrize("form", ["npy", "h5", "h5ad"])
 def test_a_file_that_changes_while_it_is_read(tmp_path, form):
     path = tmp_path / f"x.{form}"
-    if form == "parquet":
-        FRAME.to_parquet(path, row_group_size=10)
-    else:
-        whole_file(form, path)
+    whole_file(form, path)
     source = fewer.data.open(path, memory_limit=LITTLE)
     assert source.on_disk
     source.rows(slice(0, 10))
@@ -228,8 +225,8 @@ def test_options_that_do_not_apply(tmp_path):
     with pytest.raises(InputError, match="names has 2 names for 12 features"):
         fewer.data.open(X, names=["a", "b"])
     FRAME.to_csv(tmp_path / "x.csv", index=False)
-    with pytest.raises(InputError, match="no columns 'id' to leave out; it has 'gene0'"):
-        fewer.data.open(tmp_path / "x.csv", leave_out=["id"])
+    with pytest.raises(InputError, match="no columns 'id' to ignore; it has 'gene0'"):
+        fewer.data.open(tmp_path / "x.csv", ignore=["id"])
     (tmp_path / "x.xlsx").touch()
     with pytest.raises(InputError, match=r"ends in '.xlsx', which is not known; use .npy"):
         fewer.data.open(tmp_path / "x.xlsx")
@@ -239,27 +236,27 @@ def test_options_that_do_not_apply(tmp_path):
 
 def test_which_array(tmp_path):
     np.savez(tmp_path / "x.npz", a=X, b=X)
-    with pytest.raises(InputError, match="holds a, b; say which by dataset="):
+    with pytest.raises(InputError, match="holds a, b; choose one with dataset="):
         fewer.data.open(tmp_path / "x.npz")
     with pytest.raises(InputError, match="no array 'c'; it has a, b"):
         fewer.data.open(tmp_path / "x.npz", dataset="c")
     assert fewer.data.open(tmp_path / "x.npz", dataset="b").shape == (N, D)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["a"], file["g/b"] = X, X
-    with pytest.raises(InputError, match="holds 'a', 'g/b'; say which by dataset="):
+    with pytest.raises(InputError, match="holds 'a', 'g/b'; choose one with dataset="):
         fewer.data.open(tmp_path / "x.h5")
     assert fewer.data.open(tmp_path / "x.h5", dataset="g/b").shape == (N, D)
     group = zarr.open_group(str(tmp_path / "x.zarr"), mode="w")
     group.create_array("a", data=X)
     group.create_array("b", data=X)
-    with pytest.raises(InputError, match="say which by dataset="):
+    with pytest.raises(InputError, match="choose one with dataset="):
         fewer.data.open(tmp_path / "x.zarr")
     assert fewer.data.open(tmp_path / "x.zarr", dataset="b").shape == (N, D)
 
 
 def test_no_pickle_is_read(tmp_path):
     np.save(tmp_path / "x.npy", np.array([[{}]], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match="holds object, not real numbers"):
+    with pytest.raises(FileFormatError, match=r"not a whole \.npy file of numbers"):
         fewer.data.open(tmp_path / "x.npy")
     np.savez(tmp_path / "x.npz", X=np.array([[{}]], dtype=object))
     with pytest.raises(FileFormatError, match=r"not a whole \.npz file"):
@@ -268,7 +265,7 @@ def test_no_pickle_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("library", "extra", "name"),
-    [("pyarrow", "tables", "x.csv"), ("h5py", "stores", "x.h5ad"), ("zarr", "stores", "x.zarr")],
+    [("pyarrow", "tables", "x.csv"), ("h5py", "stores", "x.h5"), ("zarr", "stores", "x.zarr")],
 )
 def test_a_library_that_is_not_installed(tmp_path, monkeypatch, library, extra, name):
     path = tmp_path / name

@@ -5,18 +5,9 @@ import pytest
 import torch
 from scipy import sparse
 
-from fewer.data import (
-    ColumnView,
-    DenseSource,
-    RowView,
-    SparseSource,
-    covariance,
-    moments,
-    read_all,
-    read_blocks,
-)
-from fewer.data.batch_means import BatchCentered
-from fewer.data.counts import NormalizedCounts, looks_like_counts
+from fewer.data import ColumnView, RowView, covariance, moments, read_all, read_blocks
+from fewer.data.counts import BatchCentered, NormalizedCounts, looks_like_counts
+from fewer.data.source import DenseSource, SparseSource
 from fewer.errors import InputError
 
 COUNTS = np.random.default_rng(0).poisson(0.7, size=(60, 8)).astype(np.float32)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from fewer.data import covariance, moments, open_source, reading
+from fewer.data import covariance, moments, reading
+from fewer.data.source import array_source
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +25,7 @@ def rows(n=50, d=6, seed=0):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.uint8, np.int64, ">f8"])
 def test_every_dtype(dtype):
     X = (np.random.default_rng(0).random((40, 5)) * 200).astype(dtype)
-    found, exact = moments(open_source(X)), X.astype(np.float64)
+    found, exact = moments(array_source(X)), X.astype(np.float64)
     np.testing.assert_allclose(found.mean, exact.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(found.variance, exact.var(axis=0), rtol=1e-10)
     assert not found.has_missing
@@ -33,16 +34,16 @@ def test_every_dtype(dtype):
 
 def test_a_large_mean_does_not_swallow_a_small_variance():
     X = 1e8 + np.random.default_rng(0).normal(size=(60, 3))
-    np.testing.assert_allclose(moments(open_source(X)).variance, X.var(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(moments(array_source(X)).variance, X.var(axis=0), rtol=1e-6)
     np.testing.assert_allclose(
-        covariance(open_source(X)).matrix.numpy(), np.cov(X.T, bias=True), atol=1e-6
+        covariance(array_source(X)).matrix.numpy(), np.cov(X.T, bias=True), atol=1e-6
     )
 
 
 def test_missing_values_are_left_out():
     X = rows()
     X[np.random.default_rng(1).random(X.shape) < 0.3] = np.nan
-    found = moments(open_source(X))
+    found = moments(array_source(X))
     np.testing.assert_allclose(found.mean, np.nanmean(X, axis=0))
     np.testing.assert_allclose(found.variance, np.nanvar(X, axis=0), rtol=1e-8)
     np.testing.assert_array_equal(found.observed, (~np.isnan(X)).sum(axis=0))
@@ -56,11 +57,11 @@ def test_pairwise_covariance(late):
     if late:
         gaps[:100] = False
     X[gaps] = np.nan
-    found = covariance(open_source(X), missing="pairwise")
+    found = covariance(array_source(X), missing="pairwise")
     centred = X - np.nanmean(X, axis=0)
     filled = np.nan_to_num(centred)
     np.testing.assert_allclose(
-        covariance(open_source(X)).matrix.numpy(), filled.T @ filled / len(X), rtol=1e-6
+        covariance(array_source(X)).matrix.numpy(), filled.T @ filled / len(X), rtol=1e-6
     )
     expected = np.nanmean(centred[:, :, None] * centred[:, None, :], axis=0)
     assert np.linalg.eigvalsh(expected).min() > 0  # nothing to repair here
@@ -71,7 +72,7 @@ def test_pairwise_covariance(late):
 def test_a_pairwise_covariance_is_made_positive():
     X = np.array([[1.0, 1, np.nan], [-1, -1, np.nan], [np.nan, 1, 1], [np.nan, -1, -1]])
     X = np.vstack([X, [[1, np.nan, -1], [-1, np.nan, 1]]])
-    found = covariance(open_source(X), missing="pairwise").matrix.numpy()
+    found = covariance(array_source(X), missing="pairwise").matrix.numpy()
     values = np.linalg.eigvalsh(found)
     assert values.min() > -1e-12
 
@@ -80,36 +81,36 @@ def test_a_pairwise_covariance_is_made_positive():
 def test_sparse_equals_dense(kind):
     X = sparse.random_array((60, 6), density=0.3, rng=np.random.default_rng(0)).toarray()
     for summary in (moments, covariance):
-        ours, dense = summary(open_source(kind(X))), summary(open_source(X))
+        ours, dense = summary(array_source(kind(X))), summary(array_source(X))
         np.testing.assert_allclose(ours.mean, dense.mean)
     np.testing.assert_allclose(
-        covariance(open_source(kind(X))).matrix, covariance(open_source(X)).matrix, atol=1e-15
+        covariance(array_source(kind(X))).matrix, covariance(array_source(X)).matrix, atol=1e-15
     )
 
 
 def test_constant_columns_are_found():
     X = np.array([[1.0, 2.0, np.nan], [1.0, 3.0, 4.0]])
-    assert moments(open_source(X)).constant.tolist() == [True, False, True]
-    assert moments(open_source(np.ones((3, 2)))).scale == 1.0
+    assert moments(array_source(X)).constant.tolist() == [True, False, True]
+    assert moments(array_source(np.ones((3, 2)))).scale == 1.0
 
 
 def test_a_sparse_matrix_far_from_zero():
     X = 1e8 + np.random.default_rng(0).normal(size=(60, 3))
-    found = covariance(open_source(sparse.csr_array(X))).matrix.numpy()
+    found = covariance(array_source(sparse.csr_array(X))).matrix.numpy()
     np.testing.assert_allclose(found, np.cov(X.T, bias=True), atol=1e-6)
 
 
 def test_sparse_moments_leave_gaps_out_and_count_zeros_that_are_not_stored():
     X = sparse.random_array((60, 6), density=0.3, rng=np.random.default_rng(0)).toarray()
     X[:, 0], X[3, 1], X[:, 2] = 1.0 + X[:, 0], np.nan, 0.0
-    ours, dense = moments(open_source(sparse.csr_array(X))), moments(open_source(X))
+    ours, dense = moments(array_source(sparse.csr_array(X))), moments(array_source(X))
     for part in ("observed", "mean", "variance", "minimum", "maximum"):
         np.testing.assert_allclose(getattr(ours, part), getattr(dense, part), atol=1e-14)
 
 
 def test_stored_duplicates_are_added_up():
     matrix = sparse.csr_array((np.array([1.0, 2.0, 4.0]), [0, 0, 1], [0, 2, 3]), shape=(2, 2))
-    found = moments(open_source(matrix))
+    found = moments(array_source(matrix))
     assert found.mean.tolist() == [1.5, 2.0]
     assert found.variance.tolist() == [2.25, 4.0]
 
@@ -117,16 +118,19 @@ def test_stored_duplicates_are_added_up():
 def test_a_gpu_out_of_memory_leaves_the_covariance_to_the_cpu(monkeypatch):
     """As on a machine with a small GPU: there is none here to fill."""
 
-    def full(*args, **kwargs):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+    def full(source, device, **options):
+        if device.type == "cuda":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return on_cpu(source, device, **options)
 
     X = np.random.default_rng(0).random((20, 4))
-    expected = covariance(open_source(X)).matrix
+    expected = covariance(array_source(X)).matrix
     module = import_module("fewer.data.moments")  # the package has a function of that name
     monkeypatch.setattr(module, "_usable", lambda *args, **kwargs: torch.device("cuda"))
+    on_cpu = module.centred_products
     monkeypatch.setattr(module, "centred_products", full)
     with pytest.warns(
         UserWarning, match="does not fit the memory of cuda; computing it on the CPU"
     ):
-        found = covariance(open_source(X), device="cuda").matrix
+        found = covariance(array_source(X), device="cuda").matrix
     torch.testing.assert_close(found, expected)

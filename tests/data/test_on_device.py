@@ -1,20 +1,16 @@
 """Sums on a device, here run on the CPU: as exact as they say."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
 
-from fewer.data import (
-    DenseSource,
-    Log1pSource,
-    RowView,
-    ScaledSource,
-    covariance,
-    on_device,
-    open_source,
-)
-from fewer.data.on_device import centred_products, exact_dtype
+from fewer.data import Log1pSource, RowView, ScaledSource, covariance
+from fewer.data.moments import centred_products, exact_dtype
+from fewer.data.source import DenseSource, array_source
 
+on_device = import_module("fewer.data.moments")  # the package has a function of that name
 CPU = torch.device("cpu")
 
 
@@ -24,7 +20,7 @@ def test_products_are_those_of_float64(exact, tolerance, dtype, monkeypatch):
     monkeypatch.setattr(on_device, "MOST_ROWS", 300)  # several blocks
     random = np.random.default_rng(0)
     X = (random.normal(size=(1000, 1100)) * random.uniform(0.1, 9, 1100) + 50).astype(dtype)
-    shift, sums, products, pairs, _ = centred_products(open_source(X), CPU, exact)
+    shift, sums, products, pairs, _ = centred_products(array_source(X), CPU, exact)
     assert pairs is None
     mean = sums / len(X)
     found = (products / len(X) - torch.outer(mean, mean)).numpy()
@@ -40,7 +36,7 @@ def test_missing_values_as_on_the_cpu(monkeypatch):
     X = random.normal(size=(70, 6)) + 3
     X[random.random(X.shape) < 0.2] = np.nan
     X[:20] = random.normal(size=(20, 6))  # nothing missing in the first block
-    ours = centred_products(open_source(X), CPU, True)
+    ours = centred_products(array_source(X), CPU, True)
     shift, sums, products, pairs, left_sums = ours
     seen = torch.from_numpy(~np.isnan(X)).double()
     x = torch.from_numpy(X).sub(shift).nan_to_num(nan=0.0)
@@ -76,6 +72,6 @@ def test_either_of_torchs_switches_is_given_back():
 
 def test_a_device_without_float64_leaves_it_to_the_cpu():
     X = np.random.default_rng(0).normal(size=(9, 3))
-    found = covariance(open_source(X), device="mps").matrix
+    found = covariance(array_source(X), device="mps").matrix
     assert found.device.type == "cpu"
-    assert torch.equal(found, covariance(open_source(X)).matrix)
+    assert torch.equal(found, covariance(array_source(X)).matrix)

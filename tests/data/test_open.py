@@ -3,6 +3,7 @@
 import gzip
 from pathlib import Path
 
+import anndata
 import h5py
 import numpy as np
 import pandas as pd
@@ -17,7 +18,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fewer
 from fewer import ColumnSubset
-from fewer.data import as_source, column_names, covariance, moments, read_all
+from fewer.data import covariance, moments, read_all
+from fewer.data.open import as_source, column_names
 from fewer.errors import FewerWarning, InputError
 
 N, D = 300, 12
@@ -52,40 +54,23 @@ class Pairs(Dataset):
 
 
 def write_h5ad(path, form="csr", rows=X, names=NAMES):
-    """The layout that anndata documents."""
-    with h5py.File(path, "w") as file:
-        file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
-        add_matrix(file, "X", form, rows)
-        add_matrix(file.create_group("layers"), "doubled", form, 2 * rows)
-        raw = file.create_group("raw")
-        add_matrix(raw, "X", form, np.hstack([rows, rows]))
-        add_frame(raw, "var", [*names, *(f"more{j}" for j in range(D))])
-        add_frame(file, "var", names)
-        obs = add_frame(file, "obs", [f"cell{i}" for i in range(len(rows))])
-        kind = obs.create_group("kind")
-        kind.attrs["encoding-type"] = "categorical"
-        kind["codes"] = (np.arange(len(rows)) % 3).astype(np.int8)
-        kind["categories"] = np.array(["B", "T", "NK"], dtype=object)
-        obs["plate"] = np.arange(len(rows)) // 100
+    """As anndata writes it: X, a layer, raw, and what is known of the rows."""
+    convert = {"csr": sparse.csr_array, "csc": sparse.csc_array, "dense": np.asarray}[form]
+    number = np.arange(len(rows))
+    kind = pd.Categorical.from_codes(number % 3, ["B", "T", "NK"])
+    obs = pd.DataFrame(
+        {"kind": kind, "plate": number // 100}, index=[f"cell{i}" for i in number.tolist()]
+    )
+    data = anndata.AnnData(
+        convert(rows),
+        obs=obs,
+        var=pd.DataFrame(index=list(names)),
+        layers={"doubled": convert(2 * rows)},
+    )
+    more = pd.DataFrame(index=[*names, *(f"more{j}" for j in range(rows.shape[1]))])
+    data.raw = anndata.AnnData(convert(np.hstack([rows, rows])), var=more)
+    data.write_h5ad(path, compression="gzip")
     return path
-
-
-def add_matrix(group, name, form, rows):
-    if form == "dense":
-        group.create_dataset(name, data=rows, chunks=(64, 5), compression="gzip")
-        return
-    matrix = sparse.csr_array(rows) if form == "csr" else sparse.csc_array(rows)
-    held = group.create_group(name)
-    held.attrs.update({"encoding-type": f"{form}_matrix", "shape": np.array(rows.shape)})
-    for part in ("data", "indices", "indptr"):
-        held.create_dataset(part, data=getattr(matrix, part))
-
-
-def add_frame(group, name, labels):
-    frame = group.create_group(name)
-    frame.attrs.update({"encoding-type": "dataframe", "_index": "_index"})
-    frame["_index"] = np.array(labels, dtype=object)
-    return frame
 
 
 def save(path, write):
@@ -259,11 +244,11 @@ def test_text_is_left_out_by_name(form, tmp_path):
         "parquet": lambda: save(tmp_path / "x.parquet", frame.to_parquet),
         "feather": lambda: save(tmp_path / "x.feather", frame.to_feather),
     }[form]()
-    with pytest.warns(FewerWarning, match=r"columns were left out \(2\): 'sample', 'when'"):
+    with pytest.warns(FewerWarning, match=r"columns were ignored \(2\): 'sample', 'when'"):
         source = fewer.data.open(data)
     assert source.names == NAMES
-    assert source.left_out == ("sample", "when")
-    named = fewer.data.open(data, leave_out=["sample", "when", "gene3"])
+    assert source.metadata_columns == ("sample", "when")
+    named = fewer.data.open(data, ignore=["sample", "when", "gene3"])
     assert named.names == [name for name in NAMES if name != "gene3"]
 
 
@@ -406,7 +391,7 @@ def test_names_of_all_columns_without_reading_them_all(tmp_path):
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
 def test_text_columns_of_a_table_are_left_out_by_name(library):
     table = library({"who": ["x", "y", "z"], "a": [1.0, 2.0, 3.0], "b": [3, 5, 4]})
-    with pytest.warns(FewerWarning, match=r"non-numeric columns were left out \(1\): 'who'"):
+    with pytest.warns(FewerWarning, match=r"non-numeric columns were ignored \(1\): 'who'"):
         source = as_source(table)
     assert source.names == ["a", "b"]
     np.testing.assert_array_equal(read_all(source), [[1, 3], [2, 5], [3, 4]])

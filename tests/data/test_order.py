@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fewer.data import Batches, DenseSource, RowView, ScaledSource, shard
-from fewer.data.order import windows
+from fewer.data import RowView, ScaledSource, shard
+from fewer.data.batches import Batches, windows
+from fewer.data.source import DenseSource
 from fewer.errors import InputError
 
 N, D = 103, 3

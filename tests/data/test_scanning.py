@@ -17,8 +17,8 @@ def test_a_scan_finds_what_a_user_should_know(tmp_path):
     frame["c"], frame["d"] = 1.0, np.nan
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=10)
     for limit in (None, 10_000):
-        found = scan(tmp_path / "x.parquet", leave_out=["label"], memory_limit=limit)
-        assert (found.rows, found.columns, found.left_out) == (40, 6, ("label",))
+        found = scan(tmp_path / "x.parquet", ignore=["label"], memory_limit=limit)
+        assert (found.rows, found.columns, found.metadata_columns) == (40, 6, ("label",))
         assert found.missing == 50 / 240
         assert (found.constant, found.empty, found.counting) == (["c"], ["d"], ["row"])
         assert found.maximum == 46

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import fewer
-from fewer.data import write_rows
+from fewer.data.write import write_rows
 from fewer.errors import InputError
 
 pytestmark = [

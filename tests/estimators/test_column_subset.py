@@ -9,7 +9,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fewer import ColumnSubset
-from fewer.data import covariance, open_source
+from fewer.data import covariance
+from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.search import greedy, residual
 
@@ -20,7 +21,7 @@ def fitted(digits):
 
 
 def test_below_greedy_and_optimal_for_single_swaps(digits, fitted):
-    C = covariance(open_source(digits[0])).matrix
+    C = covariance(array_source(digits[0])).matrix
     assert fitted.residual_ == pytest.approx(residual(C, fitted.columns_))
     assert fitted.residual_ < 0.95 * residual(C, greedy(C, 10).panel())
     for at in range(10):
@@ -34,7 +35,7 @@ def test_below_greedy_and_optimal_for_single_swaps(digits, fitted):
 
 
 def test_the_nested_path(digits, fitted):
-    C = covariance(open_source(digits[0])).matrix
+    C = covariance(array_source(digits[0])).matrix
     assert sorted(fitted.order_) == fitted.columns_.tolist()
     for size in (1, 4, 10):
         expected = residual(C, fitted.order_[:size])

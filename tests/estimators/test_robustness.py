@@ -14,7 +14,7 @@ from fewer import (
     ConcreteRegressor,
     select,
 )
-from fewer.data import as_array
+from fewer.data.tables import as_array
 from fewer.errors import FewerWarning, InputError, NotConvergedWarning, NotFittedError
 
 CPU = {"random_state": 0, "device": "cpu"}

@@ -11,7 +11,8 @@ from sklearn.datasets import load_digits
 
 import fewer
 from fewer.constraints import resolve
-from fewer.data import covariance, open_source
+from fewer.data import covariance
+from fewer.data.source import array_source
 from fewer.errors import FewerWarning, FileFormatError, InputError
 from fewer.search import greedy, residual
 
@@ -29,7 +30,7 @@ def panel(frames):
 
 
 def test_never_above_greedy_on_the_training_rows(frames, panel):
-    C = covariance(open_source(frames[0].to_numpy())).matrix
+    C = covariance(array_source(frames[0].to_numpy())).matrix
     assert residual(C, panel.indices) < residual(C, greedy(C, 10).panel())
     assert panel.k == len(set(panel.features)) == 10
     assert panel.indices.tolist() == sorted(panel.indices)
@@ -299,8 +300,8 @@ def test_empty_and_text_columns_are_left_out_by_name(tmp_path):
         with pytest.warns(FewerWarning) as told:
             panel = fewer.select(data, 3, strategies=["search"], random_state=0)
         said = " ".join(str(warning.message) for warning in told)
-        assert "non-numeric columns were left out (1): 'who'" in said
-        assert "columns without any value were left out (1): 'blank'" in said
+        assert "non-numeric columns were ignored (1): 'who'" in said
+        assert "columns without any value were ignored (1): 'blank'" in said
         assert panel.d == 19
         assert "blank" not in panel.names
     nameless = table.drop(columns="who").to_numpy()

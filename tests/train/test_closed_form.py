@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fewer.data import covariance, open_source
+from fewer.data import covariance
+from fewer.data.source import array_source
 from fewer.search import greedy, residual
 from fewer.train import closed_form, fit_closed_form
 from fewer.train.closed_form import Products, _residual_and_gradient
@@ -13,7 +14,7 @@ from fewer.train.closed_form import Products, _residual_and_gradient
 def matrix(d=12, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 5)) @ rng.normal(size=(5, d)) + 0.3 * rng.normal(size=(200, d))
-    return covariance(open_source(X)).matrix
+    return covariance(array_source(X)).matrix
 
 
 @pytest.mark.parametrize("fixed", [[], [3, 7]])
@@ -38,7 +39,7 @@ def test_the_gradient_agrees_with_autograd_in_float64(fixed):
 
 
 def test_as_good_as_greedy_on_digits(digits):
-    C = covariance(open_source(digits[0])).matrix
+    C = covariance(array_source(digits[0])).matrix
     found = fit_closed_form(C, 10, starts=3, seed=0)
     left = [residual(C, choice) for choice in found.features]
     assert min(left) < residual(C, greedy(C, 10).panel())

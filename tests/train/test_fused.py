@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from fewer.data import Batches, open_source
+from fewer.data.batches import Batches
+from fewer.data.source import array_source
 from fewer.nn import ConcreteNetwork, ConcreteSelector, make_loss
 from fewer.nn.philox import CountedGumbel
 from fewer.train.adam import Adam
@@ -12,7 +13,7 @@ from fewer.train.fused import fused_epochs, plan_row, two_powers
 
 def test_rows_on_a_cpu_are_trained_the_plain_way():
     X = np.random.default_rng(0).normal(size=(50, 400)).astype(np.float32)
-    batches = Batches(open_source(X), np.arange(50), mean=torch.zeros(400), has_missing=False)
+    batches = Batches(array_source(X), np.arange(50), mean=torch.zeros(400), has_missing=False)
     assert batches.resident is not None
     selector = ConcreteSelector(400, 50)
     selector.noise = CountedGumbel(0)

@@ -5,7 +5,8 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression
 
-from fewer.data import moments, open_source
+from fewer.data import moments
+from fewer.data.source import array_source
 from fewer.errors import InputError, NotConvergedWarning
 from fewer.nn import make_loss
 from fewer.train import TrainingConfig, distinct_features, fit_gradient
@@ -13,7 +14,7 @@ from fewer.train.stopping import KeepBest
 
 
 def fit(X, *, seed=0, loss="mse", **options):
-    source = open_source(X)
+    source = array_source(X)
     settings = TrainingConfig(device="cpu", **options)
     return fit_gradient(source, moments(source), settings, loss=make_loss(loss), seed=seed)
 

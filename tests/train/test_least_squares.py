@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from sklearn.linear_model import LinearRegression, Ridge
 
-from fewer.data import moments, open_source
+from fewer.data import moments
+from fewer.data.source import array_source
 from fewer.train import fit_linear
 
 RNG = np.random.default_rng(0)
@@ -17,7 +18,7 @@ def predictions(linear, Z):
 
 
 def fitted(rows, **options):
-    source = open_source(rows)
+    source = array_source(rows)
     return fit_linear(source, COLUMNS, moments(source), **options)
 
 

@@ -10,7 +10,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 import fewer
-from fewer.data import moments, open_source
+from fewer.data import moments
+from fewer.data.source import array_source
 from fewer.train.logistic import fit_classifier, fits
 
 SETS = {
@@ -28,7 +29,7 @@ def halves(name):
 
 
 def fitted(X, y, columns, **options):
-    source = open_source(X)
+    source = array_source(X)
     return fit_classifier(
         source, columns, moments(source), torch.tensor(y), int(y.max()) + 1, **options
     )
@@ -84,7 +85,7 @@ def test_gaps_take_the_mean_and_groups_stay_together():
 
 
 def test_rows_that_do_not_fit_are_left_to_batches():
-    source = open_source(np.zeros((100, 3)))
+    source = array_source(np.zeros((100, 3)))
     assert fits(source, 3)
     source.memory_limit = 1000
     assert not fits(source, 3)

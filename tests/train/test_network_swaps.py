@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from fewer.constraints import resolve
-from fewer.data import covariance, open_source
+from fewer.data import covariance
+from fewer.data.source import array_source
 from fewer.train.network_swaps import RandomFeatureSurrogate, network_swaps
 
 
@@ -16,11 +17,11 @@ def folded():
 
 @pytest.fixture(scope="module")
 def summary(folded):
-    return covariance(open_source(folded))
+    return covariance(array_source(folded))
 
 
 def test_it_finds_what_a_linear_look_cannot(folded, summary):
-    source = open_source(folded)
+    source = array_source(folded)
     constraints = resolve(None, 18, 6)
     start = np.arange(6, 12)  # the squares
     found = network_swaps(source, summary, [start], constraints)
@@ -28,7 +29,7 @@ def test_it_finds_what_a_linear_look_cannot(folded, summary):
 
 
 def test_it_never_ends_worse_than_its_best_start(folded, summary):
-    source = open_source(folded)
+    source = array_source(folded)
     rng = np.random.default_rng(1)
     starts = [np.sort(rng.choice(18, 4, replace=False)) for _ in range(3)]
     judge = RandomFeatureSurrogate(source, summary, k=4, seed=5)
@@ -37,7 +38,7 @@ def test_it_never_ends_worse_than_its_best_start(folded, summary):
 
 
 def test_the_rules_hold(folded, summary):
-    source = open_source(folded)
+    source = array_source(folded)
     costs = np.ones(18)
     costs[:6] = 3.0
     groups = [[0, 6], [1, 7]]
@@ -50,7 +51,7 @@ def test_the_rules_hold(folded, summary):
 
 
 def test_a_price_keeps_dear_features_out(folded, summary):
-    source = open_source(folded)
+    source = array_source(folded)
     costs = np.r_[np.full(6, 5.0), np.ones(12)]
     start = np.arange(12, 16)
     free = network_swaps(source, summary, [start], resolve(None, 18, 4))
@@ -59,7 +60,7 @@ def test_a_price_keeps_dear_features_out(folded, summary):
 
 
 def test_one_feature_and_no_choice(folded, summary):
-    source = open_source(folded)
+    source = array_source(folded)
     assert len(network_swaps(source, summary, [np.array([9])], resolve(None, 18, 1))) == 1
     everything = np.arange(18)
     found = network_swaps(source, summary, [everything], resolve(None, 18, 18))
@@ -67,7 +68,7 @@ def test_one_feature_and_no_choice(folded, summary):
 
 
 def test_rows_of_a_group_are_not_parted(folded, summary):
-    source = open_source(np.repeat(folded[:60], 10, axis=0))  # ten copies of each row
+    source = array_source(np.repeat(folded[:60], 10, axis=0))  # ten copies of each row
     labels = np.repeat(np.arange(60), 10)
     panel = [np.arange(6)]
     honest = RandomFeatureSurrogate(source, summary, k=6, labels=labels, width=64)
@@ -80,13 +81,13 @@ def test_rows_of_a_group_are_not_parted(folded, summary):
 def test_missing_values_count_as_means(folded):
     gappy = folded.copy()
     gappy[::7, 3] = np.nan
-    source = open_source(gappy)
+    source = array_source(gappy)
     judge = RandomFeatureSurrogate(source, covariance(source), k=2, width=32)
     assert np.isfinite(judge.errors([np.array([3, 4])])).all()
 
 
 def test_the_seed_repeats(folded, summary):
-    source = open_source(folded)
+    source = array_source(folded)
     constraints = resolve(None, 18, 5)
     one, two = (
         network_swaps(source, summary, [np.arange(5)], constraints, seed=3, rounds=4)
@@ -97,7 +98,7 @@ def test_the_seed_repeats(folded, summary):
 
 def test_panels_one_by_one_and_together():
     random = np.random.default_rng(0)
-    source = open_source(random.normal(size=(300, 5)) @ random.normal(size=(5, 12)))
+    source = array_source(random.normal(size=(300, 5)) @ random.normal(size=(5, 12)))
     panels = [np.array([0, 3, 7]), np.array([1, 2]), np.array([4, 5, 6, 11]), np.array([0, 3, 7])]
 
     def judge():

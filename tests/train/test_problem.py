@@ -5,7 +5,8 @@ import pytest
 
 import fewer
 from fewer.constraints import resolve
-from fewer.data import moments, open_source
+from fewer.data import moments
+from fewer.data.source import array_source
 from fewer.nn import make_loss
 from fewer.train import TrainingConfig
 from fewer.train.problem import prepare
@@ -13,7 +14,7 @@ from fewer.train.problem import prepare
 
 def held(labels, share=0.1, seed=0):
     X = np.random.default_rng(0).random((len(labels), 5))
-    source = open_source(X)
+    source = array_source(X)
     settings = TrainingConfig(k=2, validation_fraction=share, device="cpu")
     constraints = resolve(None, 5, 2)
     problem = prepare(

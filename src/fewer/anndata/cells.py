@@ -12,11 +12,13 @@ import numpy as np
 
 from fewer._checks import check_choice, check_number, find_names, join_names
 from fewer._optional import import_optional
-from fewer.data import ColumnView, Source, match_columns, moments, read_blocks
+from fewer.data import ColumnView, Source, moments, read_blocks
 from fewer.data import open as open_any
-from fewer.data.annotated import is_annotated
+from fewer.data.arrays import open_hdf5_file
+from fewer.data.columns import match_columns
 from fewer.data.counts import NormalizedCounts, looks_like_counts
-from fewer.data.hdf5_zarr import damaged, open_hdf5_file
+from fewer.data.h5ad import is_annotated
+from fewer.data.on_disk import damaged
 from fewer.errors import InputError, TypeInputError, warn
 from fewer.panel import Panel
 

@@ -14,7 +14,8 @@ from fewer._files import write_whole
 from fewer._optional import import_optional
 from fewer.anndata.cells import SETTINGS, as_annotated, open_cells
 from fewer.anndata.selection import description
-from fewer.data import ColumnView, Source, check_out, read_blocks
+from fewer.data import ColumnView, Source, read_blocks
+from fewer.data.write import check_out
 from fewer.errors import InputError
 from fewer.panel import Panel
 from fewer.reconstructor import impute as write_imputed

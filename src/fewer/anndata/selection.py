@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from fewer import __version__
 from fewer._checks import find_names
 from fewer.anndata.cells import SETTINGS, as_annotated, describe_units, obs_column, open_cells
-from fewer.data.annotated import is_annotated
-from fewer.data.batch_means import BatchCentered
+from fewer.data.counts import BatchCentered
+from fewer.data.h5ad import is_annotated
 from fewer.errors import InputError
 from fewer.panel import Panel
 from fewer.selection import select

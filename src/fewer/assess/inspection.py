@@ -8,17 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fewer.data import (
-    ColumnView,
-    Moments,
-    RowView,
-    Source,
-    covariance,
-    moments,
-    read_aside,
-    read_blocks,
-)
-from fewer.data.scanning import counts_rows
+from fewer.data import ColumnView, Moments, RowView, Source, covariance, moments, read_blocks
+from fewer.data.open import counts_rows
+from fewer.data.reading import read_metadata
 from fewer.search import greedy
 
 __all__ = ["Inspection", "inspect_rows"]
@@ -185,10 +177,10 @@ def _useless(source: Source, stats: Moments) -> dict[int, str]:
 
 def _metadata_columns(source: Source) -> dict[str, str]:
     """Columns that are not numbers, and what they seem to be."""
-    if not source.left_out:
+    if not source.metadata_columns:
         return {}
-    values: dict[str, set[Any]] = {name: set() for name in source.left_out}
-    for part in read_aside(source):
+    values: dict[str, set[Any]] = {name: set() for name in source.metadata_columns}
+    for part in read_metadata(source):
         for name in part.column_names if part is not None else ():
             held = values.setdefault(name, set())
             if len(held) <= MAX_DISTINCT:

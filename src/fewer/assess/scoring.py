@@ -13,7 +13,9 @@ from torch import Tensor
 
 from fewer._checks import check_number
 from fewer.constraints import resolve
-from fewer.data import RowView, Source, as_source, moments, without_empty
+from fewer.data import RowView, Source, moments
+from fewer.data.columns import without_empty
+from fewer.data.open import as_source
 from fewer.errors import InputError
 from fewer.train.device import float64_device, pick_device
 from fewer.validation import (

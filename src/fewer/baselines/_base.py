@@ -10,7 +10,8 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from fewer.constraints import check_k
-from fewer.data import Moments, Source, blocks
+from fewer.data import Moments, Source
+from fewer.data.reading import blocks
 from fewer.errors import translate_sklearn_errors
 from fewer.estimators import FeatureSelector
 from fewer.nn import MeasuredDecoder

@@ -15,16 +15,10 @@ from torch import Tensor, nn
 
 from fewer._checks import check_number, check_observed, check_whole
 from fewer.constraints import check_k
-from fewer.data import (
-    Moments,
-    RowView,
-    Source,
-    as_array,
-    check_values,
-    covariance,
-    moments,
-    open_source,
-)
+from fewer.data import Moments, RowView, Source, covariance, moments
+from fewer.data.columns import check_values
+from fewer.data.source import array_source
+from fewer.data.tables import as_array
 from fewer.errors import InputError, NotFittedError, translate_sklearn_errors
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import hidden_widths
@@ -60,7 +54,7 @@ class Bound(BaseEstimator):
         """
         X = self._validated(X, reset=True)
         self._check_options(X.shape[1])
-        source = open_source(X)
+        source = array_source(X)
         stats = moments(source)
         check_observed(stats.observed, getattr(self, "feature_names_in_", None))
         with translate_sklearn_errors():
@@ -102,7 +96,7 @@ class Bound(BaseEstimator):
         y : ignored
         """
         self._check_fitted()
-        source = open_source(self._validated(X, reset=False))
+        source = array_source(self._validated(X, reset=False))
         return explained_variance(self.autoencoder_, source, np.arange(source.shape[1]))[0]
 
     def _validated(self, X: Any, *, reset: bool) -> Any:

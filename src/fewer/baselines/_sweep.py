@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
-from fewer.data import as_array
+from fewer.data.tables import as_array
 from fewer.errors import InputError
 
 __all__ = ["Sweep", "sweep"]

@@ -7,7 +7,7 @@ from scipy import sparse
 from fewer._checks import check_number, check_whole
 from fewer.baselines._base import RowRankingBaseline, Values, row_lengths
 from fewer.baselines._graph import check_neighbours, nearest_rows
-from fewer.data import blocks
+from fewer.data.reading import blocks
 from fewer.search.eigen import smallest_eigenvectors
 
 __all__ = ["GAMMAS", "UDFS", "local_scatter", "row_sparse_directions"]

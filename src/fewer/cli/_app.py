@@ -189,8 +189,8 @@ def _describe_error(error: Exception) -> tuple[int, str]:
 
 def _as_options(text: str) -> str:
     """The library's messages name parameters; name the command-line options instead."""
-    text = re.sub(r"\bleave_out=\['([^']*)'\]", r"--leave-out \1", text)
-    options = "leave_out|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include"
+    text = re.sub(r"\bignore=\['([^']*)'\]", r"--ignore \1", text)
+    options = "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include"
     options += "|exclude|strategies|decoder|interval|target|dataset|layer|delimiter|device|scale"
     options += "|test_size|repeats|methods|counts"
     text = re.sub(rf"\b({options})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)

@@ -115,7 +115,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing f
 class Reading:
     """Options of every command that reads data."""
 
-    leave_out: Annotated[
+    ignore: Annotated[
         list[str],
         typer.Option(
             help="Columns that are not features, comma-separated; can be repeated. Text columns "
@@ -168,14 +168,16 @@ class Reading:
     ) -> "Source":
         """A source of the features, with the named metadata columns beside them."""
         from fewer.data import open as open_any
-        from fewer.data import open_beside
+        from fewer.data.open import open_with_metadata
 
         names = [name for name in metadata if name is not None]
         options = self.options()
         with warnings.catch_warnings():
             if not warn_of_text:
-                warnings.filterwarnings("ignore", ".*were left out")
-            return open_beside(data, names, **options) if names else open_any(data, **options)
+                warnings.filterwarnings("ignore", ".*were ignored")
+            if names:
+                return open_with_metadata(data, names, **options)
+            return open_any(data, **options)
 
     def open_features(
         self, data: Any, *, metadata: tuple[str | None, ...] = (), keep: tuple[str, ...] = ()
@@ -184,8 +186,9 @@ class Reading:
         import numpy as np
 
         from fewer._checks import join_names
-        from fewer.data import ColumnView, moments, without_empty
-        from fewer.data.scanning import counts_rows
+        from fewer.data import ColumnView, moments
+        from fewer.data.columns import without_empty
+        from fewer.data.open import counts_rows
         from fewer.distributed import open_together
         from fewer.errors import warn
 
@@ -201,7 +204,7 @@ class Reading:
             "include= keeps them"
         )
         part = ColumnView(source, np.array([j for j, x in enumerate(labels) if x not in gone]))
-        part.left_out = (*source.left_out, *gone)
+        part.metadata_columns = (*source.metadata_columns, *gone)
         return part
 
     def open_for(
@@ -235,8 +238,8 @@ class Reading:
             "header": self.header,
             "memory_limit": self.memory_limit,
         }
-        names = [name.strip() for text in self.leave_out for name in text.split(",")]
-        found["leave_out"] = [name for name in names if name]
+        names = [name.strip() for text in self.ignore for name in text.split(",")]
+        found["ignore"] = [name for name in names if name]
         return {name: value for name, value in found.items() if value not in (None, [])}
 
 
@@ -249,11 +252,11 @@ def read_column(source: "Source", name: str | None) -> "np.ndarray | None":
     """A metadata column as text, such as the labels of row groups."""
     import numpy as np
 
-    from fewer.data import read_aside
+    from fewer.data.reading import read_metadata
 
     if name is None:
         return None
-    parts = [part.column(name).to_pylist() for part in read_aside(source) if part is not None]
+    parts = [part.column(name).to_pylist() for part in read_metadata(source) if part is not None]
     return np.array([str(value) for part in parts for value in part])
 
 

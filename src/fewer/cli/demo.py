@@ -42,7 +42,8 @@ def choose_pixels(out: str | Path, *, seed: int = 0, progress: bool = False) -> 
     from sklearn.decomposition import PCA
     from sklearn.linear_model import LinearRegression
 
-    from fewer.data import covariance, open_source
+    from fewer.data import covariance
+    from fewer.data.source import array_source
     from fewer.estimators import ConcreteAutoencoder
     from fewer.search import greedy
 
@@ -59,7 +60,7 @@ def choose_pixels(out: str | Path, *, seed: int = 0, progress: bool = False) -> 
     rebuilt = model.reconstruct(test)
     pca = PCA(K).fit(train)
     by_pca = pca.inverse_transform(pca.transform(test))
-    chosen = greedy(covariance(open_source(train)).matrix, K).panel()
+    chosen = greedy(covariance(array_source(train)).matrix, K).panel()
     draws = [rng.choice(X.shape[1], K, replace=False) for _ in range(RANDOM_DRAWS)]
     errors = {
         f"PCA, {K} components of all 64 (reference)": float(np.mean((by_pca - test) ** 2)),

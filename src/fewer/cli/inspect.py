@@ -33,7 +33,7 @@ def run(output: Output, reading: Reading, data: DataArgument) -> None:
 
 
 def _show(found: "Inspection", data: str, screen: "Console") -> None:
-    from fewer.data.memory import readable_size
+    from fewer.data.on_disk import readable_size
 
     where = "read in blocks" if found.streamed else "in memory"
     screen.print(

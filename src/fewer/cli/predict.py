@@ -79,10 +79,10 @@ def _columns(name: str, values: Any) -> dict[str, list[Any]]:
 
 
 def _text_columns(source: "Source") -> dict[str, list[Any]]:
-    from fewer.data import read_aside
+    from fewer.data.reading import read_metadata
 
     found: dict[str, list[Any]] = {}
-    for part in read_aside(source):
+    for part in read_metadata(source):
         for title in part.column_names if part is not None else ():
             found.setdefault(title, []).extend(part.column(title).to_pylist())
     return found

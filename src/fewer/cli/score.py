@@ -81,7 +81,8 @@ def run(
 
 
 def _score_panel(path: Path, data: str, reading: Reading) -> dict[str, Any]:
-    from fewer.data import match_columns, moments
+    from fewer.data import moments
+    from fewer.data.columns import match_columns
 
     loaded = load_panel(path)
     name = None if loaded.target is None else loaded.target.name
@@ -106,11 +107,11 @@ def _score_panel(path: Path, data: str, reading: Reading) -> dict[str, Any]:
 
 
 def _columns(data: str) -> tuple[str, ...]:
-    from fewer.data import column_names
     from fewer.data import open as open_any
+    from fewer.data.open import column_names
 
     if holds_cells(data):
-        return tuple(open_any(data).left_out)
+        return tuple(open_any(data).metadata_columns)
     return tuple(column_names(data) or ())
 
 

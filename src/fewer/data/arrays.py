@@ -1,118 +1,56 @@
-"""Arrays in files: .npy and memory maps, .npz."""
+"""Arrays that are not in memory: .npz files, memory maps, HDF5, zarr, torch datasets."""
 
-import io
-import mmap
-import os
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+import torch
 from scipy import sparse
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from fewer._checks import join_names
+from fewer._optional import import_optional
 from fewer.data.cache import convert_once
-from fewer.data.memory import readable_size
-from fewer.data.on_disk import SMALL_SHARE, StoredSource, in_memory_if_small
-from fewer.data.source import DenseSource, Source, SparseSource
-from fewer.data.values import check_values
-from fewer.errors import FileFormatError, InputError, warn
+from fewer.data.columns import check_numbers, check_values
+from fewer.data.on_disk import (
+    SMALL_SHARE,
+    OnDiskSource,
+    damaged,
+    in_memory_if_small,
+    open_npy,
+    readable_size,
+)
+from fewer.data.source import Source, array_source
+from fewer.data.tables import as_array
+from fewer.errors import FileFormatError, InputError, TypeInputError, warn
 
-__all__ = ["NpyFile", "check_numbers", "open_memmap", "open_npy", "open_npz"]
+__all__ = [
+    "HDF5",
+    "open_array",
+    "open_dataset",
+    "open_hdf5",
+    "open_hdf5_file",
+    "open_memmap",
+    "open_npz",
+    "open_zarr",
+]
 
-
-class NpyFile(StoredSource):
-    """Rows of a two-dimensional .npy file, or of the file behind a memory map.
-
-    They are read, not mapped: mapped pages would count as memory of this process without limit,
-    and a file that shrinks would end the process.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        shape: tuple[int, int],
-        dtype: np.dtype,
-        offset: int,
-        *,
-        fortran: bool = False,
-        **described: Any,
-    ) -> None:
-        super().__init__(str(path), shape, dtype, watched=[path], **described)
-        self._path, self._offset, self._fortran = Path(path), offset, fortran
-        need = offset + shape[0] * shape[1] * self.dtype.itemsize
-        have = self._path.stat().st_size
-        if have < need:
-            raise FileFormatError(
-                f"{path} is truncated: {readable_size(have)} of the {readable_size(need)} that "
-                f"{shape[0]} x {shape[1]} values of {dtype} take; write it again"
-            )
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        n, d = self.shape
-        size = self.dtype.itemsize
-        with self._path.open("rb", buffering=0) as file:
-            if not self._fortran:
-                out = np.empty((stop - start, d), dtype=self.dtype)
-                self._fill(file, out, self._offset + start * d * size)
-                return out
-            columns = np.empty((d, stop - start), dtype=self.dtype)
-            for j in range(d):
-                self._fill(file, columns[j], self._offset + (j * n + start) * size)
-            return columns.T
-
-    def _fill(self, file: io.FileIO, out: np.ndarray, offset: int) -> None:
-        rest = out.reshape(-1).view(np.uint8).data
-        file.seek(offset)
-        while rest:
-            count = file.readinto(rest)
-            if not count:
-                raise FileFormatError(f"{self._path} ends too early; write it again")
-            rest = rest[count:]
-
-
-def open_npy(path: Path, names: list[str] | None, memory_limit: int) -> Source:
-    """A source of an .npy file."""
-    with path.open("rb") as file:
-        try:
-            first = np.lib.format.read_magic(file) == (1, 0)
-            read = (
-                np.lib.format.read_array_header_1_0
-                if first
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran, dtype = read(file)
-        except ValueError as error:
-            raise FileFormatError(f"{path} is not a whole .npy file ({error})") from error
-        offset = file.tell()
-    check_numbers(str(path), shape, dtype)
-    n, d = shape
-    return in_memory_if_small(
-        NpyFile(
-            path, (n, d), dtype, offset, fortran=fortran, names=names, memory_limit=memory_limit
-        )
-    )
+HDF5 = (".h5", ".hdf5", ".hdf", ".he5")
 
 
 def open_memmap(array: np.memmap, names: list[str] | None, memory_limit: int) -> Source:
-    """A source of a memory map: of its file, where the map shows that as it is."""
+    """A source of a memory map."""
     check_numbers("the memory map", array.shape, array.dtype)
-    whole = isinstance(array.base, mmap.mmap) and array.filename is not None
-    orderly = array.flags.c_contiguous or array.flags.f_contiguous
-    if whole and orderly and array.mode != "c" and array.filename is not None:
-        array.flush()
-        return NpyFile(
-            array.filename,
-            (array.shape[0], array.shape[1]),
-            array.dtype,
-            array.offset,
-            fortran=not array.flags.c_contiguous,
-            names=names,
-            memory_limit=memory_limit,
-        )
-    check_values(array)
-    source = DenseSource(array, names)
-    source.on_disk, source.memory_limit = True, memory_limit
-    return source
+    return OnDiskSource(
+        lambda start, stop: np.array(array[start:stop]),
+        "the memory map" if array.filename is None else str(array.filename),
+        (array.shape[0], array.shape[1]),
+        array.dtype,
+        names=names,
+        memory_limit=memory_limit,
+    )
 
 
 def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_limit: int) -> Source:
@@ -123,27 +61,31 @@ def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_li
                 item.filename.removesuffix(".npy"): item.file_size for item in archive.infolist()
             }
         if dataset is None and {"indices", "indptr", "data", "shape", "format"} <= set(sizes):
-            matrix = sparse.load_npz(path)
-            check_values(matrix.tocsr(), names, str(path))
-            return _limited(SparseSource(matrix, names), memory_limit)
+            matrix = sparse.load_npz(path).tocsr()
+            check_values(matrix, names, str(path))
+            return array_source(matrix, names, memory_limit)
         name = _which(path, list(sizes), dataset)
         if sizes[name] <= memory_limit // SMALL_SHARE:
             with np.load(path, allow_pickle=False) as stored:
                 array = stored[name]
             check_numbers(f"{name!r} in {path}", array.shape, array.dtype)
             check_values(array, names, f"{name!r} in {path}")
-            return _limited(DenseSource(array, names), memory_limit)
+            return array_source(array, names, memory_limit)
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         if isinstance(error, (InputError, FileFormatError, FileNotFoundError)):
             raise
         raise FileFormatError(f"{path} is not a whole .npz file ({error})") from error
-    copy = _unpacked(path, name)
-    return open_npy(copy, names, memory_limit)
 
+    def unpack(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+            while part := member.read(2**24):
+                file.write(part)
+        warn(
+            f"{path} does not fit memory_limit={readable_size(memory_limit)}; it was unpacked once "
+            "to the cache, so that it can be read in pieces"
+        )
 
-def _limited(source: Source, memory_limit: int) -> Source:
-    source.memory_limit = memory_limit
-    return source
+    return open_npy(convert_once([path], {"npz": name}, unpack), names, memory_limit)
 
 
 def _which(path: Path, held: list[str], dataset: str | None) -> str:
@@ -155,33 +97,154 @@ def _which(path: Path, held: list[str], dataset: str | None) -> str:
         return held[0]
     if "X" in held:
         return "X"
-    raise InputError(f"{path} holds {', '.join(held)}; say which by dataset=")
+    raise InputError(f"{path} holds {', '.join(held)}; choose one with dataset=")
 
 
-def _unpacked(path: Path, name: str) -> Path:
-    """The member of an archive as a file of its own, since an archive is read only in order."""
-
-    def unpack(file: Any) -> dict[str, Any]:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-            while part := member.read(2**24):
-                file.write(part)
-        return {}
-
-    copy, _, fresh = convert_once([path], {"npz": name}, unpack)
-    if fresh:
-        warn(f"{path} was unpacked once to {copy}, so that it can be read in pieces")
-    return copy
+# -- HDF5 and zarr ---------------------------------------------------------------------------
 
 
-def check_numbers(what: str, shape: tuple[int, ...], dtype: Any) -> None:
-    """Refuse what is not a table of numbers."""
-    kind = np.dtype(dtype)
-    if kind.kind not in "biuf":
-        raise InputError(f"{what} holds {kind}, not real numbers; convert it first")
-    if len(shape) != 2:
-        raise InputError(
-            f"{what} has the shape {tuple(shape)}; rows of features need two dimensions: "
-            "reshape it to (rows, features)"
+def open_hdf5(
+    path: Path, dataset: str | None, names: list[str] | None, memory_limit: int
+) -> Source:
+    """A source of a dataset of an HDF5 file."""
+    file = open_hdf5_file(path)
+    h5py = import_optional("h5py")
+    tables: list[str] = []
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.ndim == 2 and item.dtype.kind in "biuf":
+            tables.append(name)
+
+    if dataset is None:
+        try:
+            file.visititems(note)
+        except (OSError, RuntimeError) as error:
+            raise damaged(path, error) from error
+        dataset = _only(path, tables)
+    if dataset not in file or not isinstance(file[dataset], h5py.Dataset):
+        raise InputError(f"{path} has no dataset {dataset!r}; choose another with dataset=")
+    return open_array(file[dataset], f"{path}:{dataset}", [path], names, memory_limit)
+
+
+def open_zarr(
+    path: Path, dataset: str | None, names: list[str] | None, memory_limit: int
+) -> Source:
+    """A source of a zarr array on disk, or of one in a group there."""
+    zarr = import_optional("zarr")
+    try:
+        found = zarr.open(str(path), mode="r")
+    except Exception as error:  # zarr has many kinds of its own
+        raise damaged(path, error) from error
+    if isinstance(found, zarr.Group):
+        arrays = [name for name, array in found.arrays() if len(array.shape) == 2]
+        dataset = _only(path, arrays) if dataset is None else dataset
+        if dataset not in found or isinstance(found[dataset], zarr.Group):
+            raise InputError(f"{path} has no array {dataset!r}; choose another with dataset=")
+        found = found[dataset]
+    elif dataset is not None:
+        raise InputError(f"{path} is a single array; drop dataset={dataset!r}")
+    return open_array(found, str(path), [], names, memory_limit)
+
+
+def open_array(
+    array: Any, what: str, watched: list[Path], names: list[str] | None, memory_limit: int
+) -> Source:
+    """A source of an open h5py dataset or zarr array, read in whole chunks."""
+    check_numbers(what, array.shape, array.dtype)
+    return in_memory_if_small(
+        OnDiskSource(
+            lambda start, stop: np.asarray(array[start:stop]),
+            what,
+            (int(array.shape[0]), int(array.shape[1])),
+            array.dtype,
+            names=names,
+            memory_limit=memory_limit,
+            watched=watched,
+            chunk_rows=int(array.chunks[0]) if array.chunks else 1,
         )
-    if 0 in shape:
-        raise InputError(f"{what} is empty: {shape[0]} rows of {shape[1]} features")
+    )
+
+
+def open_hdf5_file(path: Path) -> Any:
+    """An HDF5 file open for reading."""
+    h5py = import_optional("h5py")
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError:
+        raise
+    except (OSError, RuntimeError) as error:
+        raise damaged(path, error) from error
+
+
+def _only(path: Path, held: list[str]) -> str:
+    if len(held) == 1:
+        return held[0]
+    if not held:
+        raise InputError(
+            f"{path} holds no two-dimensional array of numbers; choose one with dataset="
+        )
+    raise InputError(f"{path} holds {join_names(held)}; choose one with dataset=")
+
+
+# -- torch datasets --------------------------------------------------------------------------
+
+
+class DatasetSource(Source):
+    """Rows of a torch Dataset, asked for one by one; of a pair, the first is the row."""
+
+    on_disk = True  # who knows; asking in order does no harm
+
+    def __init__(self, dataset: Any, names: list[str] | None = None) -> None:
+        self.dataset, self.names = dataset, names
+        first = self._row(0)
+        self._shape = len(dataset), len(first)
+        self.dtype = first.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self._shape
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        wanted = range(len(self.dataset))[index] if isinstance(index, slice) else index
+        kind = np.float64 if dtype == torch.float64 else np.float32
+        out = np.empty((len(wanted), self.shape[1]), dtype=kind)
+        for at, number in enumerate(wanted):
+            row = self._row(int(number))
+            if len(row) != self.shape[1]:
+                raise InputError(
+                    f"item {number} of the dataset has {len(row)} values, item 0 has "
+                    f"{self.shape[1]}; all need the same"
+                )
+            check_values(row[None], self.names, "the dataset", first_row=int(number))
+            out[at] = row
+        return torch.from_numpy(out).to(dtype)
+
+    def _row(self, number: int) -> np.ndarray:
+        item = self.dataset[number]
+        row = np.asarray(as_array(item[0] if isinstance(item, (tuple, list)) else item))
+        if row.dtype.kind not in "biuf":
+            raise InputError(
+                f"item {number} of the dataset holds {row.dtype}, not numbers; give items that "
+                "are tensors, or pairs that begin with one"
+            )
+        return row.reshape(-1)
+
+
+def open_dataset(data: Dataset, names: list[str] | None, memory_limit: int) -> Source:
+    """A source of a torch Dataset with a length; its tensor, where it is made of tensors."""
+    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        raise TypeInputError(
+            f"{type(data).__name__} has no rows by number; give a dataset with __len__ and "
+            "__getitem__"
+        )
+    if len(data) == 0:
+        raise InputError("the dataset is empty")
+    if isinstance(data, TensorDataset):
+        array = as_array(data.tensors[0]).reshape(len(data), -1)
+        check_values(array, names, "the dataset")
+        return array_source(array, names, memory_limit)
+    source = DatasetSource(data, names)
+    source.memory_limit = memory_limit
+    return source

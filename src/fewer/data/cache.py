@@ -1,4 +1,4 @@
-"""Binary copies of files that are slow to read more than once.
+"""Binary copies of files that cannot be read in pieces: converted once to .npy, then reused.
 
 A copy is keyed by the file's path, size and time of change and by how it was read, so an edited
 file is converted anew. It lies in the folder ``fewer/rows`` of the user's cache, or of the folder
@@ -10,29 +10,27 @@ import json
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fewer.errors import InputError
+from fewer._files import atomic
+from fewer.data.on_disk import SMALL_SHARE, open_npy, readable_size
+from fewer.data.source import DenseSource, Source
+from fewer.errors import InputError, warn
 
-__all__ = ["cache_folder", "clear_cache", "convert_once"]
+__all__ = ["cache_folder", "clear_cache", "convert_once", "rows_of_blocks", "write_npy_header"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 def cache_folder() -> Path:
-    """Where fewer keeps what it can make again.
-
-    Examples
-    --------
-    >>> cache_folder().name
-    'fewer'
-    """
+    """Where fewer keeps what it can make again."""
     own = os.environ.get("FEWER_CACHE")
     if own:
         return Path(own).expanduser() / "fewer"
@@ -62,71 +60,89 @@ def clear_cache() -> int:
     return size
 
 
-def convert_once(
+def rows_of_blocks(
+    blocks: Callable[[], Iterable[np.ndarray]],
+    what: str,
     paths: Sequence[Path],
     options: dict[str, Any],
-    convert: Any,
-) -> tuple[Path, dict[str, Any], bool]:
-    """The binary copy of some files, made now if it is not there yet.
+    names: list[str] | None,
+    memory_limit: int,
+) -> Source:
+    """A source of rows that can only be read in order.
+
+    They stay in memory where they take at most a quarter of the limit; else they are converted
+    once to an .npy file in the cache.
 
     Parameters
     ----------
+    blocks : callable
+        ``blocks()`` yields all rows, block by block.
+    what : str
+        The files, for messages.
     paths : sequence of Path
         The files.
     options : dict
         How they are read, as JSON can hold it.
-    convert : callable
-        ``convert(file) -> dict``: write an .npy file into the open binary file, and say of it
-        what is to be remembered.
-
-    Returns
-    -------
-    path, notes, fresh
-        The .npy file, what ``convert`` said of it, and whether it was made just now.
+    names : list of str or None
+        Of the features.
+    memory_limit : int
+        In bytes.
     """
-    key = _key(paths, options)
-    folder = cache_folder() / "rows"
-    array, notes = folder / f"{key}.npy", folder / f"{key}.json"
+    copy = _copy_of(paths, options)
+    if _is_whole(copy):
+        return open_npy(copy, names, memory_limit)
+    rest = iter(blocks())
+    parts: list[np.ndarray] = []
+    size = 0
+    for part in rest:
+        parts.append(part)
+        size += part.nbytes
+        if size > memory_limit // SMALL_SHARE:
+            break
+    else:
+        source = DenseSource(np.concatenate(parts), names)
+        source.memory_limit = memory_limit
+        return source
+
+    def taken() -> Iterable[np.ndarray]:  # each part is let go as soon as it is written
+        while parts:
+            yield parts.pop(0)
+
+    rows = 0
+
+    def write(file: IO[bytes]) -> None:
+        nonlocal rows
+        rows = _write_blocks(file, chain(taken(), rest), what)
+
+    convert_once(paths, options, write)
+    warn(
+        f"{what} does not fit memory_limit={readable_size(memory_limit)}; it was converted once "
+        f"to {copy} ({rows} rows), which is read from now on"
+    )
+    return open_npy(copy, names, memory_limit)
+
+
+def convert_once(
+    paths: Sequence[Path], options: dict[str, Any], write: Callable[[IO[bytes]], None]
+) -> Path:
+    """The binary copy of some files; ``write`` makes it in an open file if it is not there yet."""
+    copy = _copy_of(paths, options)
+    if _is_whole(copy):
+        return copy
     try:
-        found = json.loads(notes.read_text(encoding="utf-8"))
-        if array.stat().st_size == found["bytes"]:
-            return array, found["notes"], False
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # not there, or not whole: made again
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with replaced_when_done(array) as file:
-            said = convert(file)
-            size = file.seek(0, os.SEEK_END)
-        with replaced_when_done(notes) as file:
-            file.write(json.dumps({"bytes": size, "notes": said}).encode())
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(copy) as draft:
+            with draft.open("w+b") as file:
+                write(file)
+            size = draft.stat().st_size
+        with atomic(_notes_of(copy)) as draft:
+            draft.write_text(json.dumps({"bytes": size}), encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"a binary copy of {paths[0]} cannot be kept in {folder} ({error}); make room, or name "
-            "another folder by the environment variable FEWER_CACHE"
+            f"a binary copy of {paths[0]} cannot be kept in {copy.parent} ({error}); make room, or "
+            "name another folder by the environment variable FEWER_CACHE"
         ) from error
-    return array, said, True
-
-
-@contextmanager
-def replaced_when_done(path: Path) -> Iterator[IO[bytes]]:
-    """An open file that takes its name only when all went well."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w+b") as file:
-            yield file
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _key(paths: Sequence[Path], options: dict[str, Any]) -> str:
-    told: list[Any] = [FORMAT, options]
-    for path in paths:
-        found = path.stat()
-        told.append([str(path.resolve()), found.st_size, found.st_mtime_ns])
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+    return copy
 
 
 def write_npy_header(file: IO[bytes], shape: tuple[int, int], dtype: np.dtype) -> None:
@@ -137,3 +153,50 @@ def write_npy_header(file: IO[bytes], shape: tuple[int, int], dtype: np.dtype) -
         "shape": shape,
     }
     np.lib.format.write_array_header_1_0(file, header)
+
+
+def _write_blocks(file: IO[bytes], blocks: Iterable[np.ndarray], what: str) -> int:
+    """Write rows of one floating dtype as an .npy file; how many there were."""
+    rows, width, dtype = 0, 0, np.dtype(np.float64)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("converting {task.description}: {task.completed:,.0f} rows"),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(Path(what).name, total=None)
+        for part in blocks:
+            if not rows:
+                width = part.shape[1]
+                dtype = part.dtype if part.dtype.kind == "f" else dtype
+                write_npy_header(file, (0, width), dtype)
+            file.write(np.ascontiguousarray(part, dtype=dtype).data)
+            rows += len(part)
+            progress.update(task, completed=rows)
+    file.seek(0)
+    write_npy_header(file, (rows, width), dtype)  # NumPy leaves room for the number to grow
+    return rows
+
+
+def _copy_of(paths: Sequence[Path], options: dict[str, Any]) -> Path:
+    key: list[Any] = [FORMAT, options]
+    for path in paths:
+        found = path.stat()
+        key.append([str(path.resolve()), found.st_size, found.st_mtime_ns])
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+    return cache_folder() / "rows" / f"{digest}.npy"
+
+
+def _notes_of(copy: Path) -> Path:
+    return copy.with_suffix(".json")
+
+
+def _is_whole(copy: Path) -> bool:
+    try:
+        found = json.loads(_notes_of(copy).read_text(encoding="utf-8"))
+        return bool(copy.stat().st_size == found["bytes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # not there, or not whole: made again

@@ -1,31 +1,47 @@
-"""Which columns of a table are features, and which are left out: text, dates, row labels."""
+"""Which columns are features, which are metadata, and which values can be used."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+from scipy import sparse
+
+from fewer._checks import find_names, join_names
+from fewer.data.moments import Moments
+from fewer.data.source import ColumnView, Source
 from fewer.errors import InputError, warn
 
-__all__ = ["Columns", "check_same_columns", "choose_columns", "join_names", "tell_left_out"]
+__all__ = [
+    "Columns",
+    "check_numbers",
+    "check_same_columns",
+    "check_values",
+    "choose_columns",
+    "match_columns",
+    "warn_of_metadata",
+    "without_empty",
+]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the features, in order, and of the columns that are none."""
+    """Names of the features, in order, and of the columns that are not features."""
 
     features: list[str]
-    left_out: tuple[str, ...]
-    told: bool  # whether all that is left out was named by the user
+    metadata: tuple[str, ...]
+    expected: bool  # whether the user named all metadata columns
 
 
 def choose_columns(
     what: str,
     names: Sequence[str],
     not_numbers: Sequence[str],
-    leave_out: Sequence[str] = (),
+    ignore: Sequence[str] = (),
     labels: Sequence[str] = (),
 ) -> Columns:
-    """Split the columns of a table.
+    """Split the columns of a table into features and metadata.
 
     Parameters
     ----------
@@ -35,15 +51,10 @@ def choose_columns(
         All columns.
     not_numbers : sequence of str
         Those that hold something else.
-    leave_out : sequence of str, default=()
-        Those that the user wants left out.
+    ignore : sequence of str, default=()
+        Those that the user named.
     labels : sequence of str, default=()
         Those that are known to label rows.
-
-    Examples
-    --------
-    >>> choose_columns("t.csv", ["id", "a", "b"], ["id"], leave_out=["b", "id"])
-    Columns(features=['a'], left_out=('id', 'b'), told=True)
     """
     repeated = sorted(name for name, times in Counter(names).items() if times > 1)
     if repeated:
@@ -51,17 +62,17 @@ def choose_columns(
             f"{what}: {len(repeated)} column names occur more than once: {join_names(repeated)}; "
             "rename them"
         )
-    unknown = [name for name in leave_out if name not in names]
+    unknown = [name for name in ignore if name not in names]
     if unknown:
         raise InputError(
-            f"{what} has no columns {join_names(unknown)} to leave out; it has {join_names(names)}"
+            f"{what} has no columns {join_names(unknown)} to ignore; it has {join_names(names)}"
         )
-    out = {*not_numbers, *leave_out, *labels}
+    out = {*not_numbers, *ignore, *labels}
     features = [name for name in names if name not in out]
     if not features:
-        raise InputError(f"{what} has no column of numbers; its columns are {join_names(names)}")
-    left_out = tuple(name for name in names if name in out)
-    return Columns(features, left_out, out <= {*leave_out, *labels})
+        raise InputError(f"{what} has no numeric column; its columns are {join_names(names)}")
+    metadata = tuple(name for name in names if name in out)
+    return Columns(features, metadata, out <= {*ignore, *labels})
 
 
 def check_same_columns(what: str, names: Sequence[str], first: str, wanted: Sequence[str]) -> None:
@@ -70,28 +81,94 @@ def check_same_columns(what: str, names: Sequence[str], first: str, wanted: Sequ
     extra = [name for name in names if name not in wanted]
     if lacks or extra:
         parts = [f"lacks {join_names(lacks)}"] if lacks else []
-        parts += [f"has {join_names(extra)} besides"] if extra else []
+        parts += [f"also has {join_names(extra)}"] if extra else []
         raise InputError(
             f"the columns of {what} are not those of {first}: it {' and '.join(parts)}; all files "
             "of one source need the same columns"
         )
 
 
-def tell_left_out(what: str, columns: Columns) -> None:
-    """Warn of columns that were left out without being asked."""
-    if not columns.told:
+def warn_of_metadata(what: str, columns: Columns) -> None:
+    """Warn of non-numeric columns that the user did not name."""
+    if not columns.expected:
         warn(
-            f"{what}: non-numeric columns were left out ({len(columns.left_out)}): "
-            f"{join_names(columns.left_out)}; name them in leave_out= to say that this is right"
+            f"{what}: non-numeric columns were ignored ({len(columns.metadata)}): "
+            f"{join_names(columns.metadata)}; name them in ignore= to silence this warning"
         )
 
 
-def join_names(names: Sequence[str], most: int = 5) -> str:
-    """Some names, quoted, and dots where there are more.
+def match_columns(
+    source: Source, names: Sequence[Any] | np.ndarray | None, d: int, what: str
+) -> Source:
+    """The features that were fitted, found in a source by name, else by their number."""
+    if names is None or source.names is None:
+        if source.shape[1] != d:
+            raise InputError(
+                f"X has {source.shape[1]} features, but {what} is expecting {d} features as input"
+            )
+        return source
+    wanted = [str(name) for name in names]
+    if source.names == wanted:
+        return source
+    return ColumnView(source, np.array(find_names(wanted, source.names, "X lacks {} features")))
 
-    Examples
-    --------
-    >>> join_names(["a", "b", "c"], most=2)
-    "'a', 'b', ..."
+
+def without_empty(source: Source, stats: Moments) -> tuple[Source, Moments]:
+    """A source and its moments without the named columns that hold no value; a warning names them.
+
+    Columns without names are known by their numbers, which must not shift: they stay.
     """
-    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
+    empty = stats.observed == 0
+    if source.names is None or not empty.any() or empty.all():
+        return source, stats
+    gone = [source.names[j] for j in np.flatnonzero(empty)]
+    warn(f"columns without any value were ignored ({len(gone)}): {join_names(gone)}; drop them")
+    keep = np.flatnonzero(~empty)
+    arrays = ("observed", "mean", "variance", "minimum", "maximum")
+    kept = replace(stats, **{name: getattr(stats, name)[keep] for name in arrays})
+    part = ColumnView(source, keep)
+    part.metadata_columns = (*source.metadata_columns, *gone)
+    return part, kept
+
+
+# -- values ----------------------------------------------------------------------------------
+
+
+def check_numbers(what: str, shape: tuple[int, ...], dtype: Any) -> None:
+    """Refuse what is not a table of numbers."""
+    kind = np.dtype(dtype)
+    if kind.kind not in "biuf":
+        raise InputError(f"{what} holds {kind}, not real numbers; convert it first")
+    if len(shape) != 2:
+        raise InputError(
+            f"{what} has the shape {tuple(shape)}; rows of features need two dimensions: "
+            "reshape it to (rows, features)"
+        )
+    if 0 in shape:
+        raise InputError(f"{what} is empty: {shape[0]} rows of {shape[1]} features")
+
+
+def check_values(
+    X: Any, names: Sequence[Any] | np.ndarray | None = None, what: str = "X", first_row: int = 0
+) -> None:
+    """Refuse infinite values, saying where the first one is."""
+    values = X.data if sparse.issparse(X) else X
+    if values.dtype.kind != "f" or values.size == 0:
+        return
+    # the sum is finite unless something is not; NaN alone gives NaN, so look again then
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()) or not np.isinf(values).any():
+            return
+    if sparse.issparse(X):
+        entries = X.tocoo()
+        at = int(np.argmax(np.isinf(entries.data)))
+        row, column = (int(axis[at]) for axis in entries.coords)
+        value = entries.data[at]
+    else:
+        row, column = (int(i) for i in np.argwhere(np.isinf(X))[0])
+        value = X[row, column]
+    name = f"column {column}" if names is None else f"column {str(names[column])!r}"
+    raise InputError(
+        f"{what} contains infinity: row {first_row + row}, {name} is {value}; "
+        "replace it, or set it to NaN to mark it as missing"
+    )

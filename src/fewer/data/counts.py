@@ -1,21 +1,22 @@
-"""Raw counts on the way to logarithms: each row by its own total, sparse rows stay sparse."""
+"""Raw counts on the way to logarithms, and rows without the differences between batches."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
 
-from fewer.data.source import Source
+from fewer.data.moments import moments
+from fewer.data.source import RowView, Source, View
 from fewer.errors import InputError
 
-__all__ = ["NormalizedCounts", "looks_like_counts"]
+__all__ = ["BatchCentered", "NormalizedCounts", "looks_like_counts"]
 
 RUNS, RUN_ROWS = 8, 128  # rows that are looked at lie together in so many places
 
 
-class NormalizedCounts(Source):
+class NormalizedCounts(View):
     """log(1 + x * target_sum / total), where total is the sum of the row that x is in.
 
     Nothing becomes of nothing, so sparse rows stay sparse. A row without any counts stays empty.
@@ -28,32 +29,22 @@ class NormalizedCounts(Source):
         What each row sums to before the logarithm.
     totals : array of length n, default=None
         Of all counts of each row, where the source has only some of its features.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fewer.data import DenseSource
-    >>> counts = DenseSource(np.array([[1, 3], [0, 0]]))
-    >>> NormalizedCounts(counts, target_sum=4).rows(slice(2)).expm1()
-    tensor([[1., 3.],
-            [0., 0.]])
     """
+
+    dtype = np.dtype(np.float64)
 
     def __init__(
         self, source: Source, target_sum: float = 1e4, totals: np.ndarray | None = None
     ) -> None:
-        self.source, self.target_sum = source, float(target_sum)
+        super().__init__(source)
+        self.target_sum = float(target_sum)
         self.totals = None if totals is None else np.asarray(totals, dtype=np.float64)
-        self.is_sparse, self.on_disk = source.is_sparse, source.on_disk
-        self.names, self.left_out, self.aside = source.names, source.left_out, source.aside
-        self.memory_limit, self.dtype = source.memory_limit, np.dtype(np.float64)
-        self.chunk_rows, self.chunk_starts = source.chunk_rows, source.chunk_starts
-        self.row_width = source.row_width
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self.source.shape
+    def over(self, source: Source, rows: np.ndarray) -> Self:
+        """The same view of a source that holds only some of the rows."""
+        other = super().over(source, rows)
+        other.totals = None if self.totals is None else self.totals[rows]
+        return other
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""
@@ -81,18 +72,49 @@ class NormalizedCounts(Source):
         return self.target_sum / np.where(totals > 0, totals, np.inf)
 
 
+class BatchCentered(View):
+    """Rows of another source, each moved by the mean of all rows less the mean of its batch.
+
+    Every batch has the same mean of each feature then, so that no feature is worth measuring for
+    telling batches apart. The rows are made dense, a block at a time.
+
+    Parameters
+    ----------
+    source : Source
+        The rows.
+    batches : array of length n
+        A label for each row.
+    """
+
+    is_sparse = False
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, source: Source, batches: np.ndarray) -> None:
+        super().__init__(source)
+        labels, self._batch = np.unique(batches, return_inverse=True)
+        whole = moments(source).mean
+        parts = [
+            moments(RowView(source, np.flatnonzero(self._batch == at))).mean
+            for at in range(len(labels))
+        ]
+        self._move = torch.from_numpy(whole - np.stack(parts))
+
+    def over(self, source: Source, rows: np.ndarray) -> Self:
+        """The same view of a source that holds only some of the rows."""
+        other = super().over(source, rows)
+        other._batch = self._batch[rows]
+        return other
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Dense copies of some rows."""
+        found = self.source.rows(index, torch.float64)
+        return found.add_(self._move[torch.from_numpy(self._batch[index])]).to(dtype)
+
+
 def looks_like_counts(source: Source) -> bool:
     """Whether all values of some rows are whole numbers from 0 on, and not only 0 and 1.
 
     Logarithms, scaled values and yes-or-no data are none. A thousand rows are looked at.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fewer.data import DenseSource
-    >>> counts = np.array([[0, 7], [2, 0]])
-    >>> looks_like_counts(DenseSource(counts)), looks_like_counts(DenseSource(np.log1p(counts)))
-    (True, False)
     """
     n = source.shape[0]
     most = 0.0

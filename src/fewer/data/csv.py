@@ -11,24 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from fewer._checks import join_names
 from fewer._optional import import_optional
-from fewer.data.arrays import open_npy
-from fewer.data.arrow import arrow_dtype, arrow_values
-from fewer.data.cache import convert_once, write_npy_header
+from fewer.data.cache import rows_of_blocks
 from fewer.data.columns import (
     Columns,
     check_same_columns,
+    check_values,
     choose_columns,
-    join_names,
-    tell_left_out,
+    warn_of_metadata,
 )
-from fewer.data.memory import readable_size
-from fewer.data.on_disk import SMALL_SHARE, Watch
-from fewer.data.source import DenseSource, Source
-from fewer.data.values import check_values
+from fewer.data.on_disk import Watch
+from fewer.data.parquet import arrow_dtype, arrow_values
+from fewer.data.source import Source
 from fewer.errors import FileFormatError, InputError, warn
 
-__all__ = ["COMPRESSED", "TEXT", "open_text", "text_columns"]
+__all__ = ["COMPRESSED", "TEXT", "csv_columns", "open_csv"]
 
 TEXT = (".csv", ".tsv", ".txt")
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -58,91 +56,52 @@ class _Layout:
         return [name for name in self.names if name == LABEL]
 
 
-def open_text(
+def open_csv(
     paths: Sequence[Path],
-    leave_out: Sequence[str],
+    ignore: Sequence[str],
     how: tuple[str | None, bool | None],
     memory_limit: int,
     what: str,
 ) -> Source:
     """A source of text files: in memory where they are small, else a binary copy made once.
 
-    ``how`` is the delimiter and whether there is a header, None where that is to be found out.
+    ``how`` is the delimiter and whether there is a header, None where that is to be detected.
     """
     import_optional("pyarrow")
-    first = _layout(paths[0], how, leave_out)
-    columns = choose_columns(str(paths[0]), first.names, first.text, leave_out, first.labels)
+    first = _layout(paths[0], how, ignore)
+    columns = choose_columns(str(paths[0]), first.names, first.text, ignore, first.labels)
     layouts = [first]
     for path in paths[1:]:
-        other = _layout(path, how, leave_out)
+        other = _layout(path, how, ignore)
         check_same_columns(str(path), other.names, str(paths[0]), first.names)
         layouts.append(replace(other, text=first.text))
-    tell_left_out(what, columns)
-    names = columns.features if first.header else None
-    small = memory_limit // SMALL_SHARE
+    warn_of_metadata(what, columns)
     block = min(BLOCK_BYTES, max(SAMPLE_BYTES, memory_limit // BLOCK_SHARE))
-    if sum(path.stat().st_size for path in paths) <= small:
-        array = _in_memory(layouts, columns, small, block)
-        if array is not None:
-            source: Source = DenseSource(array, names)
-            source.memory_limit = memory_limit
-            return _with_aside(source, layouts, columns)
-    copy, notes, fresh = convert_once(
+    source = rows_of_blocks(
+        lambda: _blocks(layouts, columns, block),
+        what,
         paths,
-        {"text": [*how, sorted(leave_out)]},
-        lambda file: _write_copy(file, layouts, columns, block),
+        {"text": [*how, sorted(ignore)]},
+        columns.features if first.header else None,
+        memory_limit,
     )
-    if fresh:
-        warn(
-            f"{what} does not fit memory_limit={readable_size(memory_limit)} at once; it was "
-            f"converted once to {copy} ({notes['rows']} rows), which is quicker to read again"
+    source.metadata_columns = columns.metadata
+    if columns.metadata:
+        wanted = replace(columns, features=list(columns.metadata))
+        source.metadata = lambda: (
+            batch for layout in layouts for batch in _reader(layout, wanted, numbers=False)
         )
-    return _with_aside(open_npy(copy, names, memory_limit), layouts, columns)
+    return source
 
 
-def text_columns(path: Path) -> list[str] | None:
+def csv_columns(path: Path) -> list[str] | None:
     """Names of all columns of a text file; None where it has no header."""
     import_optional("pyarrow")
     layout = _layout(path, (None, None), ())
     return layout.names if layout.header else None
 
 
-def _with_aside(source: Source, layouts: list[_Layout], columns: Columns) -> Source:
-    source.left_out = columns.left_out
-    if columns.left_out:
-        wanted = replace(columns, features=list(columns.left_out))
-        source.aside = lambda: (
-            batch for layout in layouts for batch in _reader(layout, wanted, numbers=False)
-        )
-    return source
-
-
 # -- reading ---------------------------------------------------------------------------------
-
-
-def _in_memory(
-    layouts: list[_Layout], columns: Columns, most: int, block: int
-) -> np.ndarray | None:
-    """All rows, or None where they take more than this many bytes."""
-    parts, size = [], 0
-    for part in _blocks(layouts, columns, block):
-        size += part.nbytes
-        if size > most:
-            return None
-        parts.append(part)
-    return np.concatenate(parts)
-
-
-def _write_copy(file: Any, layouts: list[_Layout], columns: Columns, block: int) -> dict[str, Any]:
-    width, rows = len(columns.features), 0
-    dtype = np.dtype(np.float64)
-    write_npy_header(file, (0, width), dtype)
-    for part in _blocks(layouts, columns, block):
-        file.write(np.ascontiguousarray(part, dtype=dtype).data)
-        rows += len(part)
-    file.seek(0)
-    write_npy_header(file, (rows, width), dtype)  # NumPy leaves room for the number to grow
-    return {"rows": rows}
 
 
 def _blocks(layouts: list[_Layout], columns: Columns, block: int) -> Iterator[np.ndarray]:
@@ -201,7 +160,7 @@ def _stream(path: Path) -> Any:
 # -- the first look --------------------------------------------------------------------------
 
 
-def _layout(path: Path, how: tuple[str | None, bool | None], leave_out: Sequence[str]) -> _Layout:
+def _layout(path: Path, how: tuple[str | None, bool | None], ignore: Sequence[str]) -> _Layout:
     sample = _first_lines(path)
     lines = [line for line in sample.splitlines()[:200] if line.strip()]
     if not lines:
@@ -225,7 +184,7 @@ def _layout(path: Path, how: tuple[str | None, bool | None], leave_out: Sequence
     layout = _Layout(path, delimiter, decimal, header, names, [], [], longest)
     if len(rows) == 1 and header:
         raise InputError(f"{path} holds names of columns but no rows")
-    return _with_types(layout, leave_out)
+    return _with_types(layout, ignore)
 
 
 def _first_lines(path: Path) -> str:
@@ -288,7 +247,7 @@ def _ascends(cells: list[str]) -> bool:
     return all(a < b for a, b in pairwise(numbers))
 
 
-def _with_types(layout: _Layout, leave_out: Sequence[str]) -> _Layout:
+def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
     """Tell columns of numbers from others by what the first block holds."""
     pa = import_optional("pyarrow")
     try:
@@ -302,7 +261,7 @@ def _with_types(layout: _Layout, leave_out: Sequence[str]) -> _Layout:
         if arrow_dtype(column.type) is not None:
             continue
         text.append(name)
-        if pa.types.is_string(column.type) and name not in leave_out:
+        if pa.types.is_string(column.type) and name not in ignore:
             cells = [cell for cell in column.slice(0, 1000).to_pylist() if cell is not None]
             numbers = sum(_is_number(cell, layout.decimal) for cell in cells)
             if 2 * numbers > len(cells):
@@ -360,7 +319,7 @@ def _first_bad_cell(layout: _Layout, numbers: list[str]) -> Exception | None:
             if row >= 0 and len(cells) != expected:
                 return InputError(
                     f"{layout.path}: line {reader.line_num} (row {row}) has {len(cells)} values, "
-                    f"but there are {expected} columns; mend that line"
+                    f"but there are {expected} columns; fix that line"
                 )
             for at, name in wanted if row >= 0 else ():
                 cell = cells[at].strip()
@@ -368,8 +327,8 @@ def _first_bad_cell(layout: _Layout, numbers: list[str]) -> Exception | None:
                 if not fine and cell.lower() not in logical:
                     return InputError(
                         f"{layout.path}: line {reader.line_num} (row {row}), column {name!r} "
-                        f"holds {cell!r}, which is not a number; mend it, leave it empty if it is "
-                        f"missing, or give leave_out=[{name!r}]"
+                        f"holds {cell!r}, which is not a number; fix it, leave it empty if it is "
+                        f"missing, or give ignore=[{name!r}]"
                     )
             row += 1
     return None

@@ -1,24 +1,23 @@
-"""One-pass summaries of a source: mean, variance and covariance, missing values left out."""
+"""One-pass summaries of a source: mean, variance and covariance, missing values skipped.
+
+On a GPU rows cross over block by block and sums stay there in float64. Cards made for computing
+multiply float64 as fast as float32, so they do. Others take products of centred float32 blocks of
+at most 4096 rows and add those up in float64: then the entry (i, j) is within 1e-6 of the root of
+C_ii C_jj.
+"""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
 
-from fewer.data.on_device import (
-    add_products,
-    centred_products,
-    fast_float64,
-    free_bytes,
-    mirror,
-    rows_on,
-    tf32,
-)
 from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
-from fewer.data.source import Source, shard_of_rank
+from fewer.data.source import DenseSource, RowView, Source, shard_of_rank
 from fewer.distributed import (
     all_or_raise,
     all_reduce,
@@ -29,13 +28,31 @@ from fewer.distributed import (
 )
 from fewer.errors import InputError, warn
 
-__all__ = ["Covariance", "Moments", "covariance", "moments"]
+__all__ = [
+    "Covariance",
+    "Moments",
+    "centred_products",
+    "covariance",
+    "exact_dtype",
+    "free_bytes",
+    "moments",
+    "part_covariances",
+    "rows_on",
+    "tf32",
+]
 
 # sums of stored values alone lose the variance of a feature whose mean is far from zero; below
 # this share of its squared mean the rows are made dense and centred after all
 CANCELS = 1e-7
 
-# shift, sums, products, pairs and left sums, as `fewer.data.on_device.centred_products` says
+# bytes of a block of float64 rows on the device: enough rows for a good matrix product
+DEVICE_BLOCK = 512 * 2**20
+MOST_ROWS = 4096
+# compute capabilities whose float64 runs at half the rate of float32, or on tensor cores
+FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
+PANELS = 8
+
+# shift, sums, products, pairs and left sums, as `centred_products` says
 Sums = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 
 
@@ -45,8 +62,8 @@ class Moments:
 
     Examples
     --------
-    >>> from fewer.data import moments, open_source
-    >>> found = moments(open_source(np.array([[0.0, 1.0], [2.0, np.nan]])))
+    >>> import fewer
+    >>> found = fewer.data.moments(fewer.data.open(np.array([[0.0, 1.0], [2.0, np.nan]])))
     >>> found.mean, found.has_missing, found.constant
     (array([1., 1.]), True, array([False,  True]))
     """
@@ -81,8 +98,8 @@ class Covariance:
 
     Examples
     --------
-    >>> from fewer.data import covariance, open_source
-    >>> found = covariance(open_source(np.array([[0.0, 1.0], [2.0, 5.0]])))
+    >>> import fewer
+    >>> found = fewer.data.covariance(fewer.data.open(np.array([[0.0, 1.0], [2.0, 5.0]])))
     >>> found.n, found.mean.tolist(), found.matrix.tolist()
     (2, [1.0, 3.0], [[1.0, 2.0], [2.0, 4.0]])
     """
@@ -107,9 +124,8 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fewer.data import open_source
-    >>> found = moments(open_source(np.array([[1.0, 5.0], [3.0, np.nan]])))
+    >>> import fewer, numpy as np
+    >>> found = fewer.data.moments(fewer.data.open(np.array([[1.0, 5.0], [3.0, np.nan]])))
     >>> found.mean, found.variance, found.observed
     (array([2., 5.]), array([1., 0.]), array([2, 1]))
     """
@@ -145,7 +161,7 @@ def _sums(source: Source, home: torch.device, shift: Tensor | None) -> tuple[Ten
     second = torch.zeros(d, dtype=torch.float64, device=home)
     low = torch.full((d,), torch.inf, dtype=torch.float64, device=home)
     high = torch.full((d,), -torch.inf, dtype=torch.float64, device=home)
-    for _, x in read_blocks(source) if home.type == "cpu" else rows_on(source, home):
+    for _, x in rows_on(source, home):
         if shift is None:
             shift = x.nanmean(0).nan_to_num_(0.0)
         least = x.amin(0)
@@ -187,10 +203,9 @@ def covariance(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fewer.data import open_source
+    >>> import fewer, numpy as np
     >>> X = np.random.default_rng(0).normal(size=(50, 3))
-    >>> found = covariance(open_source(X)).matrix.numpy()
+    >>> found = fewer.data.covariance(fewer.data.open(X)).matrix.numpy()
     >>> bool(np.allclose(found, np.cov(X.T, bias=True)))
     True
     """
@@ -295,7 +310,7 @@ def _part_sums(
     where = torch.from_numpy(labels).to(home)
     exact = home.type == "cpu" or fast_float64(home)
     with tf32(False):
-        for rows, x in read_blocks(source) if home.type == "cpu" else rows_on(source, home):
+        for rows, x in rows_on(source, home):
             least = x.amin(0)
             if torch.isnan(least).any():
                 return None
@@ -317,15 +332,13 @@ def _part_sums(
 
 
 def _centred(source: Source, home: torch.device, shift: Tensor | None) -> Sums:
-    if home.type == "cpu":
-        return _products(source, shift)
     try:
         return centred_products(source, home, shift=shift)
     except torch.OutOfMemoryError:
         pass  # outside the handler, which would keep the tensors alive
     torch.cuda.empty_cache()
     _say_too_small(home)
-    return _products(source, shift)
+    return centred_products(source, torch.device("cpu"), shift=shift)
 
 
 def _common_shift(source: Source) -> Tensor | None:
@@ -368,31 +381,6 @@ def _usable(device: torch.device | str | None, d: int, copies: int = 4) -> torch
 
 def _say_too_small(device: torch.device) -> None:
     warn(f"the covariance does not fit the memory of {device}; computing it on the CPU")
-
-
-def _products(source: Source, shift: Tensor | None = None) -> Sums:
-    """What `fewer.data.on_device.centred_products` gives, on the CPU."""
-    d = source.shape[1]
-    first = torch.zeros(d, dtype=torch.float64)
-    products = torch.zeros(d, d, dtype=torch.float64)
-    pairs: Tensor | None = None  # rows in which both features are observed
-    left_sums: Tensor | None = None  # sum of feature i over rows in which j is observed
-    for rows, x in read_blocks(source):
-        if shift is None:
-            shift = x.nanmean(0).nan_to_num_(0.0)
-        sums = x.sub_(shift).sum(0)
-        if pairs is None and torch.isnan(sums).any():
-            pairs = torch.full((d, d), float(rows.start), dtype=torch.float64)
-            left_sums = first[:, None].expand(d, d).clone()
-        if pairs is not None and left_sums is not None:
-            seen = (~torch.isnan(x)).to(torch.float64)
-            sums = x.nan_to_num_(nan=0.0).sum(0)
-            pairs.addmm_(seen.T, seen)
-            left_sums.addmm_(x.T, seen)
-        first += sums
-        products.addmm_(x.T, x)
-    assert shift is not None
-    return shift, first, products, pairs, left_sums
 
 
 def _sparse_parts(source: Source) -> Iterator[sparse.csr_array | None]:
@@ -487,3 +475,149 @@ def _sparse_products(source: Source) -> tuple[Tensor, Tensor] | None:
 def _nearest_positive(matrix: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
     return (vectors * values.clamp_min(0)) @ vectors.T
+
+
+# -- rows on a device ------------------------------------------------------------------------
+
+
+def exact_dtype(source: Source) -> torch.dtype:
+    """float32 where the values fit it without rounding, else float64."""
+    return torch.float32 if np.can_cast(source.dtype, np.float32) else torch.float64
+
+
+def fast_float64(device: torch.device) -> bool:
+    """Whether a CUDA device multiplies float64 at a good part of its speed in float32."""
+    return torch.cuda.get_device_capability(device) in FAST_FLOAT64
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a CUDA device has left, what torch holds in reserve included."""
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + held
+
+
+def rows_on(source: Source, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
+    """Every row once, in order, as float64 on a device; which rows, and their values.
+
+    Rows cross over to a GPU in the precision in which they are stored, and are not copied before.
+    """
+    if device.type == "cpu":
+        yield from read_blocks(source)
+        return
+    n, d = source.shape
+    free = free_bytes(device) if device.type == "cuda" else 8 * DEVICE_BLOCK
+    most = min(DEVICE_BLOCK, free // 8)
+    if source.memory_limit is not None:
+        most = min(most, block_bytes(source))
+    size = max(1, min(MOST_ROWS, most // (8 * d)))
+    dtype = exact_dtype(source)
+    parts = (slice(start, min(start + size, n)) for start in range(0, n, size))
+    read = ((rows, _host_rows(source, rows, dtype)) for rows in parts)
+    for rows, x in ahead(read) if source.on_disk else read:
+        yield rows, x.to(device, non_blocking=True).double()
+
+
+def centred_products(
+    source: Source,
+    device: torch.device,
+    exact: bool | None = None,
+    shift: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """What a covariance is made of, summed over all rows, missing values skipped.
+
+    Parameters
+    ----------
+    source : Source
+        The rows.
+    device : torch.device
+        Where to add up, and where the results stay.
+    exact : bool, default=None
+        Multiply in float64; if None, where the device is fast at it.
+    shift : Tensor (d), default=None
+        About what to take the sums; the means of the first block if None.
+
+    Returns
+    -------
+    shift : Tensor (d)
+    sums : Tensor (d)
+    products : Tensor (d, d)
+    pairs, left_sums : Tensor (d, d) or None
+        Rows in which both features are observed, and sums of feature i over rows in which j
+        is; None where nothing is missing.
+    """
+    d = source.shape[1]
+    if exact is None:
+        exact = device.type == "cpu" or fast_float64(device)
+    sums = torch.zeros(d, dtype=torch.float64, device=device)
+    products = torch.zeros(d, d, dtype=torch.float64, device=device)
+    pairs: Tensor | None = None
+    left_sums: Tensor | None = None
+    shift = None if shift is None else shift.to(device)
+    with tf32(False):  # whatever the caller has set
+        for rows, x in rows_on(source, device):
+            if shift is None:
+                shift = x.nanmean(0).nan_to_num_(0.0)
+            x.sub_(shift)
+            total = x.sum(0)
+            if pairs is None and torch.isnan(total).any():  # waits, once a block
+                pairs = torch.full((d, d), float(rows.start), dtype=torch.float64, device=device)
+                left_sums = sums[:, None].expand(d, d).clone()
+            if pairs is not None and left_sums is not None:
+                seen = (~torch.isnan(x)).to(torch.float64)
+                x.nan_to_num_(nan=0.0)
+                total = x.sum(0)
+                pairs.addmm_(seen.T, seen)
+                left_sums.addmm_(x.T, seen)
+            sums += total
+            add_products(products, x if exact else x.float())
+    assert shift is not None
+    mirror(products)
+    return shift, sums, products, pairs, left_sums
+
+
+def _host_rows(source: Source, rows: slice, dtype: torch.dtype) -> Tensor:
+    if isinstance(source, RowView) and isinstance(source.index, slice):
+        start = source.index.start
+        return _host_rows(source.source, slice(start + rows.start, start + rows.stop), dtype)
+    if isinstance(source, DenseSource) and dtype == torch.float32:
+        part = source.array[rows]
+        if part.dtype == np.float32 and part.flags.c_contiguous and part.flags.writeable:
+            return torch.from_numpy(part)
+    return source.rows(rows, dtype)
+
+
+def _panels(d: int) -> list[tuple[int, int]]:
+    width = max(512, -(-d // PANELS))
+    return [(start, min(start + width, d)) for start in range(0, d, width)]
+
+
+def add_products(products: Tensor, x: Tensor) -> None:
+    """Add x' x, block columns on and above the diagonal only: half of the work."""
+    for start, end in _panels(len(products)):
+        left, right, out = x[:, start:end].T, x[:, start:], products[start:end, start:]
+        if x.dtype == torch.float64:
+            out.addmm_(left, right)
+        else:
+            out += left @ right
+
+
+def mirror(products: Tensor) -> None:
+    for start, end in _panels(len(products)):
+        products[end:, start:end] = products[start:end, end:].T
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Whether CUDA may round float32 to tf32 in products, inside the block."""
+    switches: Any = torch.backends.cuda.matmul
+    value: bool | str = allowed
+    try:
+        name, before = "allow_tf32", switches.allow_tf32
+    except RuntimeError:  # the caller has set the newer of torch's two switches
+        name, before = "fp32_precision", switches.fp32_precision
+        value = "tf32" if allowed else "ieee"
+    setattr(switches, name, value)
+    try:
+        yield
+    finally:
+        setattr(switches, name, before)

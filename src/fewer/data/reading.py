@@ -13,7 +13,15 @@ from fewer._optional import import_optional
 from fewer.data.source import Source
 from fewer.errors import InputError
 
-__all__ = ["ahead", "block_bytes", "blocks", "read_all", "read_aside", "read_blocks", "row_blocks"]
+__all__ = [
+    "ahead",
+    "block_bytes",
+    "blocks",
+    "read_all",
+    "read_blocks",
+    "read_metadata",
+    "row_blocks",
+]
 
 BLOCK_BYTES = 32 * 2**20
 LEAST_BYTES = 64 * 2**10
@@ -22,26 +30,12 @@ T = TypeVar("T")
 
 
 def blocks(n: int, d: int, itemsize: int = 8, chunk_rows: int = 1) -> Iterator[slice]:
-    """Consecutive row ranges that stay small when made dense.
-
-    Examples
-    --------
-    >>> list(blocks(5, 2**21))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Consecutive row ranges that stay small when made dense."""
     return _ranges(n, max(1, BLOCK_BYTES // (d * itemsize)), chunk_rows)
 
 
 def row_blocks(source: Source, itemsize: int = 8) -> Iterator[slice]:
-    """Row ranges of a source: as `blocks`, within its memory limit, in whole stored chunks.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fewer.data import open_source
-    >>> list(row_blocks(open_source(np.zeros((3, 2)))))
-    [slice(0, 3, None)]
-    """
+    """Row ranges of a source: as `blocks`, within its memory limit, in whole stored chunks."""
     n, d = source.shape
     width = max(d, source.row_width)
     return _ranges(n, max(1, block_bytes(source) // (width * itemsize)), source.chunk_rows)
@@ -73,8 +67,8 @@ def read_blocks(
     Examples
     --------
     >>> import numpy as np
-    >>> from fewer.data import open_source
-    >>> [(rows.stop, x.sum().item()) for rows, x in read_blocks(open_source(np.ones((3, 2))))]
+    >>> import fewer
+    >>> [(rows.stop, x.sum().item()) for rows, x in read_blocks(fewer.data.open(np.ones((3, 2))))]
     [(3, 6.0)]
     """
     found = ((rows, source.rows(rows, dtype)) for rows in row_blocks(source))
@@ -87,8 +81,8 @@ def read_all(source: Source, columns: np.ndarray | None = None) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> from fewer.data import open_source
-    >>> read_all(open_source(np.arange(6).reshape(2, 3)), np.array([2]))
+    >>> import fewer
+    >>> read_all(fewer.data.open(np.arange(6).reshape(2, 3)), np.array([2]))
     array([[2.],
            [5.]])
     """
@@ -99,18 +93,10 @@ def read_all(source: Source, columns: np.ndarray | None = None) -> np.ndarray:
     return out
 
 
-def read_aside(source: Source) -> Iterator[Any]:
-    """What is left out of the rows of each block of `read_blocks`, as Arrow tables, or None.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fewer.data import open_source
-    >>> list(read_aside(open_source(np.ones((3, 2)))))  # arrays have no other columns
-    [None]
-    """
+def read_metadata(source: Source) -> Iterator[Any]:
+    """Metadata of the rows of each block of `read_blocks`, as Arrow tables, or None."""
     held: list[Any] = []
-    tables = None if source.aside is None else iter(source.aside())
+    tables = None if source.metadata is None else iter(source.metadata())
     for rows in row_blocks(source):
         if tables is None:
             yield None
@@ -120,7 +106,7 @@ def read_aside(source: Source) -> Iterator[Any]:
         while sum(table.num_rows for table in held) < need:
             table = next(tables, None)
             if table is None:
-                raise InputError("the columns left out have fewer rows than the others")
+                raise InputError("the metadata columns have fewer rows than the features")
             held.append(table if isinstance(table, pa.Table) else pa.Table.from_batches([table]))
         whole = pa.concat_tables(held)
         yield whole.slice(0, need)
@@ -128,13 +114,7 @@ def read_aside(source: Source) -> Iterator[Any]:
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, each made in a background thread while the one before it is used.
-
-    Examples
-    --------
-    >>> list(ahead(range(3)))
-    [0, 1, 2]
-    """
+    """The same items, each made in a background thread while the one before it is used."""
     ready: queue.Queue[tuple[str, T | BaseException | None]] = queue.Queue(maxsize=1)
     stopped = threading.Event()
 

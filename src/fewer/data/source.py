@@ -1,24 +1,27 @@
 """Where rows come from. Everything that trains or sums reads rows through this protocol."""
 
+import copy
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
 
+from fewer._optional import import_optional
 from fewer.distributed import shard_bounds, world_size
 
 __all__ = [
     "ColumnView",
     "DenseSource",
     "Log1pSource",
-    "RowRange",
     "RowView",
     "ScaledSource",
     "Source",
     "SparseSource",
+    "View",
+    "array_source",
     "shard_of_rank",
 ]
 
@@ -44,15 +47,15 @@ class Source(Protocol):
     """
 
     is_sparse: bool = False  # whether making all rows dense would take far more memory
-    on_disk: bool = False  # whether rows that lie together are far quicker to read
+    on_disk: bool = False  # whether neighbouring rows are far quicker to read together
     names: list[str] | None = None  # of the features
-    left_out: tuple[str, ...] = ()  # columns that are no features: text, dates, row labels
-    aside: Callable[[], Iterator[Any]] | None = None  # Arrow tables of what is left out, in order
+    metadata_columns: tuple[str, ...] = ()  # columns that are not features: text, dates, labels
+    metadata: Callable[[], Iterator[Any]] | None = None  # their values, as Arrow tables in order
     dtype: np.dtype = np.dtype(np.float64)  # of the values as they are stored
     memory_limit: int | None = None  # bytes that reading and shuffling may take
     chunk_rows: int = 1  # rows that are stored, so best read, together
     chunk_starts: np.ndarray | None = None  # where stored chunks begin, if not all of one length
-    row_width: int = 0  # values that a row takes on its way, where more than features come out
+    row_width: int = 0  # values read per row, where that is more than its features
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,45 +71,11 @@ class Source(Protocol):
         return None
 
 
-def _describe_as(wrapper: Source, source: Source) -> None:
-    """Let a wrapper say of itself what the source says that it reads from."""
-    wrapper.is_sparse, wrapper.on_disk = source.is_sparse, source.on_disk
-    wrapper.names, wrapper.left_out, wrapper.dtype = source.names, source.left_out, source.dtype
-    wrapper.memory_limit, wrapper.chunk_rows = source.memory_limit, source.chunk_rows
-    wrapper.chunk_starts, wrapper.row_width = source.chunk_starts, source.row_width
-
-
-def starts_among(source: Source, index: np.ndarray) -> np.ndarray | None:
-    """At which of some ascending rows another stored chunk begins; None where chunks are not known.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> whole = DenseSource(np.zeros((6, 1)))
-    >>> whole.chunk_rows = 2
-    >>> starts_among(whole, np.array([1, 4, 5]))
-    array([0, 1])
-    """
-    starts = source.chunk_starts
-    if starts is None and source.chunk_rows > 1:
-        starts = np.arange(0, source.shape[0], source.chunk_rows)
-    if starts is None or (np.diff(index) < 0).any():
-        return None
-    found = np.unique(np.searchsorted(index, starts))
-    return found[found < len(index)]
+# -- arrays in memory ------------------------------------------------------------------------
 
 
 class DenseSource(Source):
-    """Rows of a NumPy array of any real dtype, converted only as they are read.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> source = DenseSource(np.arange(6, dtype=np.uint8).reshape(3, 2))
-    >>> source.rows(slice(0, 2))
-    tensor([[0., 1.],
-            [2., 3.]])
-    """
+    """Rows of a NumPy array of any real dtype, converted only as they are read."""
 
     def __init__(self, array: np.ndarray, names: list[str] | None = None) -> None:
         self.array, self.names, self.dtype = array, names, array.dtype
@@ -118,21 +87,14 @@ class DenseSource(Source):
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""
-        # a copy, since the caller may write to it; np.array also mends odd byte orders and
-        # integer widths that have no torch twin
+        # a copy, since the caller may write to it; np.array also converts odd byte orders and
+        # integer widths that torch does not have
         kind = np.float64 if dtype == torch.float64 else np.float32
         return torch.from_numpy(np.array(self.array[index], dtype=kind, order="C")).to(dtype)
 
 
 class SparseSource(Source):
-    """Rows of a SciPy sparse matrix; only the rows that are asked for become dense.
-
-    Examples
-    --------
-    >>> from scipy import sparse
-    >>> SparseSource(sparse.eye_array(3)).rows(slice(1, 2))
-    tensor([[0., 1., 0.]])
-    """
+    """Rows of a SciPy sparse matrix; only the rows that are asked for become dense."""
 
     is_sparse = True
 
@@ -156,99 +118,160 @@ class SparseSource(Source):
         return self.matrix[index]
 
 
-class RowView(Source):
+def array_source(X: Any, names: list[str] | None = None, memory_limit: int | None = None) -> Source:
+    """A source of a validated array or sparse matrix; a source stays as it is."""
+    if isinstance(X, Source):
+        return X
+    source: Source = SparseSource(X, names) if sparse.issparse(X) else DenseSource(X, names)
+    source.memory_limit = memory_limit
+    return source
+
+
+# -- views -----------------------------------------------------------------------------------
+
+
+class View(Source):
+    """Another source seen differently; whatever a view does not say of itself, its source says."""
+
+    source: Source
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.source.shape
+
+    def over(self, source: Source, rows: np.ndarray) -> Self:
+        """The same view of a source that holds only some of the rows: ``rows`` of this view."""
+        other = copy.copy(self)
+        other.source = source
+        return other
+
+
+class _Forwarded:
+    """An attribute of the viewed source, until the view sets its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, view: View | None, owner: type | None = None) -> Any:
+        return self if view is None else getattr(view.source, self.name)
+
+
+for _name in Source.__annotations__:
+    setattr(View, _name, _Forwarded(_name))
+
+
+class RowView(View):
     """Some rows of another source, as a source.
+
+    Parameters
+    ----------
+    source : Source
+        All rows.
+    index : array of int, or slice
+        Which of them, in which order. Slices of a slice stay slices, which are quick to read.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> whole = DenseSource(np.arange(6).reshape(3, 2))
+    >>> import fewer, numpy as np
+    >>> whole = fewer.data.open(np.arange(6).reshape(3, 2))
     >>> RowView(whole, np.array([2, 0])).rows(slice(0, 1))
     tensor([[4., 5.]])
     """
 
-    def __init__(self, source: Source, index: np.ndarray) -> None:
-        self.source, self.index = source, index
-        _describe_as(self, source)
-        starts = starts_among(source, index)
-        self.chunk_rows, self.chunk_starts = 1, starts
+    def __init__(self, source: Source, index: np.ndarray | slice) -> None:
+        super().__init__(source)
+        if isinstance(index, slice):
+            start, stop, step = index.indices(source.shape[0])
+            index = slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step)
+        self.index = index
+        aligned = isinstance(index, slice) and index.start % max(source.chunk_rows, 1) == 0
+        self.chunk_rows = source.chunk_rows if aligned else 1
+        self.chunk_starts = starts_among(source, self.locate(slice(None)))
+        if source.metadata is not None:
+            self.metadata = self._metadata
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and features."""
-        return len(self.index), self.source.shape[1]
+        index = self.index
+        n = index.stop - index.start if isinstance(index, slice) else len(index)
+        return n, self.source.shape[1]
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""
-        return self.source.rows(self.index[index], dtype)
+        return self.source.rows(self.locate(index), dtype)
 
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
         """Some rows as they are."""
-        return self.source.sparse_rows(self.index[index])
+        return self.source.sparse_rows(self.locate(index))
 
-
-class RowRange(Source):
-    """Neighbouring rows of another source, as a source: slices of it stay slices.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> whole = DenseSource(np.arange(6).reshape(3, 2))
-    >>> RowRange(whole, 1, 3).rows(slice(0, 1))
-    tensor([[2., 3.]])
-    """
-
-    def __init__(self, source: Source, start: int, stop: int) -> None:
-        self.source, self.start, self.stop = source, start, stop
-        _describe_as(self, source)
-        index = np.arange(start, stop)
-        self.chunk_starts = starts_among(source, index)
-        self.chunk_rows = 1 if start % max(source.chunk_rows, 1) else source.chunk_rows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self.stop - self.start, self.source.shape[1]
-
-    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
-        return self.source.rows(self._whole(index), dtype)
-
-    def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
-        """Some rows as they are."""
-        return self.source.sparse_rows(self._whole(index))
-
-    def _whole(self, index: np.ndarray | slice) -> np.ndarray | slice:
+    def locate(self, index: np.ndarray | slice) -> np.ndarray | slice:
+        """Which rows of the source these rows are."""
+        if not isinstance(self.index, slice):
+            return self.index[index]
+        first = self.index.start
         if not isinstance(index, slice):
-            return np.asarray(index) + self.start
-        start, stop, step = index.indices(self.stop - self.start)
-        return slice(self.start + start, self.start + stop, step)
+            return np.asarray(index) + first
+        start, stop, step = index.indices(self.index.stop - first)
+        return slice(first + start, first + stop, step)
+
+    def _metadata(self) -> Iterator[Any]:
+        pa = import_optional("pyarrow")
+        assert self.source.metadata is not None
+        tables = [_arrow_table(part) for part in self.source.metadata()]
+        yield pa.concat_tables(tables).take(_row_numbers(self.locate(slice(None))))
 
 
 def shard_of_rank(source: Source) -> Source:
     """The neighbouring rows that this rank reads; all of them where there is one process."""
     if world_size() == 1:
         return source
-    return RowRange(source, *shard_bounds(source.shape[0]))
+    return RowView(source, slice(*shard_bounds(source.shape[0])))
 
 
-class ColumnView(Source):
+def starts_among(source: Source, index: np.ndarray | slice) -> np.ndarray | None:
+    """At which of some ascending rows a stored chunk begins; None where chunks are unknown."""
+    starts = source.chunk_starts
+    if starts is None and source.chunk_rows > 1:
+        starts = np.arange(0, source.shape[0], source.chunk_rows)
+    if starts is None:
+        return None
+    wanted = _row_numbers(index)
+    if (np.diff(wanted) < 0).any():
+        return None
+    found = np.unique(np.searchsorted(wanted, starts))
+    return found[found < len(wanted)]
+
+
+def _row_numbers(index: np.ndarray | slice) -> np.ndarray:
+    return np.arange(index.start, index.stop) if isinstance(index, slice) else np.asarray(index)
+
+
+def _arrow_table(part: Any) -> Any:
+    pa = import_optional("pyarrow")
+    return part if isinstance(part, pa.Table) else pa.Table.from_batches([part])
+
+
+class ColumnView(View):
     """Some columns of another source, in a given order, as a source.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> whole = DenseSource(np.arange(6).reshape(2, 3), names=["a", "b", "c"])
+    >>> import fewer, numpy as np
+    >>> whole = fewer.data.open(np.arange(6).reshape(2, 3), names=["a", "b", "c"])
     >>> part = ColumnView(whole, np.array([2, 0]))
     >>> part.names, part.rows(slice(1))
     (['c', 'a'], tensor([[2., 0.]]))
     """
 
     def __init__(self, source: Source, columns: np.ndarray) -> None:
-        self.source, self.columns = source, np.asarray(columns, dtype=np.int64)
-        _describe_as(self, source)
+        super().__init__(source)
+        self.columns = np.asarray(columns, dtype=np.int64)
         self.row_width = max(source.row_width, source.shape[1])
-        self.aside = source.aside
         if source.names is not None:
             self.names = [source.names[j] for j in self.columns]
 
@@ -267,28 +290,24 @@ class ColumnView(Source):
         return None if part is None else part[:, self.columns]
 
 
-class ScaledSource(Source):
+class ScaledSource(View):
     """Rows of another source, centred and divided, feature by feature.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> whole = DenseSource(np.array([[1.0, 10.0], [3.0, 30.0]]))
+    >>> import fewer, numpy as np
+    >>> whole = fewer.data.open(np.array([[1.0, 10.0], [3.0, 30.0]]))
     >>> scaled = ScaledSource(whole, center=np.array([2.0, 20.0]), scale=np.array([1.0, 10.0]))
     >>> scaled.rows(slice(2))
     tensor([[-1., -1.],
             [ 1.,  1.]])
     """
 
-    def __init__(self, source: Source, center: np.ndarray, scale: np.ndarray) -> None:
-        self.source = source
-        self.center, self.scale = torch.from_numpy(center), torch.from_numpy(scale)
-        _describe_as(self, source)
+    dtype = np.dtype(np.float64)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self.source.shape
+    def __init__(self, source: Source, center: np.ndarray, scale: np.ndarray) -> None:
+        super().__init__(source)
+        self.center, self.scale = torch.from_numpy(center), torch.from_numpy(scale)
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""
@@ -296,24 +315,17 @@ class ScaledSource(Source):
         return rows.sub_(self.center).div_(self.scale).to(dtype)
 
 
-class Log1pSource(Source):
+class Log1pSource(View):
     """log(1 + x) of the rows of another source of counts.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> Log1pSource(DenseSource(np.array([[0, 1]]))).rows(slice(1)).exp()
+    >>> import fewer, numpy as np
+    >>> Log1pSource(fewer.data.open(np.array([[0, 1]]))).rows(slice(1)).exp()
     tensor([[1., 2.]])
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        _describe_as(self, source)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self.source.shape
+    dtype = np.dtype(np.float64)
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows."""

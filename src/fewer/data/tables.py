@@ -1,111 +1,136 @@
-"""Tables in memory with named columns: pandas, polars and Arrow."""
+"""Objects in memory: tensors, masked arrays, and tables of any library that narwhals knows."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import narwhals as nw
 import numpy as np
+import torch
+from narwhals.exceptions import NarwhalsError
 from scipy import sparse
 
+from fewer._checks import join_names
 from fewer._optional import import_optional
-from fewer.data.arrow import arrow_columns, arrow_values
-from fewer.data.columns import choose_columns, join_names, tell_left_out
-from fewer.data.source import DenseSource, Source, SparseSource
-from fewer.data.values import check_values, is_text
-from fewer.errors import warn
+from fewer.data.columns import check_values, choose_columns, warn_of_metadata
+from fewer.data.source import Source, array_source
+from fewer.errors import InputError, warn
 
-__all__ = ["is_table", "open_table", "without_text"]
+__all__ = ["as_array", "is_table", "open_table", "without_text"]
 
 
 def is_table(data: Any) -> bool:
-    """Whether this is a pandas, polars or Arrow table.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> is_table(pd.DataFrame({"a": [1]})), is_table([[1]])
-    (True, False)
-    """
-    library = type(data).__module__.split(".")[0]
-    named = hasattr(data, "columns") and hasattr(data, "dtypes")
-    return (library == "pyarrow" and hasattr(data, "schema")) or named
+    """Whether this is a table in memory: pandas, polars, Arrow, Modin, cuDF."""
+    return bool(nw.dependencies.is_into_dataframe(data))
 
 
-def open_table(table: Any, leave_out: Sequence[str], memory_limit: int) -> Source:
-    """A source of the columns of a pandas, polars or Arrow table that are numbers."""
-    library = type(table).__module__.split(".")[0]
-    what = f"the {library} table"
-    if library == "pyarrow":
-        columns = arrow_columns(what, table.schema, leave_out)
-        values = arrow_values(table.select(columns.features))
-    else:
-        names = [str(name) for name in table.columns]
-        numbers = {
-            name: _numbers(table[label], library)
-            for name, label in zip(names, table.columns, strict=True)
-            if names.count(name) == 1 and name not in leave_out
-        }
-        text = [name for name, found in numbers.items() if found is None]
-        columns = choose_columns(what, names, text, leave_out)
-        values = _joined([numbers[name] for name in columns.features])
-    tell_left_out(what, columns)
-    check_values(values, np.array(columns.features, dtype=object), what)
-    kind = SparseSource if sparse.issparse(values) else DenseSource
-    source: Source = kind(values, columns.features)
-    source.left_out, source.memory_limit = columns.left_out, memory_limit
-    if columns.left_out:
-        source.aside = lambda: iter([_left_out(table, columns.left_out, library)])
+def open_table(table: Any, ignore: Sequence[str], memory_limit: int) -> Source:
+    """A source of the numeric columns of a table."""
+    what = _what(table)
+    frame = _frame(table)
+    values = {
+        str(column.name): None if str(column.name) in ignore else _numbers(column)
+        for column in frame.iter_columns()
+    }
+    names = [str(name) for name in frame.columns]
+    text = [name for name in names if values[name] is None and name not in ignore]
+    columns = choose_columns(what, names, text, ignore, _row_labels(table))
+    warn_of_metadata(what, columns)
+    matrix = _joined([values[name] for name in columns.features])
+    check_values(matrix, columns.features, what)
+    source = array_source(matrix, columns.features, memory_limit)
+    source.metadata_columns = columns.metadata
+    if columns.metadata:
+        labels = [label for label in frame.columns if str(label) in columns.metadata]
+        source.metadata = lambda: iter([_arrow(frame.select(labels))])
     return source
 
 
 def without_text(table: Any) -> Any:
-    """A pandas or polars table without its columns that are not numbers, which a warning names.
+    """A table without its columns that are not numbers, which a warning names.
 
     A table of nothing but text stays as it is, to be refused by whoever reads it.
-
-    Examples
-    --------
-    >>> import pandas as pd, warnings
-    >>> with warnings.catch_warnings(action="ignore"):
-    ...     list(without_text(pd.DataFrame({"who": ["x", "y"], "a": [1.0, 2.0]})))
-    ['a']
     """
-    library = type(table).__module__.split(".")[0]
-    labels = list(table.columns)
-    if len({str(label) for label in labels}) < len(labels):
-        return table  # refused for its names
-    text = [label for label in labels if _numbers(table[label], library) is None]
-    if not text or len(text) == len(labels):
+    frame = _frame(table)
+    text = [column.name for column in frame.iter_columns() if _numbers(column) is None]
+    if not text or len(text) == len(frame.columns):
         return table
     warn(
-        f"the {library} table: non-numeric columns were left out ({len(text)}): "
+        f"{_what(table)}: non-numeric columns were ignored ({len(text)}): "
         f"{join_names([str(label) for label in text])}; drop them, or encode them as numbers"
     )
-    return table[[label for label in labels if label not in text]]
+    return frame.select([label for label in frame.columns if label not in text]).to_native()
 
 
-def _left_out(table: Any, names: Sequence[str], library: str) -> Any:
-    if library == "polars":
-        return table.select(names).to_arrow()
-    if library == "pandas":
-        labels = {str(label): label for label in table.columns}
-        pa = import_optional("pyarrow")
-        return pa.table({name: pa.array(table[labels[name]]) for name in names})
-    return table.select(list(names))
+def as_array(X: Any) -> Any:
+    """Torch tensors become NumPy arrays; tables with text or repeated names are refused.
+
+    Masked entries of a NumPy array become NaN, which is how missing values are marked here.
+    Anything else is passed on as it is, for scikit-learn's own validation.
+    """
+    if isinstance(X, torch.Tensor):
+        X = X.detach().cpu()
+        if X.layout != torch.strided:
+            X = X.to_sparse().coalesce()
+            entries = (X.values().numpy(), tuple(X.indices().numpy()))
+            return sparse.coo_array(entries, shape=tuple(X.shape)).tocsr()
+        return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
+    if isinstance(X, np.ma.MaskedArray):
+        return np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
+    if is_table(X):
+        frame = _frame(X)
+        text = [
+            str(name)
+            for name, dtype in frame.schema.items()
+            if not (dtype.is_numeric() or dtype in (nw.Boolean, nw.Object, nw.Unknown))
+        ]
+        if text:
+            raise InputError(
+                f"{len(text)} of {len(frame.columns)} columns are not numbers: {join_names(text)}; "
+                "drop them or encode them as numbers first"
+            )
+    return X
 
 
-def _numbers(column: Any, library: str) -> Any:
+def _frame(table: Any) -> Any:
+    """The table for narwhals; one with repeated names is refused."""
+    names = getattr(table, "column_names", None) or table.columns
+    counted = Counter(str(name) for name in names)
+    repeated = sorted(name for name, times in counted.items() if times > 1)
+    if repeated:
+        raise InputError(
+            f"{_what(table)}: {len(repeated)} column names occur more than once: "
+            f"{join_names(repeated)}; rename them, or give an array without names"
+        )
+    return nw.from_native(table, eager_only=True)
+
+
+def _what(table: Any) -> str:
+    return f"the {type(table).__module__.split('.')[0]} table"
+
+
+def _numbers(column: Any) -> Any:
     """A column as an array; None where it does not hold numbers."""
-    if is_text(column.dtype):
+    dtype = column.dtype
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        whole = dtype.is_float() or (dtype != nw.Decimal and not column.null_count())
+        return (column if whole else column.cast(nw.Float64)).to_numpy()
+    if dtype not in (nw.Object, nw.Unknown):
         return None
+    native = column.to_native()
+    if hasattr(native, "sparse"):  # pandas
+        return sparse.csc_array(native.sparse.to_dense().to_numpy()[:, None])
     try:
-        if library == "pandas" and hasattr(column, "sparse"):
-            return sparse.csc_array(column.sparse.to_dense().to_numpy()[:, None])
-        if library == "pandas" and not isinstance(column.dtype, np.dtype):
-            return column.to_numpy(dtype=np.float64, na_value=np.nan)
-        found = column.to_numpy()
-        return found.astype(np.float64) if found.dtype.kind == "O" else found
-    except (TypeError, ValueError):
+        return column.cast(nw.Float64).to_numpy()
+    except (TypeError, ValueError, NarwhalsError):
         return None
+
+
+def _row_labels(table: Any) -> list[str]:
+    """Columns of an Arrow table that were the index of a pandas table."""
+    schema = getattr(table, "schema", None)
+    stored = (getattr(schema, "pandas_metadata", None) or {}).get("index_columns", [])
+    return [name for name in stored if isinstance(name, str) and name in table.column_names]
 
 
 def _joined(columns: list[Any]) -> Any:
@@ -113,3 +138,9 @@ def _joined(columns: list[Any]) -> Any:
         return sparse.hstack(columns, format="csr")
     dense = [c.toarray()[:, 0] if sparse.issparse(c) else c for c in columns]
     return np.stack(dense, axis=1)
+
+
+def _arrow(frame: Any) -> Any:
+    import_optional("pyarrow")
+    table = frame.to_arrow()
+    return table.rename_columns([str(name) for name in table.column_names])

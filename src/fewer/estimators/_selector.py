@@ -13,18 +13,11 @@ from torch import Tensor, nn
 
 from fewer._checks import check_observed, check_whole
 from fewer.constraints import Constraints, resolve
-from fewer.data import (
-    Moments,
-    Source,
-    as_array,
-    as_source,
-    check_values,
-    is_source_like,
-    match_columns,
-    moments,
-    open_source,
-    read_all,
-)
+from fewer.data import Moments, Source, moments, read_all
+from fewer.data.columns import check_values, match_columns
+from fewer.data.open import as_source, is_source_like
+from fewer.data.source import array_source
+from fewer.data.tables import as_array
 from fewer.distributed import open_together
 from fewer.errors import (
     FileFormatError,
@@ -150,7 +143,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
 
     def _opened(self, X: Any) -> tuple[Source, Moments]:
         """Source and moments of validated rows, which must hold something in every column."""
-        source = open_source(X)
+        source = array_source(X)
         stats = moments(source, pick_device(getattr(self, "device", "cpu")))
         check_observed(stats.observed, self._names())
         return source, stats

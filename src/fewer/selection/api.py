@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from fewer import distributed
 from fewer._checks import join_names
 from fewer.constraints import Constraints, resolve
-from fewer.data import as_source, covariance, without_empty
+from fewer.data import covariance
+from fewer.data.columns import without_empty
 from fewer.data.moments import Moments
+from fewer.data.open import as_source
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
 from fewer.evidence import Evidence

@@ -438,7 +438,7 @@ def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
         "rows": n,
         "columns": d,
         "missing": 1.0 - float(stats.observed.sum()) / (n * d),
-        "left_out": list(source.left_out),
+        "metadata_columns": list(source.metadata_columns),
     }
 
 

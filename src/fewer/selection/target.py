@@ -9,7 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewer.data import Source, as_array, is_source_like, open_beside, read_aside
+from fewer.data import Source
+from fewer.data.open import is_source_like, open_with_metadata
+from fewer.data.reading import read_metadata
+from fewer.data.tables import as_array
 from fewer.errors import InputError, warn
 from fewer.nn import Loss, make_loss
 
@@ -111,17 +114,17 @@ def _from_table(name: str, data: Any) -> tuple[Any, Any]:
 
 
 def _from_file(name: str, data: Any) -> tuple[Any, Source]:
-    """A column of a file that is read beside the features; text in it becomes what it says."""
+    """A metadata column of a file; text in it becomes what it says."""
     try:
-        source = open_beside(data, [name])
+        source = open_with_metadata(data, [name])
     except InputError as error:
         where = data if isinstance(data, (str, os.PathLike)) else "the data"
-        hint = "open it with leave_out=" if isinstance(data, Source) else "name another"
+        hint = "open it with ignore=" if isinstance(data, Source) else "name another"
         raise InputError(
             f"target={name!r} cannot be read as a column of {where} ({error}); {hint}, or give the "
             "target as an array"
         ) from error
-    parts = [part for part in read_aside(source) if part is not None]
+    parts = [part for part in read_metadata(source) if part is not None]
     y = np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in parts])
     if y.dtype.kind not in "OU":
         return y, source

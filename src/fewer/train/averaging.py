@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fewer.data import Batch
+from fewer.data.batches import Batch
 from fewer.distributed import all_reduce, broadcast_tensors
 
 __all__ = ["GradientMean", "filled", "same_everywhere"]

@@ -46,8 +46,9 @@ def fit_covariance(
     --------
     >>> import numpy as np
     >>> from fewer.constraints import resolve
-    >>> from fewer.data import moments, open_source
-    >>> source = open_source(np.random.default_rng(0).normal(size=(200, 4)) * [1, 5, 1, 3])
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> source = array_source(np.random.default_rng(0).normal(size=(200, 4)) * [1, 5, 1, 3])
     >>> settings, constraints = TrainingConfig(k=2), resolve(None, 4, 2)
     >>> fit_covariance(source, moments(source), settings, seed=0, constraints=constraints).columns
     array([1, 3])

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fewer.data.on_device import tf32
+from fewer.data.moments import tf32
 from fewer.distributed import world_size
 from fewer.errors import InputError
 

@@ -19,9 +19,10 @@ class Fit:
     --------
     >>> import numpy as np
     >>> from fewer.constraints import resolve
-    >>> from fewer.data import moments, open_source
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
     >>> from fewer.train import TrainingConfig, fit_covariance
-    >>> source = open_source(np.random.default_rng(0).normal(size=(200, 3)) * [1, 5, 3])
+    >>> source = array_source(np.random.default_rng(0).normal(size=(200, 3)) * [1, 5, 3])
     >>> settings = TrainingConfig(k=2)
     >>> any_two = resolve(None, 3, 2)
     >>> fit = fit_covariance(source, moments(source), settings, seed=0, constraints=any_two)

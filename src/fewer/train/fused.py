@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Batches
-from fewer.data.on_device import free_bytes, tf32
+from fewer.data.batches import Batches
+from fewer.data.moments import free_bytes, tf32
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, kernels
 from fewer.nn.philox import CountedGumbel, quarter
 from fewer.train.adam import Adam

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
-from fewer.data import Moments, Source, blocks, covariance
+from fewer.data import Moments, Source, covariance
+from fewer.data.reading import blocks
 from fewer.distributed import is_rank0, on_rank0, rank, world_size
 from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
@@ -79,10 +80,11 @@ def fit_gradient(
 
     Examples
     --------
-    >>> from fewer.data import moments, open_source
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
     >>> from fewer.nn import make_loss
     >>> from sklearn.datasets import load_digits
-    >>> source = open_source(load_digits().data / 16)
+    >>> source = array_source(load_digits().data / 16)
     >>> settings = TrainingConfig(k=10)
     >>> fit = fit_gradient(source, moments(source), settings, loss=make_loss("mse"), seed=0)
     >>> fit.columns.shape, fit.converged

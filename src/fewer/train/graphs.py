@@ -8,7 +8,7 @@ are those of `fewer.train.loop.train_epoch` up to the rounding of its kernels.
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Batches
+from fewer.data.batches import Batches
 from fewer.nn import ConcreteNetwork, Loss
 from fewer.nn.decoder import ACTIVATIONS, NORMS
 from fewer.nn.padded import PaddedLinear

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from fewer.data import Covariance, Moments, Source, read_blocks
-from fewer.data.on_device import rows_on
+from fewer.data.moments import rows_on
 from fewer.data.source import shard_of_rank
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.search.objective import solve_normal
@@ -35,9 +35,10 @@ def fit_linear(
     Examples
     --------
     >>> import numpy as np
-    >>> from fewer.data import moments, open_source
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
     >>> rows = np.random.default_rng(0).normal(size=(30, 2)) @ np.ones((2, 3))
-    >>> source = open_source(rows)
+    >>> source = array_source(rows)
     >>> decoder = fit_linear(source, np.array([0]), moments(source))
     >>> bool(np.allclose(decoder(torch.tensor(rows[:, [0]])).detach().numpy(), rows))
     True

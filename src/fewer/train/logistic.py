@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from fewer.data import Moments, Source, read_blocks
-from fewer.data.on_device import rows_on
+from fewer.data.moments import rows_on
 from fewer.validation import split_rows
 
 __all__ = ["fit_classifier", "fits"]
@@ -79,9 +79,10 @@ def fit_classifier(
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from fewer.data import moments, open_source
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
     >>> X, y = load_iris(return_X_y=True)
-    >>> source = open_source(X)
+    >>> source = array_source(X)
     >>> line = fit_classifier(source, np.array([2, 3]), moments(source), torch.tensor(y), 3)
     >>> logits = line(torch.tensor(X[:, [2, 3]]))
     >>> round(nn.functional.cross_entropy(logits, torch.tensor(y)).item(), 2)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Batch, Batches
+from fewer.data.batches import Batch, Batches
 from fewer.distributed import all_reduce
 from fewer.nn import ConcreteNetwork, Loss
 from fewer.train.adam import Adam

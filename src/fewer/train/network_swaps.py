@@ -61,10 +61,11 @@ class RandomFeatureSurrogate:
     Examples
     --------
     >>> import numpy as np
-    >>> from fewer.data import covariance, open_source
+    >>> from fewer.data import covariance
+    >>> from fewer.data.source import array_source
     >>> x = np.random.default_rng(0).normal(size=(400, 1))
     >>> rows = np.hstack([x, x**2, 0.5 * x + 0.1, np.abs(x)])
-    >>> source = open_source(rows)
+    >>> source = array_source(rows)
     >>> judge = RandomFeatureSurrogate(source, covariance(source), k=1, width=64, rows=400)
     >>> errors = judge.errors([np.array([0]), np.array([1])])  # x tells its square, not so back
     >>> bool(errors[0] < 0.2 * errors[1])
@@ -220,10 +221,11 @@ def network_swaps(
 
     >>> import numpy as np
     >>> from fewer.constraints import resolve
-    >>> from fewer.data import covariance, open_source
+    >>> from fewer.data import covariance
+    >>> from fewer.data.source import array_source
     >>> x = np.random.default_rng(0).normal(size=(500, 2))
     >>> rows = np.hstack([x, x**2 / 2**0.5 + 0.1 * x])
-    >>> source = open_source(rows)
+    >>> source = array_source(rows)
     >>> network_swaps(source, covariance(source), [np.array([2, 3])], resolve(None, 4, 2))
     array([0, 1])
     """

@@ -15,8 +15,8 @@ def nodes_for(constraints: Constraints, source: Source) -> int:
     --------
     >>> import numpy as np
     >>> from fewer.constraints import resolve
-    >>> from fewer.data import open_source
-    >>> rows = open_source(np.random.default_rng(0).normal(size=(40, 3)) * [3, 2, 1])
+    >>> from fewer.data.source import array_source
+    >>> rows = array_source(np.random.default_rng(0).normal(size=(40, 3)) * [3, 2, 1])
     >>> nodes_for(resolve(None, 3, None, costs=[1, 1, 1], budget=2), rows)
     2
     """

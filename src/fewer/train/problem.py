@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fewer.constraints import Constraints
-from fewer.data import Batches, Log1pSource, Moments, Source, moments
+from fewer.data import Log1pSource, Moments, Source, moments
+from fewer.data.batches import Batches
 from fewer.nn import Loss, build_decoder
 from fewer.train.device import pick_device, pick_precision
 from fewer.train.eligible import eligible

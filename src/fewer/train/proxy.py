@@ -41,10 +41,11 @@ def fit_surrogate(
     Examples
     --------
     >>> from fewer.constraints import resolve
-    >>> from fewer.data import moments, open_source
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
     >>> from fewer.nn import make_loss
     >>> x = np.random.default_rng(0).normal(size=(300, 1))
-    >>> source = open_source(np.hstack([np.abs(x), 2 * x, x**2 / 2]))  # x tells all
+    >>> source = array_source(np.hstack([np.abs(x), 2 * x, x**2 / 2]))  # x tells all
     >>> settings = TrainingConfig(k=1, decoder=(16,), epochs=200)
     >>> constraints, mse = resolve(None, 3, 1), make_loss("mse")
     >>> options = {"loss": mse, "seed": 0, "constraints": constraints}

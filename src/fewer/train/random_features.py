@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewer.data import Batches, Source, covariance
+from fewer.data import Source, covariance
+from fewer.data.batches import Batches
 from fewer.nn import gumbel_noise, relaxed_choice
 from fewer.nn.schedule import exponential
 from fewer.train.adam import Adam
@@ -76,9 +77,9 @@ def fit_random_features(
     Examples
     --------
     >>> import numpy as np
-    >>> from fewer.data import open_source
+    >>> from fewer.data.source import array_source
     >>> rows = np.random.default_rng(0).normal(size=(300, 4)) * [1, 3, 2, 0.1]
-    >>> found = fit_random_features(open_source(rows), k=2, steps=150, width=32, batch=100)
+    >>> found = fit_random_features(array_source(rows), k=2, steps=150, width=32, batch=100)
     >>> sorted(found.features[0].tolist())
     [1, 2]
     """

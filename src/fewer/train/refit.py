@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.data import Batches, RowView, moments, read_blocks
+from fewer.data import RowView, moments, read_blocks
+from fewer.data.batches import Batches
 from fewer.distributed import broadcast, is_rank0, rank, world_size
 from fewer.nn import ConcreteNetwork, Loss, MeasuredDecoder
 from fewer.nn.padded import padded, unpadded

@@ -1,8 +1,9 @@
-"""The one entrance: from whatever a user has to a source of rows."""
+"""The one entrance: from whatever a user has to a source of rows, and a first look at them."""
 
 import glob
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,40 @@ from scipy import sparse
 from sklearn.utils import check_array
 from torch.utils.data import Dataset
 
-from fewer._checks import find_names
-from fewer._optional import import_optional
-from fewer.data.annotated import is_annotated, open_annotated, open_annotated_group, open_h5ad
-from fewer.data.arrays import check_numbers, open_memmap, open_npy, open_npz
-from fewer.data.columns import join_names
-from fewer.data.csv import COMPRESSED, TEXT, open_text, text_columns
-from fewer.data.hdf5_zarr import HDF5, open_array, open_hdf5, open_zarr
-from fewer.data.memory import size_in_bytes
-from fewer.data.source import ColumnView, Source
-from fewer.data.table_files import FEATHER, PARQUET, open_table_files, stored_columns
-from fewer.data.tables import is_table, open_table, without_text
-from fewer.data.torch_dataset import open_dataset
-from fewer.data.values import as_array, check_values, open_source
+from fewer._checks import join_names
+from fewer.data.arrays import (
+    HDF5,
+    open_array,
+    open_dataset,
+    open_hdf5,
+    open_memmap,
+    open_npz,
+    open_zarr,
+)
+from fewer.data.columns import check_numbers, check_values
+from fewer.data.csv import COMPRESSED, TEXT, csv_columns, open_csv
+from fewer.data.h5ad import is_annotated, open_annotated, open_annotated_folder, open_h5ad
+from fewer.data.moments import moments
+from fewer.data.on_disk import open_npy, readable_size, size_in_bytes
+from fewer.data.parquet import FEATHER, PARQUET, open_parquet, stored_columns
+from fewer.data.reading import read_blocks
+from fewer.data.source import Source, array_source
+from fewer.data.tables import as_array, is_table, open_table, without_text
 from fewer.errors import InputError, TypeInputError, translate_sklearn_errors
 
-__all__ = ["as_source", "column_names", "is_source_like", "match_columns", "open", "open_beside"]
+__all__ = [
+    "Scan",
+    "as_source",
+    "column_names",
+    "counts_rows",
+    "is_source_like",
+    "open",
+    "open_with_metadata",
+    "scan",
+]
 
 TABLES = (*TEXT, *PARQUET, *FEATHER)
+MANY = 20  # rows in ascending order that are no accident
 KNOWN = ".npy, .npz, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .zarr, .h5ad"
 
 
@@ -40,17 +57,16 @@ def open(
     raw: bool = False,
     obs: Any = None,
     names: Sequence[str] | None = None,
-    leave_out: Sequence[str] = (),
+    ignore: Sequence[str] = (),
     delimiter: str | None = None,
     header: bool | None = None,
     memory_limit: int | str | None = None,
 ) -> Source:
     """Make a source of rows of almost anything.
 
-    What takes at most a quarter of the memory limit is read into memory. Anything larger stays
-    where it is and is read in blocks, the next while one is worked on. CSV, and Parquet with
-    pieces too large to hold, are converted once to a binary copy in the user's cache then; other
-    Parquet when it is read for the third time, if the copy takes at most a tenth of the free disk.
+    What takes at most a quarter of the memory limit is read into memory. Larger arrays stay where
+    they are and are read in blocks, the next while one is worked on. Larger CSV, Parquet and
+    Feather files are converted once to a binary copy in the user's cache, which is read instead.
 
     Parameters
     ----------
@@ -69,11 +85,12 @@ torch tensor or Dataset
         Which rows of an AnnData, such as ``{"cell_type": ["B", "T"]}``.
     names : sequence of str, default=None
         Names of the features, where the data have none of their own.
-    leave_out : sequence of str, default=()
-        Columns of a table that are no features. Columns that do not hold numbers are left out
-        in any case, with a warning unless they are named here.
+    ignore : sequence of str, default=()
+        Columns of a table that are not features, such as row labels. Non-numeric columns are
+        ignored in any case, with a warning unless they are named here. All of them stay
+        available as metadata of the rows.
     delimiter : str, default=None
-        Between the values of a CSV file; found from its first line if None.
+        Between the values of a CSV file; detected from its first line if None.
     header : bool, default=None
         Whether the first line of a CSV file names its columns; if None, it does unless it holds
         numbers only (those of a count, 0, 1, 2, ..., are names).
@@ -84,16 +101,16 @@ torch tensor or Dataset
     Returns
     -------
     Source
-        With ``shape``, ``names``, ``dtype``, ``left_out`` and ``rows``; every function of fewer
-        that takes X takes it too.
+        With ``shape``, ``names``, ``dtype``, ``metadata_columns`` and ``rows``; every function of
+        fewer that takes X takes it too.
 
     Examples
     --------
     >>> import fewer, pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "flowers.csv"
     >>> _ = path.write_text("id,petal,sepal\\nx1,1.5,3\\nx2,,4\\n")
-    >>> source = fewer.data.open(path, leave_out=["id"])
-    >>> source.shape, source.names, source.left_out
+    >>> source = fewer.data.open(path, ignore=["id"])
+    >>> source.shape, source.names, source.metadata_columns
     ((2, 2), ['petal', 'sepal'], ('id',))
     >>> source.rows(slice(0, 2))
     tensor([[1.5000, 3.0000],
@@ -105,7 +122,7 @@ torch tensor or Dataset
         "raw": raw,
         "obs": obs,
         "names": None if names is None else [str(name) for name in names],
-        "leave_out": [leave_out] if isinstance(leave_out, str) else list(leave_out),
+        "ignore": [ignore] if isinstance(ignore, str) else list(ignore),
         "delimiter": delimiter,
         "header": header,
     }
@@ -124,13 +141,7 @@ torch tensor or Dataset
 
 
 def is_source_like(data: Any) -> bool:
-    """Whether this is a path, a source or a store, which scikit-learn would not understand.
-
-    Examples
-    --------
-    >>> is_source_like("rows.npy"), is_source_like([[1.0]])
-    (True, False)
-    """
+    """Whether this is a path, a source or a store, which scikit-learn would not understand."""
     if isinstance(data, (Source, np.memmap, Dataset)) or _is_path(data) or _is_path_list(data):
         return True
     if _is_store(data) or is_annotated(data):
@@ -142,13 +153,7 @@ def as_source(data: Any, *, least_rows: int = 1) -> Source:
     """A source of whatever a public function was given as X.
 
     Arrays and tables in memory are checked as scikit-learn does; columns of tables that do not
-    hold numbers are left out with a warning. Anything else goes through `open`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> as_source(pd.DataFrame({"a": [1.0, 2.0]})).names
-    ['a']
+    hold numbers are ignored with a warning. Anything else goes through `open`.
     """
     if is_source_like(data):
         source = open(data)
@@ -166,91 +171,190 @@ def as_source(data: Any, *, least_rows: int = 1) -> Source:
             ensure_min_samples=least_rows,
         )
     check_values(X, names)
-    source = open_source(X)
-    source.names = names
-    return source
+    return array_source(X, names)
 
 
-def open_beside(data: Any, names: Sequence[str], **options: Any) -> Source:
-    """A source that has these columns beside its features, in ``aside``.
+def open_with_metadata(data: Any, names: Sequence[str], **options: Any) -> Source:
+    """A source that has these columns as metadata.
 
-    Columns of a table are no features then; those of an AnnData are found in its ``obs``.
-
-    Parameters
-    ----------
-    data : whatever `open` takes
-        A source must have been opened with the columns left out.
-    names : sequence of str
-        The columns.
-    **options
-        As for `open`.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> source = open_beside(pa.table({"a": [1.0, 2.0], "kind": [3, 4]}), ["kind"])
-    >>> source.names, next(source.aside()).column_names
-    (['a'], ['kind'])
+    Columns of a table are not features then; those of an AnnData are found in its ``obs``. A
+    source must have been opened with the columns ignored. Options are those of `open`.
     """
     if isinstance(data, Source):
         source = data
     elif _is_annotated(data):
         source = open(data, **options)
     else:
-        left_out = [*options.pop("leave_out", ()), *names]
-        source = open(data, leave_out=list(dict.fromkeys(left_out)), **options)
-    lacking = [name for name in names if name not in source.left_out]
+        ignored = [*options.pop("ignore", ()), *names]
+        source = open(data, ignore=list(dict.fromkeys(ignored)), **options)
+    lacking = [name for name in names if name not in source.metadata_columns]
     if lacking:
-        where = "obs columns" if _is_annotated(data) else "columns beside the features"
+        where = "obs columns" if _is_annotated(data) else "metadata columns"
         raise InputError(
             f"there is no column {join_names(lacking)}; the {where} are "
-            f"{join_names(source.left_out, 12) or 'none'}"
+            f"{join_names(source.metadata_columns, 12) or 'none'}"
         )
     return source
 
 
 def column_names(data: Any) -> list[str] | None:
-    """All columns of a text, Parquet or Feather file, features or not; None of anything else.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "flowers.csv"
-    >>> _ = path.write_text("id,petal\\nx1,1.5\\n")
-    >>> column_names(path)
-    ['id', 'petal']
-    """
+    """All columns of a text, Parquet or Feather file, features or not; None of anything else."""
     if not _is_path(data) and not _is_path_list(data):
         return None
     first = _files(data)[0]
     form = _form(first)
     if form in TEXT:
-        return text_columns(first)
+        return csv_columns(first)
     return stored_columns(first) if form in TABLES else None
 
 
-def match_columns(
-    source: Source, names: Sequence[Any] | np.ndarray | None, d: int, what: str
-) -> Source:
-    """The features that were fitted, found in a source by name, else by their number.
+# -- a first look ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Size, gaps and range of a source; prints as a short report.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Rows, and columns that are features.
+    dtype : str
+        Of the values as they are stored.
+    missing : float
+        Fraction of all values that is NaN.
+    minimum, maximum : float
+        Over all values.
+    memory : int
+        Bytes of all rows as float32, as training holds them.
+    covariance_memory : int
+        Bytes of the covariance matrix, which the search and the closed form work on.
+    memory_limit : int or None
+        What was set when the source was opened.
+    streamed : bool
+        Whether rows are read from disk, block by block, at every pass.
+    sparse : bool
+        Whether only values other than zero are stored.
+    constant, empty, counting : list
+        Features (by name, else by number) with a single value, with none, and those that only
+        number the rows and should be ignored.
+    metadata_columns : tuple of str
+        Columns that are not features.
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> rows = as_source(pd.DataFrame({"b": [1.0], "a": [2.0], "c": [3.0]}))
-    >>> match_columns(rows, ["a", "b"], 2, "the panel").rows(slice(1))
-    tensor([[2., 1.]])
+    >>> import numpy as np
+    >>> found = scan(np.array([[0.5, 1.0], [2.5, 1.0]]))
+    >>> found.rows, found.constant, found.missing
+    (2, [1], 0.0)
     """
-    if names is None or source.names is None:
-        if source.shape[1] != d:
-            raise InputError(
-                f"X has {source.shape[1]} features, but {what} is expecting {d} features as input"
-            )
-        return source
-    wanted = [str(name) for name in names]
-    if source.names == wanted:
-        return source
-    return ColumnView(source, np.array(find_names(wanted, source.names, "X lacks {} features")))
+
+    rows: int
+    columns: int
+    dtype: str
+    missing: float
+    minimum: float
+    maximum: float
+    memory: int
+    covariance_memory: int
+    memory_limit: int | None
+    streamed: bool
+    sparse: bool
+    constant: list[Any]
+    empty: list[Any]
+    counting: list[Any]
+    metadata_columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        where = "read from disk in blocks" if self.streamed else "in memory"
+        if self.memory_limit is not None:
+            where += f", memory limit {readable_size(self.memory_limit)}"
+        lines = [
+            f"{self.rows} rows of {self.columns} features, "
+            f"{'sparse ' if self.sparse else ''}{self.dtype}; {where}",
+            f"values from {self.minimum:g} to {self.maximum:g}, {self.missing:.2%} missing",
+            f"memory: {readable_size(self.memory)} for all rows as float32, "
+            f"{readable_size(self.covariance_memory)} for the covariance",
+        ]
+        for what, found in (
+            ("constant", self.constant),
+            ("without any value", self.empty),
+            ("only numbering the rows (use ignore=)", self.counting),
+            ("metadata", list(self.metadata_columns)),
+        ):
+            if found:
+                shown = join_names([str(name) for name in found])
+                lines.append(f"{len(found)} {what}: {shown}")
+        return "\n".join(lines)
+
+
+def scan(data: Any, **options: Any) -> Scan:
+    """Look through all rows once and say what is there.
+
+    Parameters
+    ----------
+    data : path, source, or anything else that `open` takes
+        The rows.
+    **options
+        As for `open`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(scan(np.array([[0, 1.5], [1, np.nan], [2, 4.0]])))
+    3 rows of 2 features, float64; in memory, memory limit ...
+    values from 0 to 4, 16.67% missing
+    memory: 24 B for all rows as float32, 32 B for the covariance
+    1 only numbering the rows (use ignore=): '0'
+    """
+    source = open(data, **options)
+    n, d = source.shape
+    found = moments(source)
+
+    def named(mask: np.ndarray) -> list[Any]:
+        at = np.flatnonzero(mask).tolist()
+        return at if source.names is None else [source.names[j] for j in at]
+
+    empty = found.observed == 0
+    seen = ~empty
+    return Scan(
+        rows=n,
+        columns=d,
+        dtype=str(source.dtype),
+        missing=float((n - found.observed).sum() / (n * d)),
+        minimum=float(found.minimum[seen].min()) if seen.any() else float("nan"),
+        maximum=float(found.maximum[seen].max()) if seen.any() else float("nan"),
+        memory=n * d * 4,
+        covariance_memory=d * d * 8,
+        memory_limit=source.memory_limit,
+        streamed=source.on_disk,
+        sparse=source.is_sparse,
+        constant=named(found.constant & seen),
+        empty=named(empty),
+        counting=named(counts_rows(source, found.minimum, found.maximum)),
+        metadata_columns=source.metadata_columns,
+    )
+
+
+def counts_rows(source: Source, minimum: np.ndarray, maximum: np.ndarray) -> np.ndarray:
+    """Which features go up by one from row to row; or by any whole number, over many rows.
+
+    The latter are numbers of rows of a larger table, from which some were taken.
+    """
+    n = source.shape[0]
+    reach = maximum - minimum + 1
+    counts = reach >= n if n >= MANY else reach == n
+    if n < 3 or not counts.any():
+        return np.zeros_like(counts)
+    last: np.ndarray | None = None
+    for _, x in read_blocks(source):
+        values = x.numpy()
+        steps = np.diff(values if last is None else np.vstack([last, values]), axis=0)
+        counts &= (steps >= 1).all(axis=0) & (values == np.round(values)).all(axis=0)
+        last = values[-1]
+        if not counts.any():
+            break
+    return counts
 
 
 # -- objects ---------------------------------------------------------------------------------
@@ -264,8 +368,8 @@ def _open_object(data: Any, options: dict[str, Any], limit: int) -> Source:
         _only_allowed("an AnnData", options, ("layer", "raw", "obs"))
         return open_annotated(data, options["layer"], options["raw"], options["obs"], limit)
     if is_table(data):
-        _only_allowed("a table", options, ("leave_out",))
-        return open_table(data, options["leave_out"], limit)
+        _only_allowed("a table", options, ("ignore",))
+        return open_table(data, options["ignore"], limit)
     _only_allowed(f"a {type(data).__name__}", options, ("names",))
     return _open_nameless(data, options["names"], limit)
 
@@ -279,8 +383,6 @@ def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
     if isinstance(data, Dataset):
         return open_dataset(data, names, limit)
     array = as_array(data)
-    if isinstance(array, np.ma.MaskedArray):
-        array = np.ma.filled(array.astype(np.float64), np.nan)
     try:
         array = array.tocsr() if sparse.issparse(array) else np.asarray(array)
     except ValueError:  # rows of several lengths
@@ -292,9 +394,7 @@ def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
         )
     check_numbers("the array", array.shape, array.dtype)
     check_values(array, names, "the array")
-    source = open_source(array)
-    source.names, source.memory_limit = names, limit
-    return source
+    return array_source(array, names, limit)
 
 
 def _is_store(data: Any) -> bool:
@@ -340,11 +440,11 @@ def _open_paths(data: Any, options: dict[str, Any], limit: int) -> Source:
                 f"give a pattern such as '*{form}'"
             )
         if form in TEXT:
-            _only_allowed("text files", options, ("leave_out", "delimiter", "header"))
+            _only_allowed("text files", options, ("ignore", "delimiter", "header"))
             how = options["delimiter"], options["header"]
-            return open_text(paths, options["leave_out"], how, limit, what)
-        _only_allowed("Parquet and Feather files", options, ("leave_out",))
-        return open_table_files(paths, options["leave_out"], limit, what)
+            return open_csv(paths, options["ignore"], how, limit, what)
+        _only_allowed("Parquet and Feather files", options, ("ignore",))
+        return open_parquet(paths, options["ignore"], limit, what)
     if len(paths) > 1:
         raise InputError(f"{what}: only tables (CSV, Parquet, Feather) can be in several files")
     return _open_single(paths[0], form, options, limit)
@@ -367,8 +467,7 @@ def _open_single(path: Path, form: str, options: dict[str, Any], limit: int) -> 
         return open_h5ad(path, layer, raw, obs, limit)
     if form == ".zarr" and _holds_anndata(path) and dataset is None:
         _only_allowed("AnnData folders", options, ("layer", "raw", "obs"))
-        group = import_optional("zarr").open_group(str(path), mode="r")
-        return open_annotated_group(group, str(path), [], layer, raw, obs, limit)
+        return open_annotated_folder(path, layer, raw, obs, limit)
     if form == ".zarr":
         _only_allowed("zarr arrays", options, ("dataset", "names"))
         return open_zarr(path, dataset, names, limit)

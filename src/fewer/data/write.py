@@ -1,7 +1,5 @@
 """Rows on their way out: written block by block, under their name only when all went well."""
 
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,13 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fewer._checks import join_names
+from fewer._files import atomic
 from fewer._optional import import_optional
+from fewer.data.arrays import HDF5
 from fewer.data.cache import write_npy_header
-from fewer.data.columns import join_names
 from fewer.data.csv import COMPRESSED, TEXT
-from fewer.data.h5ad_files import write_h5ad
-from fewer.data.hdf5_zarr import HDF5
-from fewer.data.table_files import FEATHER, PARQUET
+from fewer.data.h5ad import write_h5ad
+from fewer.data.parquet import FEATHER, PARQUET
 from fewer.errors import InputError
 
 __all__ = ["RowWriter", "check_out", "write_rows"]
@@ -27,21 +26,13 @@ KNOWN = ".npy, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .h5ad"
 class RowWriter(Protocol):
     """Takes rows in order, and the columns of the same rows that are not numbers."""
 
-    def __call__(self, values: np.ndarray, aside: Any = None) -> None:
+    def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
         """Write some rows."""
         ...
 
 
 def check_out(path: Path) -> None:
-    """Refuse a path that cannot be written, before any work is done.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> check_out(Path("all.docx"))
-    Traceback (most recent call last):
-    fewer.errors.InputError: out='all.docx' ends in '.docx', which is not known; use .npy, ...
-    """
+    """Refuse a path that cannot be written, before any work is done."""
     form = _form(path)
     if form not in (".npy", ".h5ad", *TEXT, *PARQUET, *FEATHER, *HDF5):
         raise InputError(f"out={str(path)!r} ends in {form!r}, which is not known; use {KNOWN}")
@@ -62,31 +53,13 @@ def write_rows(path: Path, rows: int, names: Sequence[str]) -> Iterator[RowWrite
         How many there will be.
     names : sequence of str
         Of the features; all different.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile
-    >>> from pathlib import Path
-    >>> path = Path(tempfile.mkdtemp()) / "x.npy"
-    >>> with write_rows(path, 2, ["a", "b"]) as write:
-    ...     write(np.ones((1, 2)))
-    ...     write(np.zeros((1, 2)))
-    >>> np.load(path)
-    array([[1., 1.],
-           [0., 0.]])
     """
     check_out(path)
     names = _different(path, names)
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    unfinished = folder / path.name
-    try:
-        with ExitStack() as stack:
-            counted = _Counted(path, rows, _writer(unfinished, rows, names, stack))
-            yield counted
-            counted.finish()
-        unfinished.replace(path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with atomic(path) as draft, ExitStack() as stack:
+        counted = _Counted(path, rows, _writer(draft, rows, names, stack))
+        yield counted
+        counted.finish()
 
 
 def _writer(path: Path, rows: int, names: list[str], stack: ExitStack) -> RowWriter:
@@ -106,13 +79,13 @@ class _Counted:
     def __init__(self, path: Path, rows: int, writer: RowWriter) -> None:
         self.path, self.rows, self.writer, self.written = path, rows, writer, 0
 
-    def __call__(self, values: np.ndarray, aside: Any = None) -> None:
+    def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
         """Write some rows."""
         self.written += len(values)
         if self.written > self.rows:
             raise self._wrong()
         if len(values):
-            self.writer(values, aside)
+            self.writer(values, metadata)
 
     def finish(self) -> None:
         """Refuse a file that is not whole."""
@@ -147,7 +120,7 @@ def _npy(path: Path, rows: int, columns: int, stack: ExitStack) -> RowWriter:
     file = stack.enter_context(path.open("wb"))
     write_npy_header(file, (rows, columns), np.dtype(np.float64))
 
-    def write(values: np.ndarray, aside: Any = None) -> None:
+    def write(values: np.ndarray, metadata: Any = None) -> None:
         file.write(np.ascontiguousarray(values, dtype=np.float64).data)
 
     return write
@@ -158,7 +131,7 @@ def _hdf5(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> RowW
     file["names"] = np.array(list(names), dtype=object)
     matrix, at = file.create_dataset("X", shape=(rows, len(names)), dtype=np.float64), 0
 
-    def write(values: np.ndarray, aside: Any = None) -> None:
+    def write(values: np.ndarray, metadata: Any = None) -> None:
         nonlocal at
         matrix[at : at + len(values)] = values
         at += len(values)
@@ -167,21 +140,21 @@ def _hdf5(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> RowW
 
 
 class _Table:
-    """Arrow's writers; columns that were put aside come first, as they came in.
+    """Arrow's writers; metadata columns come first, as they came in.
 
-    A column that was put aside under the name of a feature gives way to that.
+    A metadata column with the name of a feature gives way to that.
     """
 
     def __init__(self, path: Path, form: str, names: list[str], stack: ExitStack) -> None:
         self.path, self.form, self.names, self.stack = path, form, names, stack
         self.writer: Any = None
 
-    def __call__(self, values: np.ndarray, aside: Any = None) -> None:
+    def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
         """Write some rows."""
         pa = import_optional("pyarrow")
-        columns = {} if aside is None else dict(zip(aside.schema.names, aside.columns, strict=True))
         taken = set(self.names)
-        columns = {name: column for name, column in columns.items() if name not in taken}
+        kept = [] if metadata is None else metadata.schema.names
+        columns = {name: metadata.column(name) for name in kept if name not in taken}
         columns |= {name: np.ascontiguousarray(values[:, j]) for j, name in enumerate(self.names)}
         table = pa.table(columns)
         if self.writer is None:

@@ -1,0 +1,409 @@
+"""Annotated matrices: .h5ad files, zarr folders of the same layout, AnnData objects.
+
+Everything is read and written by anndata's own functions for single elements, so that a matrix
+stays on disk until its rows are asked for.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from fewer._checks import join_names
+from fewer._optional import import_optional
+from fewer.data.arrays import open_array, open_hdf5_file
+from fewer.data.columns import check_values
+from fewer.data.on_disk import (
+    GAP_BYTES,
+    PIECE_BYTES,
+    SMALL_SHARE,
+    OnDiskSource,
+    damaged,
+    readable_size,
+    runs,
+)
+from fewer.data.source import ColumnView, RowView, Source, array_source
+from fewer.errors import FileFormatError, InputError
+
+__all__ = [
+    "H5adWriter",
+    "is_annotated",
+    "open_annotated",
+    "open_annotated_folder",
+    "open_h5ad",
+    "write_h5ad",
+]
+
+CHUNK_BYTES = 2**20
+
+
+def open_h5ad(path: Path, layer: str | None, raw: bool, obs: Any, memory_limit: int) -> Source:
+    """A source of a matrix of an .h5ad file."""
+    return _open_group(open_hdf5_file(path), str(path), [path], layer, raw, obs, memory_limit)
+
+
+def open_annotated_folder(
+    path: Path, layer: str | None, raw: bool, obs: Any, memory_limit: int
+) -> Source:
+    """A source of a matrix of an AnnData that is stored as a zarr folder."""
+    group = import_optional("zarr").open_group(str(path), mode="r")
+    return _open_group(group, str(path), [], layer, raw, obs, memory_limit)
+
+
+def is_annotated(data: Any) -> bool:
+    """Whether this is an AnnData object."""
+    return type(data).__module__.split(".")[0] == "anndata" and hasattr(data, "var_names")
+
+
+def open_annotated(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int) -> Source:
+    """A source of an AnnData object, in memory or backed by a file."""
+    if data.isbacked:
+        return _backed(data, layer, raw, obs, memory_limit)
+    what = "the AnnData object"
+    held: Any = data
+    if raw:
+        if data.raw is None:
+            raise InputError(f"{what} has no raw; drop raw=True")
+        held = data.raw
+    if layer is not None and layer not in data.layers:
+        raise InputError(f"{what} has no layer {layer!r}; it has {join_names(list(data.layers))}")
+    matrix = held.X if layer is None else data.layers[layer]
+    if matrix is None:
+        raise InputError(f"{what} has no X; give layer=, one of {join_names(list(data.layers))}")
+    names = _unique([str(name) for name in held.var_names], what)
+    matrix = matrix.tocsr() if sparse.issparse(matrix) else np.asarray(matrix)
+    check_values(matrix, names, what)
+    source = array_source(matrix, names, memory_limit)
+    _attach_obs(source, list(data.obs), data.obs.index.name, lambda: data.obs)
+    return source if obs is None else _chosen_rows(source, obs, what, lambda: data.obs)
+
+
+def _backed(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int) -> Source:
+    """The file behind an object; a view of it is found again by its names."""
+    path = Path(data.filename)
+    source = open_h5ad(path, layer, raw, obs, memory_limit)
+    if data.is_view:
+        if obs is not None:
+            raise InputError(
+                "obs= does not go with a view of a backed AnnData; give the whole object"
+            )
+        with open_hdf5_file(path) as file:
+            rows = _positions(_labels(file["obs"]), data.obs_names, "obs_names")
+        source = RowView(source, rows)
+        if not raw:  # raw keeps all of its features in a view
+            columns = _positions(source.names or [], data.var_names, "var_names")
+            source = ColumnView(source, columns)
+    if obs is None:  # what the object says of its rows may be newer than the file
+        _attach_obs(source, list(data.obs), data.obs.index.name, lambda: data.obs)
+    return source
+
+
+def _positions(stored: list[str], wanted: Any, what: str) -> NDArray[np.int64]:
+    at = {name: j for j, name in enumerate(stored)}
+    if len(at) < len(stored):
+        raise InputError(f"{what} are not unique, so a view cannot be found in the file again")
+    return np.array([at[str(name)] for name in wanted], dtype=np.int64)
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def _open_group(
+    file: Any,
+    what: str,
+    watched: list[Path],
+    layer: str | None,
+    raw: bool,
+    obs: Any,
+    memory_limit: int,
+) -> Source:
+    read_elem = import_optional("anndata.io").read_elem
+    try:
+        matrix, var = _matrix(file, what, layer, raw)
+        names = _unique(_labels(var), what)
+        if hasattr(matrix, "dtype"):
+            source = open_array(matrix, what, watched, names, memory_limit)
+        else:
+            source = _open_sparse(matrix, what, watched, names, memory_limit)
+        frame = file["obs"]
+        columns = [str(name) for name in frame.attrs["column-order"]]
+        _attach_obs(source, columns, frame.attrs["_index"], lambda: read_elem(frame))
+        return source if obs is None else _chosen_rows(source, obs, what, lambda: read_elem(frame))
+    except (KeyError, OSError, RuntimeError) as error:
+        raise damaged(what, error) from error
+
+
+def _matrix(file: Any, what: str, layer: str | None, raw: bool) -> tuple[Any, Any]:
+    if raw and layer is not None:
+        raise InputError(f"raw=True does not go with layer={layer!r}: raw has no layers")
+    if raw:
+        if "raw" not in file:
+            raise InputError(f"{what} has no raw; drop raw=True")
+        return file["raw"]["X"], file["raw"]["var"]
+    layers = list(file["layers"]) if "layers" in file else []
+    if layer is not None:
+        if layer not in layers:
+            raise InputError(
+                f"{what} has no layer {layer!r}; it has {join_names(layers) or 'none'}"
+            )
+        return file["layers"][layer], file["var"]
+    if "X" not in file:
+        raise InputError(f"{what} has no X; give layer=, one of {join_names(layers) or 'none'}")
+    return file["X"], file["var"]
+
+
+def _labels(frame: Any) -> list[str]:
+    """The index of a stored obs or var."""
+    if "_index" not in frame.attrs:
+        raise FileFormatError(
+            f"{frame.name} was written by an anndata older than 0.7; read the file with "
+            "anndata.read_h5ad and write it again"
+        )
+    index = import_optional("anndata.io").read_elem(frame[frame.attrs["_index"]])
+    return [str(label) for label in index]
+
+
+def _unique(names: list[str], what: str) -> list[str]:
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise InputError(
+            f"{what}: {len(repeated)} var_names occur more than once: {join_names(repeated)}; "
+            "call var_names_make_unique() and save it again"
+        )
+    return names
+
+
+class SparseOnDisk(OnDiskSource):
+    """Rows of a stored CSR matrix; they stay sparse until they are used."""
+
+    is_sparse = True
+
+    def __init__(self, matrix: Any, what: str, **described: Any) -> None:
+        super().__init__(self._dense, what, tuple(matrix.shape), matrix.dtype, **described)
+        self._matrix = matrix
+        group = matrix.group
+        stored = group["data"].nbytes + group["indices"].nbytes
+        self._row_bytes = max(1.0, stored / max(1, self.shape[0]))
+
+    def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array:
+        """Some rows as they are stored."""
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self.shape[0])
+            if step == 1:
+                return self._csr(start, max(start, stop))
+            index = np.arange(start, stop, step)
+        gap, most = (max(1, int(size / self._row_bytes)) for size in (GAP_BYTES, PIECE_BYTES))
+        found = [
+            (places, self._csr(int(wanted[0]), int(wanted[-1]) + 1)[wanted - wanted[0]])
+            for places, wanted in runs(np.asarray(index), gap, most)
+        ]
+        if not found:
+            return self._csr(0, 0)
+        joined = sparse.vstack([part for _, part in found], format="csr")
+        return joined[np.argsort(np.concatenate([places for places, _ in found]))]
+
+    def _dense(self, start: int, stop: int) -> np.ndarray:
+        return self._csr(start, stop).toarray()
+
+    def _csr(self, start: int, stop: int) -> sparse.csr_array:
+        if start == stop:
+            return sparse.csr_array((0, self.shape[1]), dtype=self.dtype)
+        self.check_unchanged()
+        try:
+            part = sparse.csr_array(self._matrix[start:stop])
+        except (OSError, ValueError, RuntimeError, IndexError) as error:
+            self.check_unchanged()
+            raise damaged(self.what, error) from error
+        check_values(part, self.names, self.what, first_row=start)
+        return part
+
+
+def _open_sparse(
+    group: Any, what: str, watched: list[Path], names: list[str], memory_limit: int
+) -> Source:
+    """A source of a sparse matrix; in memory where it is small, or stored column by column."""
+    matrix = import_optional("anndata.io").sparse_dataset(group)
+    rows, columns = matrix.shape
+    stored = group["data"].shape[0]
+    if columns != len(names):
+        raise damaged(what, f"{columns} columns, but {len(names)} names")
+    if group["indptr"].shape[0] != (columns if matrix.format == "csc" else rows) + 1:
+        raise damaged(what, f"indptr does not fit {rows} rows of {stored} entries")
+    size = stored * (group["data"].dtype.itemsize + group["indices"].dtype.itemsize)
+    by_column = matrix.format == "csc"
+    if by_column and size > memory_limit // 3:
+        raise InputError(
+            f"{what} is stored column by column (CSC, {readable_size(size)}), so its rows cannot "
+            f"be read in pieces within memory_limit={readable_size(memory_limit)}; save it as CSR "
+            "(adata.X = adata.X.tocsr()), or raise the limit"
+        )
+    if not by_column and size > memory_limit // SMALL_SHARE:
+        return SparseOnDisk(matrix, what, names=names, memory_limit=memory_limit, watched=watched)
+    try:
+        loaded = matrix.to_memory().tocsr()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise damaged(what, error) from error
+    check_values(loaded, names, what)
+    return array_source(loaded, names, memory_limit)
+
+
+# -- what obs says of the rows ---------------------------------------------------------------
+
+
+def _attach_obs(source: Source, columns: list[Any], index: Any, frame: Callable[[], Any]) -> None:
+    """Let obs be the metadata of the rows, its index first (obs_names if it has no name)."""
+    unnamed = index in (None, "_index", "index") or str(index) in map(str, columns)
+    names = ["obs_names" if unnamed else str(index), *map(str, columns)]
+
+    def tables() -> Iterator[Any]:
+        pa = import_optional("pyarrow")
+        obs = frame()
+        values = [[str(label) for label in obs.index], *(_known(obs[name]) for name in obs)]
+        yield pa.table({name: _arrow(column) for name, column in zip(names, values, strict=True)})
+
+    source.metadata, source.metadata_columns = tables, tuple(names)
+
+
+def _known(column: Any) -> np.ndarray:
+    """Values of a pandas column, None where there is none."""
+    known = column.astype(object)
+    return known.where(known.notna(), None).to_numpy()
+
+
+def _arrow(column: Any) -> Any:
+    pa = import_optional("pyarrow")
+    try:
+        return pa.array(column)
+    except (TypeError, ValueError):  # values of several kinds
+        return pa.array([None if value is None else str(value) for value in column])
+
+
+def _chosen_rows(source: Source, obs: Any, what: str, frame: Callable[[], Any]) -> Source:
+    """Rows by a mapping from columns of obs to wanted values, by a mask, or by numbers."""
+    n = source.shape[0]
+    if isinstance(obs, Mapping):
+        rows = np.flatnonzero(_matching(frame(), obs, what))
+    else:
+        index = np.asarray(obs)
+        if index.dtype == bool and len(index) != n:
+            raise InputError(f"obs is a mask of {len(index)} for {n} rows of {what}")
+        if index.ndim != 1 or index.dtype.kind not in "biu":
+            raise InputError(
+                "obs must be a mapping such as {'cell_type': ['B', 'T']}, a mask, or row numbers"
+            )
+        rows = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
+    if len(rows) == 0:
+        raise InputError(f"{what}: obs={obs!r} leaves no rows")
+    if rows.min() < 0 or rows.max() >= n:
+        raise InputError(f"obs has row numbers outside 0 to {n - 1}")
+    return RowView(source, rows)
+
+
+def _matching(frame: Any, wanted: Mapping[str, Any], what: str) -> NDArray[np.bool_]:
+    keep = np.ones(len(frame), dtype=bool)
+    for name, values in wanted.items():
+        if name not in frame:
+            raise InputError(f"{what} has no obs column {name!r}; it has {join_names(list(frame))}")
+        have = np.array([str(value) for value in _known(frame[name])], dtype=object)
+        single = isinstance(values, (str, int, float, bool))
+        allowed = {str(value) for value in ([values] if single else values)}
+        unknown = sorted(allowed - set(have))
+        if unknown:
+            raise InputError(
+                f"{what}: no row has {name} {join_names(unknown)}; there are "
+                f"{join_names(sorted(set(have)))}"
+            )
+        keep &= np.isin(have, list(allowed))
+    return keep
+
+
+# -- writing ---------------------------------------------------------------------------------
+
+
+def write_h5ad(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> "H5adWriter":
+    """Begin an .h5ad file that is closed with the stack."""
+    file = stack.enter_context(import_optional("h5py").File(path, "w"))
+    return H5adWriter(file, rows, names)
+
+
+class H5adWriter:
+    """Takes rows in order; their metadata become ``obs``.
+
+    The rows are labelled by the first metadata column that holds text without repeats or gaps,
+    such as the ``obs_names`` of another AnnData, or the identifiers of a table; where there is
+    none, by their numbers.
+    """
+
+    def __init__(self, file: Any, rows: int, names: Sequence[str]) -> None:
+        self.file, self.rows, self.at = file, rows, 0
+        self.tables: list[Any] = []
+        file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+        _write_frame(file, "var", list(names), None, {})
+        width = len(names)
+        tall = max(1, min(rows, CHUNK_BYTES // (8 * max(1, width))))
+        chunks = (tall, width) if rows and width else None
+        # written row by row, which anndata has no function for
+        self.matrix = file.create_dataset("X", shape=(rows, width), dtype=np.float64, chunks=chunks)
+        self.matrix.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+
+    def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
+        """Write some rows."""
+        self.matrix[self.at : self.at + len(values)] = values
+        self.at += len(values)
+        if metadata is not None:
+            self.tables.append(metadata)
+
+    def finish(self) -> None:
+        """Write what is known of the rows."""
+        columns: dict[str, Any] = {}
+        if self.tables:
+            whole = import_optional("pyarrow").concat_tables(self.tables)
+            columns = {name: whole.column(name) for name in whole.column_names}
+        index = next((name for name, column in columns.items() if _labels_rows(column)), None)
+        labels = [str(row) for row in range(self.rows)]
+        if index is not None:
+            labels = columns.pop(index).to_pylist()
+        _write_frame(self.file, "obs", labels, None if index == "obs_names" else index, columns)
+
+
+def _labels_rows(column: Any) -> bool:
+    types = import_optional("pyarrow").types
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if not (types.is_string(kind) or types.is_large_string(kind)) or column.null_count:
+        return False
+    return len(column.unique()) == len(column)
+
+
+def _write_frame(
+    file: Any, key: str, labels: list[str], index: str | None, columns: dict[str, Any]
+) -> None:
+    pd = import_optional("pandas")
+    # text stays of dtype object: anndata cannot write the strings of pandas 3 on every version
+    frame = pd.DataFrame(
+        {name.replace("/", "_"): _pandas(column) for name, column in columns.items()},
+        index=pd.RangeIndex(len(labels)),
+    )
+    frame.index = pd.Index(labels, dtype=object, name=index)
+    import_optional("anndata.io").write_elem(file, key, frame)
+
+
+def _pandas(column: Any) -> Any:
+    pd, types = import_optional("pandas"), import_optional("pyarrow").types
+    kind = column.type
+    if types.is_floating(kind):
+        return np.asarray(column.to_numpy(), dtype=np.float64)
+    if types.is_integer(kind) or types.is_boolean(kind):
+        plain, nullable = (np.bool_, "boolean") if types.is_boolean(kind) else (np.int64, "Int64")
+        known = column.to_pylist()
+        return pd.array(known, dtype=nullable) if column.null_count else np.array(known, plain)
+    values = [None if value is None else str(value) for value in column.to_pylist()]
+    known = sorted({value for value in values if value is not None})
+    if len(known) == len(values):
+        return pd.Series(values, dtype=object)
+    # repeated or missing text as categories, as anndata itself does
+    return pd.Categorical(values, categories=pd.Index(known, dtype=object))
