@@ -25,20 +25,18 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from fewer.constraints import resolve
+from fewer.cuda.linear import CompiledEpochs
 from fewer.data import covariance, moments
 from fewer.data.source import array_source
 from fewer.nn import ConcreteSelector, make_loss
-from fewer.nn.philox import CountedGumbel
 from fewer.search import search, swap
-from fewer.train.adam import Adam
+from fewer.search.objective import solve_normal
 from fewer.train.closed_form import fit_closed_form
+from fewer.train.config import TrainingConfig
 from fewer.train.device import products, seeded
-from fewer.train.fused import FusedEpochs
-from fewer.train.least_squares import solve_normal
-from fewer.train.problem import Problem, prepare
-from fewer.train.refit import refit_decoder
-from fewer.train.settings import TrainingConfig
+from fewer.train.network import fit_decoder
+from fewer.train.optimize import Adam
+from fewer.train.training_data import TrainingData, prepare
 
 RANK, DECAY, SQUASH, NOISE = 600, 0.6, 0.15, 0.25
 TEST_ROWS = 12_263
@@ -96,14 +94,13 @@ def plain_step(X: Tensor, k: int, batch: int) -> Callable[[], None]:
     return step
 
 
-def fused_engine(X: Tensor, k: int, batch: int, precision: str) -> FusedEpochs:
+def compiled_epochs(X: Tensor, k: int, batch: int, precision: str) -> CompiledEpochs:
     """Ours, as `fewer` trains linear concrete autoencoders on CUDA."""
     torch.manual_seed(0)
     selector = ConcreteSelector(X.shape[1], k).to(CUDA)
-    selector.noise = CountedGumbel(0)
     decoder = nn.Linear(k, X.shape[1]).to(CUDA)
     optimizer = Adam((selector.parameters(), 0.1), (decoder.parameters(), 1e-2))
-    return FusedEpochs(selector, decoder, X, optimizer, batch_size=batch, precision=precision)
+    return CompiledEpochs(selector, decoder, X, optimizer, batch_size=batch, precision=precision)
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 5, inner: int = 1) -> float:
@@ -121,7 +118,7 @@ def milliseconds(work: Callable[[], object], repeats: int = 5, inner: int = 1) -
 
 
 def step_table(X: Tensor, k: int) -> Table:
-    """Plain steps against fused ones, in whole epochs: rows taken, noise, products, update."""
+    """Plain steps against compiled ones, in whole epochs: rows taken, noise, products, update."""
     table = Table(title=f"a training step, {X.shape[1]:,} features, k = {k}, linear decoder")
     table.add_column("step")
     for batch in (256, 2048):
@@ -145,7 +142,7 @@ def step_table(X: Tensor, k: int) -> Table:
 
     def ours(precision: str) -> Callable[[int], Callable[[], object]]:
         def work(batch: int) -> Callable[[], object]:
-            engine = fused_engine(X, k, batch, precision)
+            engine = compiled_epochs(X, k, batch, precision)
             parts = list(order.split(batch))[: len(X) // batch]
             return lambda: engine.epoch(parts, [0.5] * len(parts))
 
@@ -298,15 +295,12 @@ def landmark_table(X: np.ndarray, test: Tensor, sizes: tuple[int, ...], width: i
         table.add_column(column, justify="right")
     source = array_source(X)
     C = covariance(source, device=CUDA).matrix
-    problem = prepare(
+    data = prepare(
         source,
         moments(source, CUDA),
         TrainingConfig(k=max(sizes), decoder=(width,), device="cuda", **NETWORKS),
         make_loss("mse"),
-        0,
-        None,
-        None,
-        resolve(None, X.shape[1], max(sizes)),
+        seed=0,
     )
     for k in sizes:
         with Clock() as choosing:
@@ -316,24 +310,19 @@ def landmark_table(X: np.ndarray, test: Tensor, sizes: tuple[int, ...], width: i
         cells = [str(k), f"{choosing.seconds:.1f}", f"{error:.5f}", f"{linear.seconds:.1f}"]
         for decoder in ((width,), (width, width)):
             with Clock() as clock:
-                error = network_error(problem, panel, decoder, test)
+                error = network_error(data, panel, decoder, test)
             cells += [f"{error:.5f}", f"{clock.seconds:.1f}"]
         table.add_row(*cells)
     return table
 
 
 def network_error(
-    problem: Problem, panel: np.ndarray, decoder: tuple[int, ...], test: Tensor
+    data: TrainingData, panel: np.ndarray, decoder: tuple[int, ...], test: Tensor
 ) -> float:
     """Test error of a network trained on the chosen genes, 10% of the rows held out to stop."""
-    k = len(panel)
-    problem = replace(
-        problem,
-        settings=replace(problem.settings, k=k, decoder=decoder),
-        constraints=resolve(None, test.shape[1], k),
-    )
-    with products(problem.precision), seeded(0, CUDA) as generator:
-        network, _ = refit_decoder(problem, nn.Identity(), panel, conflicts=0, generator=generator)
+    data = replace(data, config=replace(data.config, decoder=decoder))
+    with products(data.precision), seeded(0, CUDA) as generator:
+        network, _ = fit_decoder(data, panel, generator)
     network = network.to(CUDA).float().eval()
     S = torch.as_tensor(panel, device=CUDA)
     wrong = 0.0

@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.table import Table
 
 from fewer.data import covariance
-from fewer.data.batches import Batches
+from fewer.data.batches import Batch, Batches
 from fewer.data.source import array_source
 from fewer.nn import ConcreteNetwork, ConcreteSelector, make_loss
 from fewer.search import greedy, swap
 from fewer.train import fit_closed_form
-from fewer.train.adam import Adam
-from fewer.train.loop import train_epoch
+from fewer.train.network import train_epoch
+from fewer.train.optimize import Adam
 
 SLACK = 0.2
 STEPS = 10
@@ -118,10 +118,11 @@ def gradient_work(size: Size, device: str) -> Callable[[], float]:
     optimizer = Adam((network.parameters(), 1e-3))
     order = torch.Generator().manual_seed(0)
 
+    def backward(batch: Batch) -> torch.Tensor:
+        return network.backward(batch.x, batch.target, batch.observed, make_loss("mse"))
+
     def work() -> float:
-        train_epoch(
-            network, batches, optimizer, make_loss("mse"), batch_size=BATCH, generator=order
-        )
+        train_epoch(backward, batches, optimizer, BATCH, order)
         return size.n / BATCH
 
     return work

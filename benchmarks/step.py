@@ -21,12 +21,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from fewer.data.batches import Batches
+from fewer.data.batches import Batch, Batches
 from fewer.data.source import array_source
 from fewer.nn import ConcreteNetwork, ConcreteSelector, make_loss
 from fewer.nn.schedule import exponential
-from fewer.train.adam import Adam
-from fewer.train.loop import train_epoch
+from fewer.train.network import train_epoch
+from fewer.train.optimize import Adam
 
 K, BATCH = 50, 256
 
@@ -77,21 +77,16 @@ def ours(X: torch.Tensor, epochs: int) -> float:
     temperature = exponential(3.0, 0.1, steps)
     clock = iter(range(steps))
 
-    def cool() -> None:
+    loss = make_loss("mse")
+
+    def backward(batch: Batch) -> torch.Tensor:
         selector.temperature = temperature(next(clock))
+        return network.backward(batch.x, batch.target, batch.observed, loss)
 
     generator = torch.Generator().manual_seed(0)
     start = time.perf_counter()
     for _ in range(epochs):
-        train_epoch(
-            network,
-            batches,
-            optimizer,
-            make_loss("mse"),
-            batch_size=BATCH,
-            generator=generator,
-            before_step=cool,
-        )
+        train_epoch(backward, batches, optimizer, BATCH, generator)
     return (time.perf_counter() - start) / steps
 
 

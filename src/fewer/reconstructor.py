@@ -25,7 +25,7 @@ from fewer.data.tables import as_array
 from fewer.data.write import check_out, write_rows
 from fewer.errors import InputError, translate_sklearn_errors
 from fewer.nn import MeasuredDecoder
-from fewer.train.explained import explained_variance
+from fewer.train.score import explained_variance
 
 __all__ = ["QUANTILE_LEVELS", "Reconstructor", "Score", "bound_paths", "impute", "run_decoder"]
 

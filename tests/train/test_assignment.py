@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fewer.constraints import resolve
 from fewer.errors import InputError
-from fewer.train import distinct_features, obeying_features
+from fewer.train.assignment import distinct_features, obeying_features
 
 
 def test_without_constraints_it_is_the_assignment():

@@ -9,14 +9,15 @@ from fewer.data import moments
 from fewer.data.source import array_source
 from fewer.errors import InputError, NotConvergedWarning
 from fewer.nn import make_loss
-from fewer.train import TrainingConfig, distinct_features, fit_gradient
-from fewer.train.stopping import KeepBest
+from fewer.train import TrainingConfig, fit_gradient
+from fewer.train.assignment import distinct_features
+from fewer.train.optimize import KeepBest
 
 
 def fit(X, *, seed=0, loss="mse", **options):
     source = array_source(X)
-    settings = TrainingConfig(device="cpu", **options)
-    return fit_gradient(source, moments(source), settings, loss=make_loss(loss), seed=seed)
+    config = TrainingConfig(device="cpu", **options)
+    return fit_gradient(source, moments(source), config, loss=make_loss(loss), seed=seed)
 
 
 def error(found, X):

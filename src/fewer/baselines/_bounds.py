@@ -24,10 +24,9 @@ from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import hidden_widths
 from fewer.reconstructor import run_decoder
 from fewer.search.eigen import largest_eigenvectors
-from fewer.train.adam import Adam
 from fewer.train.device import pick_device, seeded
-from fewer.train.explained import explained_variance
-from fewer.train.stopping import KeepBest
+from fewer.train.optimize import Adam, KeepBest
+from fewer.train.score import explained_variance
 
 __all__ = ["AutoencoderBound", "PCABound"]
 

@@ -91,6 +91,7 @@ class Batches:
         self.raw_targets = raw_targets
         self.has_missing = has_missing
         self.columns: Tensor | None = None
+        self.factor: Tensor | None = None
         self._start, self._stop = self._share(len(self.index))
         fits = all(gather(self._fits()))
         self._resident = all_or_raise(self._load) if fits else None
@@ -98,15 +99,16 @@ class Batches:
     def __len__(self) -> int:
         return len(self.index)
 
-    def with_inputs(self, columns: np.ndarray) -> "Batches":
-        """The same rows and targets, with only these columns as inputs."""
+    def with_inputs(self, columns: np.ndarray, factor: Tensor | None = None) -> "Batches":
+        """The same rows and targets, with only these columns as inputs, each times its factor."""
         other = copy.copy(self)
         other.columns = torch.as_tensor(columns, device=self.device)
+        other.factor = None if factor is None else factor.to(self.device)
         if self._resident is not None:
             x, target, observed = self._resident
             if target is None and self.targets is None:
                 target = x
-            other._resident = x[:, other.columns], target, observed
+            other._resident = other._inputs(x), target, observed
         return other
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
@@ -281,10 +283,14 @@ class Batches:
         # centred in float64: a large offset must not eat the digits that float32 has
         base = torch.log1p(raw) if self.log_inputs else raw
         x = ((base - self.center) / self.scale).float().to(self.device, non_blocking=True)
-        inputs = x if self.columns is None else x[:, self.columns]
+        inputs = self._inputs(x)
         if targets is not None:
             return Batch(inputs, targets, None)
         return Batch(inputs, raw.float().to(self.device) if self.raw_targets else x, observed)
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        inputs = x if self.columns is None else x[:, self.columns]
+        return inputs if self.factor is None else inputs * self.factor
 
     @property
     def _streams(self) -> bool:

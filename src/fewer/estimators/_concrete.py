@@ -19,15 +19,10 @@ from fewer.estimators._parameters import documented
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import Loss, MeasuredDecoder, build_decoder, make_loss
 from fewer.storage import describe_labels, restore_decoder, restore_labels
-from fewer.train import (
-    TrainingConfig,
-    fit_covariance,
-    fit_gradient,
-    fit_linear,
-    fit_surrogate,
-    nodes_for,
-)
+from fewer.train import TrainingConfig, fit_gradient, fit_linear
+from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
+from fewer.train.closed_form import fit_covariance, fit_surrogate
 from fewer.train.device import pick_device
 
 __all__ = ["ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]

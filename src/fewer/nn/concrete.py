@@ -1,6 +1,6 @@
 """The concrete selector: k stochastic choices among d features that training makes discrete."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -104,8 +104,8 @@ class ConcreteSelector(nn.Module):
         if logits not in ("direct", "indirect"):
             raise InputError(f"logits={logits!r} is not known; use 'direct' or 'indirect'")
         self.d, self.k, self.draw = d, k, draw
-        # draws for whole batches; None: gumbel_noise
-        self.noise: Callable[[Tensor], Tensor] | None = None
+        # of the draws for whole batches, if not torch's own: ranks that train together share them
+        self.generator: torch.Generator | None = None
         free = k - len(fixed)
         if logits == "direct":
             self.weight = nn.Parameter(torch.randn(free, d) * init_scale)
@@ -158,10 +158,9 @@ class ConcreteSelector(nn.Module):
         logits = self.logits
         if rows is not None:
             logits = logits.expand(rows, self.k, self.d)
-        if self.noise is not None and rows is None and generator is None:
-            return relaxed_choice(logits, self._temperature, self.noise(logits))
-        noise = gumbel_noise(logits, generator)
-        return relaxed_choice(logits, self._temperature, noise)
+        elif generator is None:
+            generator = self.generator
+        return relaxed_choice(logits, self._temperature, gumbel_noise(logits, generator))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map n x d rows to n x k: a random mixture in training, single features in eval."""

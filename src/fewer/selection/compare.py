@@ -22,9 +22,8 @@ from fewer.search.objective import worth
 from fewer.selection.context import SelectionContext, TimeBudget
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
-from fewer.selection.training import train_decoder
-from fewer.train import TrainingConfig, fit_linear
-from fewer.train.explained import explained_variance
+from fewer.train import TrainingConfig, fit_linear, train_decoder
+from fewer.train.score import explained_variance
 from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
@@ -290,8 +289,10 @@ class NetworkComparison:
     def _train(
         self, columns: Columns, fold: Fold, rows: Columns, seed: int, config: TrainingConfig
     ) -> MeasuredDecoder:
+        part = fold.rows(rows)
         return train_decoder(
-            fold.rows(rows),
+            part,
+            moments(part),
             columns,
             config,
             make_loss("mse"),
@@ -384,8 +385,10 @@ class TargetComparison:
         key = (columns.tobytes(), fold.number, repeat)
         if key not in self.decoders:
             rows = fold.train_rows
+            part = fold.rows(rows)
             decoder = train_decoder(
-                fold.rows(rows),
+                part,
+                moments(part),
                 columns,
                 self.context.config,
                 self.target.loss,

@@ -20,8 +20,8 @@ from fewer.search.objective import worth
 from fewer.selection.compare import Candidate, Comparison, NetworkComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy, propose, search_panel
-from fewer.train.explained import explained_variance
 from fewer.train.held_out_swaps import HeldOut, held_out_swaps
+from fewer.train.score import explained_variance
 from fewer.validation import Fold
 
 __all__ = ["HeldOutScore", "refit_on_all_rows", "score_on_held_out_rows", "to_data_units"]

@@ -24,9 +24,8 @@ from fewer.train import (
     fit_gradient,
     fit_random_features,
     network_swaps,
-    obeying_features,
 )
-from fewer.train.eligible import eligible
+from fewer.train.assignment import eligible, obeying_features
 from fewer.validation import Fold
 
 __all__ = ["STRATEGIES", "Strategy", "propose", "shortlist"]

@@ -1,4 +1,4 @@
-"""From what k nodes want to a panel: distinct features, and every constraint obeyed."""
+"""From what k nodes want to a panel: distinct features, every constraint obeyed."""
 
 from dataclasses import replace
 
@@ -9,11 +9,53 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fewer.constraints import Constraints
+from fewer.data import Moments, Source, covariance
+from fewer.distributed import on_rank0
 from fewer.search import greedy
 
-__all__ = ["distinct_features", "obeying_features"]
+__all__ = ["distinct_features", "eligible", "nodes_for", "obeying_features"]
 
 LEAST = -1e6  # score of a forbidden feature: a last resort, not an infinity that breaks the solver
+
+
+def eligible(
+    constraints: Constraints, stats: Moments, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Features of the fixed nodes, and a mask of those that the other nodes may take.
+
+    One feature, that of the largest variance, stands for each included unit; the unit's others
+    join when the decoder is fitted. Constant features are left out while enough others are there.
+    The mask leaves included units out, except for the features that stand for them.
+    """
+    include = [
+        unit[np.argmax(stats.variance[unit])]
+        for unit in (constraints.units[u] for u in constraints.included_units)
+    ]
+    allowed = constraints.allowed & ~np.isin(constraints.unit_of, constraints.included_units)
+    useful = allowed & ~stats.constant
+    left = len(np.unique(constraints.unit_of[useful]))
+    mask = useful if left >= k - len(include) else allowed
+    mask[include] = True
+    return np.array(include, dtype=np.int64), mask
+
+
+def nodes_for(constraints: Constraints, source: Source) -> int:
+    """k, or without k as many units as a greedy search buys with the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data.source import array_source
+    >>> rows = array_source(np.random.default_rng(0).normal(size=(40, 3)) * [3, 2, 1])
+    >>> nodes_for(resolve(None, 3, None, costs=[1, 1, 1], budget=2), rows)
+    2
+    """
+    if constraints.k is not None:
+        return constraints.k
+    C = covariance(source).matrix
+    panel = on_rank0(lambda: greedy(C, constraints).panel())
+    return len({int(constraints.unit_of[j]) for j in panel})
 
 
 def distinct_features(logits: Tensor) -> NDArray[np.int64]:

@@ -8,24 +8,30 @@ fit is done the folder goes.
 import json
 import os
 import re
-import tempfile
+import shutil
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from fewer._files import write_text, write_whole
 from fewer.distributed import is_rank0, on_rank0
 from fewer.errors import FileFormatError, InputError
+from fewer.train.optimize import Adam, KeepBest
 
-__all__ = ["Checkpoint", "stored_seed"]
+__all__ = ["Checkpoint", "TrainingState", "flat_state", "stored_seed", "taken_state"]
 
 EVERY = 60.0
 NOTES = "fit.json"
 FORMAT = "fewer-checkpoint"
+MOMENTS = ("exp_avgs", "exp_avg_sqs", "state_steps")
 NAME = re.compile(r"[a-z0-9-]+\.safetensors")
+DRAFT = re.compile(r"\.(fit\.json|[a-z0-9-]+\.safetensors)-\w+")
 
 State = tuple[dict[str, Any], dict[str, Tensor]]
 
@@ -92,12 +98,12 @@ class Checkpoint:
                         f"checkpoint={str(self.folder)!r} is a folder with other things in it; "
                         "name one that is empty or not there yet"
                     )
-                text = json.dumps({"format": FORMAT, "fit": facts}, indent=1)
-                _replace(self.folder / NOTES, text.encode())
             except OSError as error:
                 raise InputError(
                     f"checkpoint={str(self.folder)!r} cannot be written ({error})"
                 ) from error
+            text = json.dumps({"format": FORMAT, "fit": facts}, indent=1)
+            write_text(self.folder / NOTES, text)
             return
         for name, value in facts.items():
             if not _same(stored.get(name), value):
@@ -114,19 +120,15 @@ class Checkpoint:
         """Keep one part of the state; the one before it stays until this one is whole."""
         if not is_rank0():
             return
-        handle, scratch = tempfile.mkstemp(dir=self.folder, prefix=".part-")
-        os.close(handle)
-        try:
-            # copies, since safetensors refuses tensors that share memory, such as tied weights
-            copies = {
-                key: part.detach().to("cpu", copy=True).contiguous()
-                for key, part in tensors.items()
-            }
-            save_file(copies, scratch, metadata={"format": FORMAT, "notes": json.dumps(notes)})
-            os.replace(scratch, self.folder / f"{name}.safetensors")
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        # copies, since safetensors refuses tensors that share memory, such as tied weights
+        copies = {
+            key: part.detach().to("cpu", copy=True).contiguous() for key, part in tensors.items()
+        }
+        about = {"format": FORMAT, "notes": json.dumps(notes)}
+        write_whole(
+            self.folder / f"{name}.safetensors",
+            lambda draft: save_file(copies, draft, metadata=about),
+        )
         self._last = time.monotonic()
 
     def load(self, name: str) -> State | None:
@@ -158,8 +160,10 @@ class Checkpoint:
         """Delete what was kept: the fit is done."""
         if is_rank0() and read_notes(self.folder) is not None:
             for path in self.folder.iterdir():
-                if path.name == NOTES or NAME.fullmatch(path.name) or path.match(".part-*"):
+                if path.name == NOTES or NAME.fullmatch(path.name):
                     path.unlink(missing_ok=True)
+                elif DRAFT.fullmatch(path.name):  # of a process that was killed as it wrote
+                    shutil.rmtree(path, ignore_errors=True)
             if not any(self.folder.iterdir()):
                 self.folder.rmdir()
 
@@ -181,13 +185,7 @@ def read_notes(folder: Path) -> dict[str, Any] | None:
 
 
 def stored_seed(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> int | None:
-    """The seed of an unfinished fit, which a fit without a seed of its own goes on with.
-
-    Examples
-    --------
-    >>> stored_seed(None) is None
-    True
-    """
+    """The seed of an unfinished fit, which a fit without a seed of its own goes on with."""
     if checkpoint is None:
         return None
     return (read_notes(Checkpoint.of(checkpoint).folder) or {}).get("seed")
@@ -199,26 +197,8 @@ def _same(one: Any, other: Any) -> bool:
     return one == other
 
 
-def _replace(path: Path, data: bytes) -> None:
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
-
-
 def flat_state(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors under names that begin with a prefix.
-
-    Examples
-    --------
-    >>> import torch
-    >>> list(flat_state("network", {"bias": torch.ones(1)}))
-    ['network.bias']
-    """
+    """Tensors under names that begin with a prefix."""
     return {f"{prefix}.{name}": part for name, part in state.items()}
 
 
@@ -228,3 +208,78 @@ def taken_state(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {
         name.removeprefix(start): part for name, part in tensors.items() if name.startswith(start)
     }
+
+
+@dataclass
+class TrainingState:
+    """A network in training, with everything that the next epoch depends on.
+
+    Parameters
+    ----------
+    network, optimizer, best : nn.Module, Adam, KeepBest
+        What is trained.
+    generator : torch.Generator
+        Of the order of rows.
+    noise : torch.Generator, default=None
+        Of the selector's noise, where that is not torch's own.
+    history : list of dict
+        A row per epoch.
+    """
+
+    network: nn.Module
+    optimizer: Adam
+    best: KeepBest
+    generator: torch.Generator
+    device: torch.device
+    noise: torch.Generator | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, kept: Checkpoint, name: str, **notes: Any) -> None:
+        """Keep the state as it is after an epoch."""
+        tensors = flat_state("network", self.network.state_dict())
+        tensors |= {"order": self.generator.get_state(), "random": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            tensors["cuda"] = torch.cuda.get_rng_state(self.device)
+        if self.noise is not None:
+            tensors[f"noise-{self.device.type}"] = self.noise.get_state()
+        if self.best.state is not None:
+            tensors |= flat_state("best", self.best.state)
+        for at, group in enumerate(self.optimizer.groups):
+            for moment in MOMENTS:
+                parts = {str(i): part for i, part in enumerate(group[moment])}
+                tensors |= flat_state(f"adam.{at}.{moment}", parts)
+        notes |= {
+            "history": self.history,
+            "best": [self.best.loss, self.best.since],
+            "rates": self.optimizer.rates,
+        }
+        kept.save(name, notes, tensors)
+
+    @torch.no_grad()
+    def restore(self, state: State) -> None:
+        """Put everything back as it was when `save` was called."""
+        notes, tensors = state
+        self.network.load_state_dict(taken_state("network", tensors))
+        self.generator.set_state(tensors["order"])
+        # several ranks have a generator for the noise; one process takes it from torch's own
+        kind = self.device.type
+        own = "cuda" if kind == "cuda" else "random"
+        shared = tensors.get(f"noise-{kind}", tensors.get(own))
+        torch.set_rng_state(tensors["random"])
+        if shared is not None:  # else it was kept on another kind of device
+            if self.noise is not None:
+                self.noise.set_state(shared)
+            elif kind == "cuda":
+                torch.cuda.set_rng_state(shared, self.device)
+            else:
+                torch.set_rng_state(shared)
+        for at, group in enumerate(self.optimizer.groups):
+            for moment in MOMENTS:
+                stored = taken_state(f"adam.{at}.{moment}", tensors)
+                for i, part in enumerate(group[moment]):
+                    part.copy_(stored[str(i)])
+        self.optimizer.rates[:] = notes["rates"]
+        self.best.loss, self.best.since = notes["best"]
+        best = taken_state("best", tensors)
+        self.best.state = {name: part.to(self.device) for name, part in best.items()} or None
+        self.history[:] = notes["history"]

@@ -6,8 +6,16 @@ known, so only the selector is trained, and only the covariance C is needed:
     minimise  tr C - tr((M C M' + p I)^-1 M C C M')  over the logits,  M ~ Concrete(logits, T).
 
 A step costs two products of a k x d with a d x d matrix, whatever the number of rows.
+
+For decoders that are not linear, random features take the place of a trained network. At every
+step there is a fresh random layer: Phi = relu(u R + c) of the k selected values u, beside u
+itself. Ridge regression from Phi to the targets is solved exactly on one half of a batch, the loss
+is taken on the other half, and its gradient goes through the solution to the selector. Targets are
+the leading principal components of the rows, which carry nearly all of the squared error in a
+fraction of the columns.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +24,33 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.errors import warn
-from fewer.nn import gumbel_noise, relaxed_choice
+from fewer.constraints import Constraints
+from fewer.data import Moments, Source, covariance
+from fewer.data.batches import Batches
+from fewer.distributed import on_rank0
+from fewer.errors import NotConvergedWarning, warn
+from fewer.nn import Loss, MeasuredDecoder, gumbel_noise, relaxed_choice
 from fewer.nn.schedule import exponential
-from fewer.train.adam import Adam
-from fewer.train.assignment import distinct_features
-from fewer.train.device import products
+from fewer.search import residual
+from fewer.train.assignment import distinct_features, eligible, obeying_features
+from fewer.train.config import TrainingConfig
+from fewer.train.device import float64_device, pick_device, products, seeded
+from fewer.train.linear import fit_linear
+from fewer.train.network import EpochBar, epoch_bar, fit_decoder
+from fewer.train.optimize import Adam
+from fewer.train.training_data import Fit, new_decoder, prepare
 
-__all__ = ["SelectorFit", "finished", "fit_closed_form", "taken_and_barred"]
+__all__ = [
+    "SelectorFit",
+    "fit_closed_form",
+    "fit_covariance",
+    "fit_random_features",
+    "fit_surrogate",
+]
 
 REPORT_EVERY = 10
+STEPS = 600
+SETTLED = 0.8  # mean max probability: with an exact decoder a few undecided nodes do no harm
 
 
 @dataclass(frozen=True)
@@ -174,7 +199,7 @@ def _train(
     variance = float(C.diagonal().double().mean()) or 1.0
     C = (C / variance).float()  # mean variance 1: one learning rate fits all
     C = C.to(device)
-    fixed, forbidden = taken_and_barred(d, include, allowed, C.device)
+    fixed, forbidden = _taken_and_barred(d, include, allowed, C.device)
     generator = torch.Generator(C.device).manual_seed(seed)
     free = k - len(fixed)
     times = Products(C)
@@ -212,10 +237,10 @@ def _train(
             history.append(row)
             if on_row is not None and on_row(row):
                 break
-    return finished(logits[..., :d], fixed, history)
+    return _finished(logits[..., :d], fixed, history)
 
 
-def taken_and_barred(
+def _taken_and_barred(
     d: int, include: np.ndarray | None, allowed: np.ndarray | None, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Features of the fixed nodes, and a mask of those that the free nodes may not take."""
@@ -232,19 +257,6 @@ class Products:
 
     There, matrices are padded to whole cache lines, without which tf32 is slow; and where digits
     count, C and what it is multiplied with are split into two parts of eleven bits each.
-
-    Parameters
-    ----------
-    C : Tensor (d, d)
-        float32.
-
-    Examples
-    --------
-    >>> import torch
-    >>> C = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
-    >>> Products(C)(torch.eye(2))
-    tensor([[2., 1.],
-            [1., 3.]])
     """
 
     def __init__(self, C: Tensor) -> None:
@@ -329,7 +341,7 @@ def _from_factor(factor: Tensor) -> Tensor:
     return whole.mT @ whole
 
 
-def finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> SelectorFit:
+def _finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> SelectorFit:
     """Logits of all nodes, fixed ones first, and the distinct features that they want."""
     logits, fixed = logits.cpu(), fixed.cpu()
     starts, free, d = logits.shape
@@ -341,3 +353,289 @@ def finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> Se
         for part in logits
     ]
     return SelectorFit(everything, np.stack(chosen), history)
+
+
+def fit_covariance(
+    source: Source,
+    stats: Moments,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    constraints: Constraints,
+) -> Fit:
+    """Choose features on the covariance of a source and fit the exact linear decoder.
+
+    Of ``config.n_init`` starts, trained side by side, the one whose choice leaves the smallest
+    residual is kept. Where the selectors do not settle they are trained again, from scratch, with
+    twice the steps. Each rank sums up its rows, and rank 0 chooses.
+    """
+    summary = covariance(source, device=float64_device(pick_device(config.device)))
+    features, logits, history, stopped = on_rank0(
+        lambda: _linear_choice(summary.matrix, stats, config, seed, constraints)
+    )
+    columns = constraints.complete(features)
+    decoder = fit_linear(source, columns, stats, ridge=config.ridge, summary=summary)
+    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
+    if settled < SETTLED and not stopped:
+        warn(
+            f"the selector has not settled: mean max probability {settled:.3f} after "
+            f"{config.tries} tries, the last of {history[-1]['epoch']} steps. The features are "
+            f"still {len(columns)} distinct ones, but may be poor: raise epochs, or use "
+            "fewer.ColumnSubset",
+            NotConvergedWarning,
+        )
+    wanted = logits.argmax(dim=1).numpy()
+    return Fit(
+        features,
+        columns,
+        logits,
+        MeasuredDecoder(decoder, fill=torch.from_numpy(stats.mean[columns])).eval(),
+        history,
+        [],
+        settled >= SETTLED,
+        int((wanted != features[: len(wanted)]).sum()),
+    )
+
+
+def _linear_choice(
+    C: Tensor, stats: Moments, config: TrainingConfig, seed: int, constraints: Constraints
+) -> tuple[np.ndarray, Tensor, list[dict[str, Any]], bool]:
+    """Features of the best start, its logits, the history, and whether it was stopped."""
+    steps = STEPS if isinstance(config.epochs, str) else config.epochs
+    began = time.perf_counter()
+    include, allowed = eligible(constraints, stats, config.k)
+    history: list[dict[str, Any]] = []
+    stopped = False
+    for attempt in range(1, config.tries + 1):
+        with epoch_bar(f"try {attempt}", steps, config.progress) as bar:
+
+            def note(row: dict[str, Any], attempt: int = attempt, bar: EpochBar = bar) -> bool:
+                nonlocal stopped
+                entry = {
+                    "try": attempt,
+                    "epoch": row["step"],
+                    "temperature": row["temperature"],
+                    "loss": row["loss"],
+                    "val_loss": None,
+                    "mean_max_probability": row["mean_max_probability"],
+                    "distinct": row["distinct"],
+                    "seconds": time.perf_counter() - began,
+                }
+                history.append(entry)
+                bar(entry)
+                stopped = config.stops_after(entry)
+                return stopped
+
+            found = fit_closed_form(
+                C,
+                config.k,
+                include=include,
+                allowed=allowed,
+                costs=constraints.costs,
+                cost_weight=config.cost_weight,
+                starts=config.n_init,
+                steps=steps,
+                learning_rate=config.closed_form_rate,
+                start_temperature=config.start_temperature,
+                end_temperature=config.end_temperature,
+                seed=seed,
+                device=C.device,
+                on_row=note,
+            )
+        if stopped or torch.softmax(found.logits, dim=-1).amax(dim=-1).mean() >= SETTLED:
+            break
+        steps *= 2
+    choices = [obeying_features(logits, constraints, C) for logits in found.logits]
+    left = [residual(C, constraints.complete(choice), config.ridge) for choice in choices]
+    best = int(np.argmin(left))
+    return choices[best], found.logits[best], history, stopped
+
+
+def fit_random_features(
+    source: Source,
+    k: int,
+    *,
+    include: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
+    steps: int = 600,
+    width: int = 256,
+    batch: int = 1024,
+    components: int = 128,
+    learning_rate: float = 0.1,
+    start_temperature: float = 3.0,
+    end_temperature: float = 0.1,
+    ridge: float = 1e-2,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    on_row: Callable[[dict[str, Any]], bool | None] | None = None,
+) -> SelectorFit:
+    """Train a selector against the best decoder on fresh random features.
+
+    Parameters
+    ----------
+    source : Source
+        Rows; missing values take their mean.
+    k : int
+        Features to choose, included ones among them.
+    include : array of int, default=None
+        Features that are on the panel in any case.
+    allowed : array of bool (d), default=None
+        Features that may be chosen.
+    steps : int, default=600
+        Of Adam on the logits.
+    width : int, default=256
+        Random features at each step.
+    batch : int, default=1024
+        Rows in each half of a step.
+    components : int, default=128
+        Principal components that are predicted.
+    learning_rate, start_temperature, end_temperature : float, default=0.1, 3.0, 0.1
+        Of Adam; the temperature falls exponentially.
+    ridge : float, default=1e-2
+        Penalty of the regression, on features of unit variance.
+    seed : int, default=0
+        Fixes the result on a CPU.
+    device : torch.device, default="cpu"
+        Where to work.
+    on_row : callable, default=None
+        Called with each row of the history; training ends where it returns True.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data.source import array_source
+    >>> rows = np.random.default_rng(0).normal(size=(300, 4)) * [1, 3, 2, 0.1]
+    >>> found = fit_random_features(array_source(rows), k=2, steps=150, width=32, batch=100)
+    >>> sorted(found.features[0].tolist())
+    [1, 2]
+    """
+    device = torch.device(device)
+    n, d = source.shape
+    summary = covariance(source, device=device)
+    variance = float(summary.matrix.diagonal().mean()) or 1.0
+    rows = Batches(
+        source,
+        np.arange(n),
+        mean=summary.mean.cpu(),
+        center=summary.mean.cpu(),
+        scale=variance**0.5,
+        device=device,
+    )
+    axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components].float().to(device)
+    fixed, forbidden = _taken_and_barred(d, include, allowed, device)
+    half = min(batch, n // 2)
+    temperature = exponential(start_temperature, end_temperature, steps)
+    history: list[dict[str, Any]] = []
+    with seeded(seed, device) as order:
+        logits = 0.01 * torch.randn(k - len(fixed), d, device=device)
+        logits.masked_fill_(forbidden, -torch.inf).requires_grad_()
+        optimizer = Adam(([logits], learning_rate))
+        drawn = rows.draws(2 * half, order)
+        for step in range(steps if len(logits) else 0):
+            T = temperature(step)
+            M = relaxed_choice(logits, T, gumbel_noise(logits))
+            x = next(drawn).x
+            chosen = torch.cat([x[:, fixed], x @ M.T], dim=1)
+            loss = _held_half_error(chosen, x @ axes, half, width, ridge)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if (step + 1) % REPORT_EVERY == 0:
+                settled = torch.softmax(logits.detach(), dim=-1).amax(dim=-1)
+                row = {
+                    "step": step + 1,
+                    "temperature": T,
+                    "loss": float(loss.detach()) * variance / d,
+                    "mean_max_probability": float(settled.sum() + len(fixed)) / k,
+                    "distinct": len(logits.argmax(dim=-1).unique()) + len(fixed),
+                }
+                history.append(row)
+                if on_row is not None and on_row(row):
+                    break
+    return _finished(logits.detach()[None], fixed, history)
+
+
+def _held_half_error(u: Tensor, y: Tensor, half: int, width: int, ridge: float) -> Tensor:
+    """Squared error on the second half of ridge regression on random features of the first."""
+    spread = u.detach().std(dim=0).clamp_min(1e-3)
+    z = u / spread
+    mix = torch.randn(z.shape[1], width, device=u.device) / z.shape[1] ** 0.5
+    shift = torch.randn(width, device=u.device)
+    phi = torch.cat([torch.relu(z @ mix + shift), z, torch.ones_like(z[:, :1])], dim=1)
+    fit, check = phi[:half], phi[half:]
+    gram = fit.T @ fit / half
+    penalty = torch.full((len(gram),), ridge, device=u.device)
+    penalty[width:] = ridge / 100  # the linear part may do as it likes
+    weights = torch.linalg.solve(gram + torch.diag(penalty), fit.T @ y[:half] / half)
+    return (check @ weights - y[half:]).square().sum(dim=1).mean()
+
+
+def fit_surrogate(
+    source: Source,
+    stats: Moments,
+    config: TrainingConfig,
+    *,
+    loss: Loss,
+    seed: int,
+    constraints: Constraints,
+    groups: np.ndarray | None = None,
+) -> Fit:
+    """Choose features against decoders on random features, then train the asked-for decoder."""
+    logits, history = on_rank0(lambda: _network_choice(source, stats, config, seed, constraints))
+    C = (
+        None
+        if constraints.groups is None
+        else covariance(source, device=pick_device(config.device)).matrix
+    )
+    features = obeying_features(logits, constraints, C)
+    data = prepare(source, stats, config, loss, seed, groups=groups)
+    columns = constraints.complete(features)
+    with products(data.precision), seeded(seed + 1, data.device) as generator:
+        new_decoder(data, config.k)  # random numbers that earlier versions drew, so that seeds hold
+        decoder, refit_history = fit_decoder(data, columns, generator)
+    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
+    wanted = logits.argmax(dim=1).numpy()
+    return Fit(
+        features,
+        columns,
+        logits,
+        decoder.cpu().double().eval(),
+        history,
+        refit_history,
+        settled >= SETTLED,
+        int((wanted != features[: len(wanted)]).sum()),
+    )
+
+
+def _network_choice(
+    source: Source, stats: Moments, config: TrainingConfig, seed: int, constraints: Constraints
+) -> tuple[Tensor, list[dict[str, Any]]]:
+    """Logits and history of the selector."""
+    steps = STEPS if isinstance(config.epochs, str) else config.epochs
+    began = time.perf_counter()
+    include, allowed = eligible(constraints, stats, config.k)
+    history: list[dict[str, Any]] = []
+    with epoch_bar("random features", steps, config.progress) as bar:
+
+        def note(row: dict[str, Any]) -> bool:
+            entry = {"try": 1, "epoch": row["step"], "val_loss": None, **row}
+            del entry["step"]
+            entry["seconds"] = time.perf_counter() - began
+            history.append(entry)
+            bar(entry)
+            return config.stops_after(entry)
+
+        found = fit_random_features(
+            source,
+            config.k,
+            include=include,
+            allowed=allowed,
+            steps=steps,
+            start_temperature=config.start_temperature,
+            end_temperature=config.end_temperature,
+            learning_rate=config.selector_rate,
+            seed=seed,
+            device=float64_device(pick_device(config.device)),
+            on_row=note,
+        )
+    return found.logits[0], history

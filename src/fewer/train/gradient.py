@@ -12,28 +12,28 @@ import torch
 from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
+from fewer.cuda import fast_epochs, padded, unpadded
 from fewer.data import Moments, Source, covariance
+from fewer.data.batches import Batch
 from fewer.data.reading import blocks
 from fewer.distributed import is_rank0, on_rank0, rank, world_size
 from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
-from fewer.nn.padded import padded, unpadded
-from fewer.nn.philox import CountedGumbel
 from fewer.nn.schedule import make_schedule
-from fewer.train.adam import Adam
-from fewer.train.assignment import obeying_features
-from fewer.train.averaging import same_everywhere
-from fewer.train.checkpoint import Checkpoint, State, flat_state, taken_state
+from fewer.train.assignment import eligible, obeying_features
+from fewer.train.checkpoint import Checkpoint, State, TrainingState, flat_state, taken_state
+from fewer.train.config import TrainingConfig
 from fewer.train.device import enough_memory, pick_device, products, seeded
-from fewer.train.fit import Fit
-from fewer.train.fused import fused_epochs
-from fewer.train.loop import evaluate, train_epoch
-from fewer.train.problem import Problem, new_decoder, prepare
-from fewer.train.progress import epoch_bar
-from fewer.train.refit import refit_decoder
-from fewer.train.settings import TrainingConfig
-from fewer.train.state import SharedGumbel, Training
-from fewer.train.stopping import KeepBest
+from fewer.train.network import (
+    epoch_bar,
+    evaluate,
+    finetune_decoder,
+    fit_decoder,
+    same_on_all_ranks,
+    train_epoch,
+)
+from fewer.train.optimize import Adam, KeepBest
+from fewer.train.training_data import Fit, TrainingData, new_decoder, prepare
 
 __all__ = ["fit_gradient"]
 
@@ -41,7 +41,7 @@ __all__ = ["fit_gradient"]
 def fit_gradient(
     source: Source,
     stats: Moments,
-    settings: TrainingConfig,
+    config: TrainingConfig,
     *,
     loss: Loss,
     seed: int,
@@ -50,13 +50,13 @@ def fit_gradient(
     constraints: Constraints | None = None,
     groups: np.ndarray | None = None,
 ) -> Fit:
-    """Choose ``settings.k`` features of a source and fit the decoder.
+    """Choose ``config.k`` features of a source and fit the decoder.
 
     Parameters
     ----------
     source, stats : Source, Moments
         The rows and their summary.
-    settings : TrainingConfig
+    config : TrainingConfig
         All options.
     loss : Loss
         What to minimise.
@@ -67,7 +67,7 @@ def fit_gradient(
     out : int, default=None
         Outputs of the decoder; d if None.
     constraints : Constraints, default=None
-        What the panel must obey; ``settings.k`` is then the number of nodes.
+        What the panel must obey; ``config.k`` is then the number of nodes.
     groups : array of length n, default=None
         Rows with the same label are held out together.
 
@@ -75,7 +75,7 @@ def fit_gradient(
     -----
     A step costs O(batch k d), and as much memory as selector and decoder three times over. Each
     rank takes its rows of a batch, and gradients are averaged: all make the step that one process
-    would make. With ``settings.checkpoint`` the state is kept, and the same call
+    would make. With ``config.checkpoint`` the state is kept, and the same call
     goes on from there.
 
     Examples
@@ -85,25 +85,27 @@ def fit_gradient(
     >>> from fewer.nn import make_loss
     >>> from sklearn.datasets import load_digits
     >>> source = array_source(load_digits().data / 16)
-    >>> settings = TrainingConfig(k=10)
-    >>> fit = fit_gradient(source, moments(source), settings, loss=make_loss("mse"), seed=0)
+    >>> config = TrainingConfig(k=10)
+    >>> fit = fit_gradient(source, moments(source), config, loss=make_loss("mse"), seed=0)
     >>> fit.columns.shape, fit.converged
     ((10,), True)
     """
     if constraints is None:
-        constraints = resolve(None, source.shape[1], settings.k)
-    with enough_memory(pick_device(settings.device), settings.batch_size):
-        problem = prepare(source, stats, settings, loss, seed, targets, out, constraints, groups)
-        kept = _begun(problem, seed)
+        constraints = resolve(None, source.shape[1], config.k)
+    with enough_memory(pick_device(config.device), config.batch_size):
+        data = prepare(source, stats, config, loss, seed, targets, out, groups)
+        include, allowed = eligible(constraints, stats, config.k)
+        choice = _Choice(constraints, include.tolist(), allowed)
+        kept = _begun(data, seed)
         starts: list[_Start] = []
-        while len(starts) < settings.n_init and not (starts and starts[-1].stopped):
-            starts.append(_train_start(problem, seed, len(starts), kept))
+        while len(starts) < config.n_init and not (starts and starts[-1].stopped):
+            starts.append(_train_start(data, choice, seed, len(starts), kept))
         best = starts[0]
         if len(starts) > 1:
             best = min(starts, key=lambda start: _held_out(start, seed))
-        settled = best.history[-1]["mean_max_probability"] >= settings.stop_probability
+        settled = best.history[-1]["mean_max_probability"] >= config.stop_probability
         if not settled and not starts[-1].stopped:
-            _warn(best.history[-1], settings)
+            _warn(best.history[-1], config)
         features = best.features
         decoder, refit_history = best.refit(seed, kept=kept)
     if kept is not None:
@@ -112,7 +114,7 @@ def fit_gradient(
     decoder = decoder.cpu().double().eval()
     return Fit(
         features,
-        problem.constraints.complete(features),
+        constraints.complete(features),
         best.logits,
         decoder,
         best.history,
@@ -122,11 +124,21 @@ def fit_gradient(
     )
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """Which features the nodes may and must take."""
+
+    constraints: Constraints
+    include: list[int]  # of the fixed nodes
+    allowed: np.ndarray
+
+
 @dataclass(eq=False)
 class _Start:
     """One trained start, before the decoder is fitted to its choice."""
 
-    problem: Problem
+    data: TrainingData
+    choice: _Choice
     network: ConcreteNetwork
     history: list[dict[str, Any]]
     converged: bool
@@ -141,10 +153,10 @@ class _Start:
 
     @cached_property
     def features(self) -> np.ndarray:
-        constraints = self.problem.constraints
+        constraints = self.choice.constraints
         C = None
         if constraints.groups is not None:
-            C = covariance(self.problem.source, device=self.problem.device).matrix
+            C = covariance(self.data.source, device=self.data.device).matrix
         return obeying_features(self.logits, constraints, C)
 
     @property
@@ -155,86 +167,89 @@ class _Start:
     def refit(
         self, seed: int, *, hold_out: bool = False, kept: Checkpoint | None = None
     ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
+        """The decoder for the features chosen, as ``config.refit`` asks."""
+        data, mode = self.data, self.data.config.refit
+        columns = self.choice.constraints.complete(self.features)
+        # features measured together bring inputs that the trained decoder lacks
+        scratch = mode == "scratch" or len(columns) > data.config.k
+        # a node that changed its feature needs a decoder that knows
+        train = mode == "finetune" or self.conflicts > 0
         # another seed than training's: a refit must not depend on how long training took
-        with (
-            products(self.problem.precision),
-            seeded(seed + 7919, self.problem.device) as generator,
-        ):
-            return refit_decoder(
-                self.problem,
-                copy.deepcopy(self.network.decoder),
-                self.features,
-                conflicts=self.conflicts,
-                generator=generator,
-                hold_out=hold_out,
-                kept=kept,
+        with products(data.precision), seeded(seed + 7919, data.device) as generator:
+            if scratch:
+                return fit_decoder(data, columns, generator, hold_out=hold_out, checkpoint=kept)
+            trained = copy.deepcopy(self.network.decoder)
+            return finetune_decoder(
+                data, trained, self.features, generator, train=train, checkpoint=kept
             )
 
 
 def _held_out(start: _Start, seed: int) -> float:
     """Held-out loss of a start with its decoder fitted, which is what a user would get."""
-    problem = start.problem
-    if problem.valid is None:
+    data = start.data
+    if data.valid is None:
         return start.history[-1]["loss"]
     decoder, history = start.refit(seed, hold_out=True)
     if history:
         return min(row["val_loss"] for row in history)
-    if problem.settings.refit == "none":
+    if data.config.refit == "none":
         return start.loss
-    index, columns = problem.valid.index, problem.constraints.complete(start.features)
+    index, columns = data.valid.index, start.choice.constraints.complete(start.features)
     wrong = seen = 0.0
     with torch.no_grad():
-        for rows in blocks(len(index), problem.source.shape[1]):
-            x = problem.source.rows(index[rows], torch.float64)
-            target = x if problem.targets is None else problem.targets[index[rows]].double()
+        for rows in blocks(len(index), data.source.shape[1]):
+            x = data.source.rows(index[rows], torch.float64)
+            target = x if data.targets is None else data.targets[index[rows]].double()
             error = (decoder(x[:, columns]) - target).square()
             wrong += float(error.nansum())
             seen += float((~torch.isnan(error)).sum())
     return wrong / max(seen, 1.0)
 
 
-def _begun(problem: Problem, seed: int) -> Checkpoint | None:
+def _begun(data: TrainingData, seed: int) -> Checkpoint | None:
     """Where the state is kept, after a look at whether it is that of the same fit."""
-    wanted = problem.settings.checkpoint
+    wanted = data.config.checkpoint
     if wanted is None:
         return None
-    n, d = problem.source.shape
+    n, d = data.source.shape
     kept = Checkpoint.of(wanted)
-    facts = {"rows": n, "features": d, "spread": problem.stats.scale, "seed": seed}
-    kept.begin(facts | {"loss": problem.loss.name} | problem.settings.facts())
+    facts = {"rows": n, "features": d, "spread": data.stats.scale, "seed": seed}
+    kept.begin(facts | {"loss": data.loss.name} | data.config.facts())
     return kept
 
 
-def _train_start(problem: Problem, seed: int, start: int, kept: Checkpoint | None) -> _Start:
+def _train_start(
+    data: TrainingData, choice: _Choice, seed: int, start: int, kept: Checkpoint | None
+) -> _Start:
     """One start: train; if the selector has not settled, again with twice the epochs."""
-    settings = problem.settings
+    config = data.config
     done = None if kept is None else kept.load(f"start-{start}")
     if done is not None:
-        return _finished(problem, done)
-    epochs = settings.epochs_for(len(problem.train))
-    if len(problem.include) == settings.k and settings.refit == "scratch":
+        return _finished(data, choice, done)
+    epochs = config.epochs_for(len(data.train))
+    if len(choice.include) == config.k and config.refit == "scratch":
         epochs = 1  # nothing to choose, and the decoder will be a new one
     history: list[dict[str, Any]] = []
     begun = None if kept is None else kept.load("training")
     if begun is not None and begun[0]["start"] != start:
         begun = None
     found: _Start | None = None
-    for attempt in range(1, settings.tries + 1):
+    for attempt in range(1, config.tries + 1):
         if begun is not None and attempt < begun[0]["try"]:
             epochs *= 2
             continue
         if begun is not None:
             history = begun[0]["before"]
 
-        def keep(training: Training, attempt: int = attempt, before: Any = history) -> None:
+        def keep(training: TrainingState, attempt: int = attempt, before: Any = history) -> None:
             if kept is not None and kept.due():
                 training.save(
                     kept, "training", **{"start": start, "try": attempt, "before": before}
                 )
 
-        with products(problem.precision), seeded(seed + start, problem.device) as generator:
+        with products(data.precision), seeded(seed + start, data.device) as generator:
             network, rows, best, stopped, same = _train_once(
-                problem, epochs, attempt, generator, begun, keep
+                data, choice, epochs, attempt, generator, begun, keep
             )
         begun = None
         history = history + rows
@@ -242,11 +257,11 @@ def _train_start(problem: Problem, seed: int, start: int, kept: Checkpoint | Non
         if not np.isfinite(last["loss"]):
             raise InputError(
                 f"the loss became {last['loss']} in epoch {last['epoch']}: lower learning_rate "
-                f"(now {settings.decoder_rate:g}), or scale X, whose values are too spread out"
+                f"(now {config.decoder_rate:g}), or scale X, whose values are too spread out"
             )
-        settled = last["mean_max_probability"] >= settings.stop_probability
+        settled = last["mean_max_probability"] >= config.stop_probability
         # the state that is kept may be an earlier one, which has not settled for what it wants
-        found = _Start(problem, network, history, settled and same, best, stopped)
+        found = _Start(data, choice, network, history, settled and same, best, stopped)
         if settled or stopped:
             break
         epochs *= 2
@@ -259,103 +274,88 @@ def _train_start(problem: Problem, seed: int, start: int, kept: Checkpoint | Non
     return found
 
 
-def _finished(problem: Problem, state: State) -> _Start:
+def _finished(data: TrainingData, choice: _Choice, state: State) -> _Start:
     """A start that was trained before."""
     notes, tensors = state
-    with seeded(0, problem.device):  # its first weights are replaced anyway
-        network = _new_network(problem)
+    with seeded(0, data.device):  # its first weights are replaced anyway
+        network = _new_network(data, choice)
     network.load_state_dict(taken_state("network", tensors))
-    return _Start(
-        problem, network, notes["history"], notes["converged"], notes["loss"], notes["stopped"]
-    )
+    outcome = (notes[name] for name in ("history", "converged", "loss", "stopped"))
+    return _Start(data, choice, network, *outcome)
 
 
-def _new_network(problem: Problem) -> ConcreteNetwork:
-    settings = problem.settings
+def _new_network(data: TrainingData, choice: _Choice) -> ConcreteNetwork:
+    config = data.config
     selector = ConcreteSelector(
-        problem.source.shape[1],
-        settings.k,
-        temperature=settings.start_temperature,
-        draw=settings.draw,
-        logits=settings.logits,
-        embedding=settings.embedding,
-        allowed=problem.allowed,
-        include=problem.include,
+        data.source.shape[1],
+        config.k,
+        temperature=config.start_temperature,
+        draw=config.draw,
+        logits=config.logits,
+        embedding=config.embedding,
+        allowed=None if choice.allowed.all() else torch.from_numpy(choice.allowed),
+        include=choice.include,
     )
-    decoder = new_decoder(problem, settings.k)
-    return ConcreteNetwork(selector, decoder, mixed=problem.mixed).to(problem.device)
+    decoder = new_decoder(data, config.k)
+    return ConcreteNetwork(selector, decoder, mixed=data.mixed).to(data.device)
 
 
 def _train_once(
-    problem: Problem,
+    data: TrainingData,
+    choice: _Choice,
     epochs: int,
     attempt: int,
     generator: torch.Generator,
     begun: State | None,
-    keep: Callable[[Training], None],
+    keep: Callable[[TrainingState], None],
 ) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool, bool]:
     # the network at its best, how it went, the lowest loss, whether on_epoch wanted no more, and
     # whether the nodes want what they wanted at the end
-    settings, train = problem.settings, problem.train
-    network = _new_network(problem)
+    config, train = data.config, data.train
+    network = _new_network(data, choice)
     selector, decoder = network.selector, network.decoder
     assert isinstance(selector, ConcreteSelector)
-    noise = _noise(problem, generator)
-    selector.noise = noise
-    if problem.device.type == "cuda":
+    selector.generator = _shared_generator(data)
+    if data.device.type == "cuda":
         padded(decoder)
-    same_everywhere(network)
+    same_on_all_ranks(network)
     optimizer = Adam(
-        (selector.parameters(), settings.selector_rate),
-        (decoder.parameters(), settings.decoder_rate),
+        (selector.parameters(), config.selector_rate),
+        (decoder.parameters(), config.decoder_rate),
     )
-    temperature = _Temperature(settings, epochs, train.steps(settings.batch_size))
+    temperature = _Temperature(config, epochs, train.steps(config.batch_size))
 
-    def cool() -> None:
-        selector.temperature = temperature.next()
-
-    best = KeepBest(settings.patience)
-    training = Training(network, optimizer, best, generator, problem.device, noise)
+    best = KeepBest(config.patience)
+    training = TrainingState(network, optimizer, best, generator, data.device, selector.generator)
     history = training.history
-    unit = problem.out_scale ** (problem.loss.degree or 0)  # losses in the data's own units
-    penalty = _cost_penalty(problem, selector, unit)
-    fused = fused_epochs(
-        network,
-        train,
-        optimizer,
-        problem.loss,
-        batch_size=settings.batch_size,
-        precision=problem.precision,
-        penalty=penalty,
-    )
+    unit = data.out_scale ** (data.loss.degree or 0)  # losses in the data's own units
+    penalty = _cost_penalty(data, choice, selector, unit)
+
+    def backward(batch: Batch) -> Tensor:
+        selector.temperature = temperature.next()
+        return network.backward(batch.x, batch.target, batch.observed, data.loss, penalty)
+
+    options: dict[str, Any] = {"batch_size": config.batch_size, "precision": data.precision}
+    fast = fast_epochs(network, train, optimizer, data.loss, penalty=penalty, **options)
     began, stopped = time.perf_counter(), False
     if begun is not None:
         training.restore(begun)
-        temperature.step = history[-1]["epoch"] * train.steps(settings.batch_size)
+        temperature.step = history[-1]["epoch"] * train.steps(config.batch_size)
         began -= history[-1]["seconds"]
-    shown = settings.progress and is_rank0()
+    shown = config.progress and is_rank0()
     with epoch_bar(f"try {attempt}", epochs, shown) as bar:
         for epoch in range(len(history) + 1, epochs + 1):
             if world_size() > 1:  # what each draws for its own rows: dropout, draws for rows
                 torch.manual_seed(hash((generator.initial_seed(), attempt, epoch, rank())))
-            if fused is not None:
-                order = list(train.shuffled_positions(settings.batch_size, generator))
-                loss = fused.epoch(order, [temperature.next() for _ in order])
+            network.train()
+            if fast is not None:
+                order = list(train.shuffled_positions(config.batch_size, generator))
+                loss = fast.epoch(order, [temperature.next() for _ in order])
             else:
-                loss = train_epoch(
-                    network,
-                    train,
-                    optimizer,
-                    problem.loss,
-                    batch_size=settings.batch_size,
-                    generator=generator,
-                    before_step=cool,
-                    penalty=penalty,
-                )
-            optimizer.rates[1] *= settings.learning_rate_decay
-            held_out = None
-            if problem.valid is not None:
-                held_out = evaluate(network, problem.valid, problem.loss)
+                loss = train_epoch(backward, train, optimizer, config.batch_size, generator)
+            optimizer.rates[1] *= config.learning_rate_decay
+            network.eval()
+            held_out = None if data.valid is None else evaluate(network, data.valid, data.loss)
             row = {
                 "try": attempt,
                 "epoch": epoch,
@@ -366,15 +366,15 @@ def _train_once(
                 "seconds": time.perf_counter() - began,
             }
             # rank 0 decides when to stop, so that all do
-            row, held_out, stopped = on_rank0(partial(_decided, settings, row, held_out))
+            row, held_out, stopped = on_rank0(partial(_decided, config, row, held_out))
             history.append(row)
             bar(row)
             # early on the temperature is high and the held-out loss says little about the end
             exhausted = held_out is not None and best.seen(
                 held_out, network, counts=epoch > epochs // 2
             )
-            settled = row["mean_max_probability"] >= settings.stop_probability
-            decided = settled and settings.k > len(problem.include)
+            settled = row["mean_max_probability"] >= config.stop_probability
+            decided = settled and config.k > len(choice.include)
             if decided or exhausted or stopped or not np.isfinite(loss):
                 break
             keep(training)
@@ -384,10 +384,10 @@ def _train_once(
 
 
 def _decided(
-    settings: TrainingConfig, row: dict[str, Any], held_out: float | None
+    config: TrainingConfig, row: dict[str, Any], held_out: float | None
 ) -> tuple[dict[str, Any], float | None, bool]:
     """What an epoch came to, and whether ``on_epoch`` wants no more."""
-    return row, held_out, settings.stops_after(row)
+    return row, held_out, config.stops_after(row)
 
 
 @torch.no_grad()
@@ -398,24 +398,25 @@ def _restored(network: ConcreteNetwork, selector: ConcreteSelector, best: KeepBe
     return bool((selector.logits.argmax(dim=1) == wanted).all())
 
 
-def _noise(problem: Problem, generator: torch.Generator) -> CountedGumbel | SharedGumbel | None:
-    """What the selector draws with, where that is not torch's own generator."""
-    if problem.settings.draw == "row":
+def _shared_generator(data: TrainingData) -> torch.Generator | None:
+    """One that all ranks draw the same noise from, as one process would from torch's own."""
+    if world_size() == 1 or data.config.draw == "row":
         return None
-    if problem.device.type == "cuda":
-        return CountedGumbel(generator.initial_seed())  # the kernels', whether or not they are used
-    return SharedGumbel() if world_size() > 1 else None
+    there = data.device.type == "cuda"
+    generator = torch.Generator(data.device if there else "cpu")
+    generator.set_state(torch.cuda.get_rng_state(data.device) if there else torch.get_rng_state())
+    return generator
 
 
 class _Temperature:
     """The temperature of one step after another."""
 
-    def __init__(self, settings: TrainingConfig, epochs: int, steps_per_epoch: int) -> None:
+    def __init__(self, config: TrainingConfig, epochs: int, steps_per_epoch: int) -> None:
         self.step = 0
-        self._per = 1 if settings.anneal == "step" else steps_per_epoch
-        total = epochs * steps_per_epoch if settings.anneal == "step" else epochs
-        start, end = settings.start_temperature, settings.end_temperature
-        self._at = make_schedule(settings.schedule, start, end, total)
+        self._per = 1 if config.anneal == "step" else steps_per_epoch
+        total = epochs * steps_per_epoch if config.anneal == "step" else epochs
+        start, end = config.start_temperature, config.end_temperature
+        self._at = make_schedule(config.schedule, start, end, total)
 
     def next(self) -> float:
         self.step += 1
@@ -433,13 +434,13 @@ def _certainty(selector: ConcreteSelector) -> dict[str, Any]:
 
 
 def _cost_penalty(
-    problem: Problem, selector: ConcreteSelector, unit: float
+    data: TrainingData, choice: _Choice, selector: ConcreteSelector, unit: float
 ) -> Callable[[], Tensor] | None:
     """Expected cost of the panel times its weight, in the units of the training loss."""
-    weight, costs = problem.settings.cost_weight, problem.constraints.costs
+    weight, costs = data.config.cost_weight, choice.constraints.costs
     if costs is None or not weight:
         return None
-    prices = torch.from_numpy(costs * (weight / unit)).to(problem.device, torch.float32)
+    prices = torch.from_numpy(costs * (weight / unit)).to(data.device, torch.float32)
 
     def expected_cost() -> Tensor:
         return (selector.probabilities() @ prices).sum()
@@ -447,14 +448,14 @@ def _cost_penalty(
     return expected_cost
 
 
-def _warn(last: dict[str, Any], settings: TrainingConfig) -> None:
+def _warn(last: dict[str, Any], config: TrainingConfig) -> None:
     warn(
         f"the selector has not settled: mean max probability {last['mean_max_probability']:.3f} "
-        f"after {settings.tries} tries, the last of {last['epoch']} epochs, below "
-        f"stop_probability={settings.stop_probability}. The features are still {settings.k} "
+        f"after {config.tries} tries, the last of {last['epoch']} epochs, below "
+        f"stop_probability={config.stop_probability}. The features are still {config.k} "
         "distinct ones, but may be poor: raise epochs or selector_learning_rate (now "
-        f"{settings.selector_rate:g}), or lower end_temperature (now "
-        f"{settings.end_temperature:g}). Features that are copies of one another stay undecided "
+        f"{config.selector_rate:g}), or lower end_temperature (now "
+        f"{config.end_temperature:g}). Features that are copies of one another stay undecided "
         "without harm.",
         NotConvergedWarning,
     )

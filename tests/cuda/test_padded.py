@@ -5,8 +5,8 @@ import copy
 import torch
 from torch import nn
 
-from fewer.nn.padded import PaddedLinear, padded, unpadded
-from fewer.train.adam import Adam
+from fewer.cuda.padded import PaddedLinear, padded, unpadded
+from fewer.train.optimize import Adam
 
 
 def network():

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from fewer.nn import ConcreteNetwork, ConcreteSelector, autoencoder, make_loss
-from fewer.nn.fused import linear_reconstruction_gradients
+from fewer.nn.autoencoder import linear_reconstruction_gradients
 
 
 def inputs(seed, dtype, *, offset=0.0):

@@ -4,41 +4,41 @@ import numpy as np
 import pytest
 
 from fewer import ConcreteAutoencoder
-from fewer.train.cooling import CosineDecay
+from fewer.train.optimize import CosineDecay
 
 
 def test_without_a_stall_it_is_half_a_cosine():
-    cooling = CosineDecay(40)
-    shares = [cooling.share(epoch) for epoch in range(1, 41)]
+    decay = CosineDecay(40)
+    factors = [decay.factor(epoch) for epoch in range(1, 41)]
     expected = (1 + np.cos(np.pi * np.arange(40) / 40)) / 2
-    np.testing.assert_allclose(shares, expected)
-    assert not cooling.hurried
+    np.testing.assert_allclose(factors, expected)
+    assert not decay.shortened
 
 
 @pytest.mark.parametrize(("stalled", "left", "last"), [(10, 5, 15), (38, 5, 40), (40, 5, 40)])
 def test_after_a_stall_it_falls_from_where_it_was(stalled, left, last):
-    cooling = CosineDecay(40)
-    before = cooling.share(stalled + 1)
-    cooling.hurry(stalled, left)
-    assert cooling.last == last
-    shares = [cooling.share(epoch) for epoch in range(stalled + 1, last + 1)]
-    assert shares == sorted(shares, reverse=True)
-    if shares:
-        assert shares[0] == before
-    assert cooling.share(last + 1, 1.0) == 0
+    decay = CosineDecay(40)
+    before = decay.factor(stalled + 1)
+    decay.shorten(stalled, left)
+    assert decay.last == last
+    factors = [decay.factor(epoch) for epoch in range(stalled + 1, last + 1)]
+    assert factors == sorted(factors, reverse=True)
+    if factors:
+        assert factors[0] == before
+    assert decay.factor(last + 1, 1.0) == 0
 
 
 def test_a_state_that_was_kept_goes_on():
     one, other = CosineDecay(40), CosineDecay(40)
-    one.hurry(10, 6)
+    one.shorten(10, 6)
     other.restore(one.state())
-    assert [other.share(e) for e in range(11, 17)] == [one.share(e) for e in range(11, 17)]
+    assert [other.factor(e) for e in range(11, 17)] == [one.factor(e) for e in range(11, 17)]
 
 
 def test_the_rate_falls_with_the_time():
-    cooling = CosineDecay(40)
-    assert cooling.share(1, 0.5) == pytest.approx(0.5)
-    assert cooling.share(31, 0.1) == cooling.share(31)
+    decay = CosineDecay(40)
+    assert decay.factor(1, 0.5) == pytest.approx(0.5)
+    assert decay.factor(31, 0.1) == decay.factor(31)
 
 
 def test_the_end_begins_with_the_best_network_and_lowers_the_held_out_loss(digits):

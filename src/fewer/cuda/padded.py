@@ -15,22 +15,7 @@ LEAST = 512  # below this side nothing is gained
 
 
 class PaddedLinear(nn.Module):
-    """The same map as a linear layer, kept with zeros beyond its weights, which stay zero.
-
-    Parameters
-    ----------
-    linear : nn.Linear
-        Copied.
-
-    Examples
-    --------
-    >>> import torch
-    >>> linear = torch.nn.Linear(3, 5)
-    >>> layer = PaddedLinear(linear)
-    >>> x = torch.randn(2, 3)
-    >>> torch.allclose(layer(x), linear(x), atol=1e-6), layer.weight.shape
-    (True, torch.Size([8, 8]))
-    """
+    """The same map as a linear layer, kept with zeros beyond its weights, which stay zero."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -66,17 +51,7 @@ class PaddedLinear(nn.Module):
 
 
 def padded(network: nn.Module) -> nn.Module:
-    """Change, in place, large linear layers of odd size in a sequence; other networks as they are.
-
-    Examples
-    --------
-    >>> import torch
-    >>> padded(torch.nn.Sequential(torch.nn.Linear(4, 640), torch.nn.Linear(640, 801)))
-    Sequential(
-      (0): Linear(in_features=4, out_features=640, bias=True)
-      (1): PaddedLinear()
-    )
-    """
+    """Change large linear layers of odd size in a sequence, in place."""
     if isinstance(network, nn.Sequential):
         for at, layer in enumerate(network):
             if type(layer) is nn.Linear and _odd(layer):
@@ -85,16 +60,7 @@ def padded(network: nn.Module) -> nn.Module:
 
 
 def unpadded(network: nn.Module) -> nn.Module:
-    """Undo `padded`, in place.
-
-    Examples
-    --------
-    >>> import torch
-    >>> unpadded(padded(torch.nn.Sequential(torch.nn.Linear(1000, 801))))
-    Sequential(
-      (0): Linear(in_features=1000, out_features=801, bias=True)
-    )
-    """
+    """Undo `padded`, in place."""
     if isinstance(network, nn.Sequential):
         for at, layer in enumerate(network):
             if isinstance(layer, PaddedLinear):

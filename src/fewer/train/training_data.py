@@ -1,31 +1,30 @@
-"""A training problem made ready: rows split, scaling fixed, device chosen."""
+"""What training takes and leaves: rows split, scaled and on the device; and a fit."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fewer.constraints import Constraints
 from fewer.data import Log1pSource, Moments, Source, moments
 from fewer.data.batches import Batches
-from fewer.nn import Loss, build_decoder
+from fewer.nn import Loss, MeasuredDecoder, build_decoder
+from fewer.train.config import TrainingConfig
 from fewer.train.device import pick_device, pick_precision
-from fewer.train.eligible import eligible
-from fewer.train.settings import TrainingConfig
 
-__all__ = ["Problem", "new_decoder", "prepare"]
+__all__ = ["Fit", "TrainingData", "new_decoder", "prepare"]
 
 FEWEST_FOR_VALIDATION = 20
 MOST_HELD = 1.5  # times the share that was asked for, where groups are large
 
 
 @dataclass(frozen=True)
-class Problem:
+class TrainingData:
     """Everything that stays the same over starts and tries."""
 
-    settings: TrainingConfig
+    config: TrainingConfig
     source: Source
     stats: Moments
     inputs: Moments  # of what the network sees: the rows, or their logarithms
@@ -34,9 +33,6 @@ class Problem:
     out: int
     train: Batches
     valid: Batches | None
-    constraints: Constraints
-    allowed: Tensor | None
-    include: list[int]
     device: torch.device
     precision: str
     center: Tensor
@@ -52,31 +48,60 @@ class Problem:
         return self.precision == "bfloat16"
 
 
+@dataclass(frozen=True)
+class Fit:
+    """What training leaves: the choice, the decoder for it, and how it got there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> from fewer.train import TrainingConfig
+    >>> from fewer.train.closed_form import fit_covariance
+    >>> source = array_source(np.random.default_rng(0).normal(size=(200, 3)) * [1, 5, 3])
+    >>> config = TrainingConfig(k=2)
+    >>> any_two = resolve(None, 3, 2)
+    >>> fit = fit_covariance(source, moments(source), config, seed=0, constraints=any_two)
+    >>> fit.columns, fit.converged
+    (array([1, 2]), True)
+    """
+
+    features: np.ndarray  # of each node, all distinct
+    columns: np.ndarray  # what is measured, ascending: these features and their groups
+    logits: Tensor  # k x d
+    decoder: MeasuredDecoder  # takes measured values in ascending column order
+    history: list[dict[str, Any]]
+    refit_history: list[dict[str, Any]]
+    converged: bool
+    conflicts: int  # nodes that wanted a feature which another node got
+
+
 def prepare(
     source: Source,
     stats: Moments,
-    settings: TrainingConfig,
+    config: TrainingConfig,
     loss: Loss,
     seed: int,
-    targets: Tensor | None,
-    out: int | None,
-    constraints: Constraints,
+    targets: Tensor | None = None,
+    out: int | None = None,
     groups: np.ndarray | None = None,
-) -> Problem:
-    """Split the rows, fix the scaling, and find which features may be chosen.
+) -> TrainingData:
+    """Split the rows and fix the scaling.
 
     Rows with the same label in ``groups`` are held out together.
     """
     given = targets
     n, d = source.shape
-    device = pick_device(settings.device)
+    device = pick_device(config.device)
     mean = torch.from_numpy(stats.mean)
     # a log rate that is linear in counts explodes beyond the largest count seen; in their
     # logarithms it is a power law
-    log_inputs = settings.normalize and targets is None and loss.link == "exp"
+    log_inputs = config.normalize and targets is None and loss.link == "exp"
     inputs = moments(Log1pSource(source)) if log_inputs else stats
-    center = torch.from_numpy(inputs.mean) if settings.normalize else torch.zeros_like(mean)
-    scale = inputs.scale if settings.normalize else 1.0
+    center = torch.from_numpy(inputs.mean) if config.normalize else torch.zeros_like(mean)
+    scale = inputs.scale if config.normalize else 1.0
     # centre and spread of what is predicted; classes have none
     out_center, out_scale = torch.zeros(()), 1.0
     if targets is None:
@@ -85,7 +110,7 @@ def prepare(
         out_center = targets.double().mean(0)
         out_scale = float((targets.double() - out_center).square().mean().sqrt()) or 1.0
     offset = torch.zeros(())
-    rescale = settings.normalize and loss.degree is not None
+    rescale = config.normalize and loss.degree is not None
     if rescale:
         loss = loss.in_units_of(out_scale)
         if targets is not None:
@@ -96,13 +121,13 @@ def prepare(
         offset = loss.offset(out_center)
         loss = loss.of_scaled(1.0, offset)
         out_center, out_scale = torch.zeros(()), 1.0
-    elif settings.normalize:
+    elif config.normalize:
         loss = loss.of_scaled(out_scale, out_center)
     else:
         out_center, out_scale = torch.zeros(()), 1.0
     if targets is not None and targets.is_floating_point():
         targets = targets.float()
-    train, valid = _split(n, settings.validation_fraction, seed, groups)
+    train, valid = _split(n, config.validation_fraction, seed, groups)
 
     def batches(index: np.ndarray) -> Batches:
         return Batches(
@@ -113,14 +138,13 @@ def prepare(
             scale=scale,
             targets=None if targets is None else targets[index],
             log_inputs=log_inputs,
-            raw_targets=settings.normalize and not rescale,  # without it x is raw anyway
+            raw_targets=config.normalize and not rescale,  # without it x is raw anyway
             has_missing=stats.has_missing,
             device=device,
         )
 
-    include, allowed = eligible(constraints, stats, settings.k)
-    return Problem(
-        settings=settings,
+    return TrainingData(
+        config=config,
         source=source,
         stats=stats,
         inputs=inputs,
@@ -129,11 +153,8 @@ def prepare(
         out=d if out is None else out,
         train=batches(train),
         valid=batches(valid) if len(valid) else None,
-        constraints=constraints,
-        allowed=None if allowed.all() else torch.from_numpy(allowed),
-        include=include.tolist(),
         device=device,
-        precision=pick_precision(settings.precision, device),
+        precision=pick_precision(config.precision, device),
         center=center,
         scale=scale,
         out_center=out_center,
@@ -166,16 +187,16 @@ def _split(
     return np.flatnonzero(~out), np.flatnonzero(out)
 
 
-def new_decoder(problem: Problem, inputs: int) -> nn.Module:
-    """Make a fresh decoder as the settings ask; for a GPU its first weights are drawn there."""
-    options = problem.settings
-    there = problem.device.type == "cuda" and not callable(options.decoder)
-    with problem.device if there else nullcontext():
+def new_decoder(data: TrainingData, inputs: int) -> nn.Module:
+    """Make a fresh decoder as configured; for a GPU its first weights are drawn there."""
+    config = data.config
+    there = data.device.type == "cuda" and not callable(config.decoder)
+    with data.device if there else nullcontext():
         return build_decoder(
-            options.decoder,
+            config.decoder,
             inputs,
-            problem.out,
-            activation=options.activation,
-            dropout=options.dropout,
-            norm=options.norm,
+            data.out,
+            activation=config.activation,
+            dropout=config.dropout,
+            norm=config.norm,
         )

@@ -1,20 +1,21 @@
-"""Epochs of a decoder on CUDA with every step replayed as one graph.
+"""Epochs of a decoder with every step replayed as one CUDA graph.
 
 A step of a small network is some forty short kernels, and launching them one by one takes ten
 times as long as running them. Recorded once and replayed, they are launched together. The numbers
-are those of `fewer.train.loop.train_epoch` up to the rounding of its kernels.
+are those of the plain loop up to the rounding of its kernels.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from fewer.data.batches import Batches
-from fewer.nn import ConcreteNetwork, Loss
+from fewer.cuda.linear import Optimizer
+from fewer.cuda.padded import PaddedLinear
+from fewer.data.batches import Batch
 from fewer.nn.decoder import ACTIVATIONS, NORMS
-from fewer.nn.padded import PaddedLinear
-from fewer.train.adam import Adam
 
-__all__ = ["GraphedEpochs", "graphed_epochs"]
+__all__ = ["GraphedEpochs", "can_be_recorded"]
 
 WARM_UP = 3  # steps that let libraries choose their kernels before the recording
 # layers that never wait for the GPU; a network with others is trained step by step
@@ -28,65 +29,34 @@ KNOWN = {
 }
 
 
-def graphed_epochs(
-    network: ConcreteNetwork, batches: Batches, optimizer: Adam, loss: Loss, batch_size: int
-) -> "GraphedEpochs | None":
-    """Epochs by graph, or None where only the plain way will do."""
-    rows = batches.tensors
-    if not (
-        batches.device.type == "cuda"
-        and rows is not None
-        and len(batches) >= 2 * batch_size
-        and len(optimizer.groups) == 1
-        and not loss.name.startswith("your")
-        and all(type(module) in KNOWN for module in network.decoder.modules())
-    ):
-        return None
-    return GraphedEpochs(network, batches, *rows, optimizer, loss, batch_size)
+def can_be_recorded(network: nn.Module) -> bool:
+    """Whether no layer of the network waits for the GPU."""
+    return all(type(module) in KNOWN for module in network.modules())
 
 
 class GraphedEpochs:
-    """`train_epoch` for a network whose inputs need no choice.
-
-    Parameters
-    ----------
-    network : ConcreteNetwork
-        On a CUDA device.
-    batches : Batches
-        For the order of rows.
-    x, target : tensors
-        All rows, on the same device.
-    optimizer : Adam
-        With one group of parameters.
-    loss : Loss
-        What is minimised.
-    batch_size : int
-        Rows a step.
-    """
+    """Graph and buffers for the steps of one network; ``backward`` leaves a batch's gradients."""
 
     def __init__(
         self,
-        network: ConcreteNetwork,
-        batches: Batches,
+        network: nn.Module,
+        backward: Callable[[Batch], Tensor],
         x: Tensor,
         target: Tensor,
-        optimizer: Adam,
-        loss: Loss,
+        optimizer: Optimizer,
         batch_size: int,
     ) -> None:
-        self.network, self.batches, self.optimizer, self.loss = network, batches, optimizer, loss
+        self.network, self.backward, self.optimizer = network, backward, optimizer
         self.x, self.target, self.size = x, target, batch_size
         self.rows = torch.zeros(batch_size, dtype=torch.long, device=x.device)
         self.rate = torch.zeros((), device=x.device)
         self.total = torch.zeros((), device=x.device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def run(self, generator: torch.Generator) -> float:
-        """Pass over all rows once in a fresh order; the mean loss over the batches."""
-        self.network.train()
-        parts = list(self.batches.shuffled_positions(self.size, generator))
-        whole = [part for part in parts if len(part) == self.size]
-        rest = [part for part in parts if len(part) != self.size]
+    def epoch(self, order: list[Tensor], temperatures: list[float] | None = None) -> float:
+        """Train on these batches of row numbers; the mean loss."""
+        whole = [part for part in order if len(part) == self.size]
+        rest = [part for part in order if len(part) != self.size]
         self.rate.fill_(self.optimizer.rates[0])
         if self.graph is None:
             self.graph = self._recorded()
@@ -96,12 +66,12 @@ class GraphedEpochs:
             self.graph.replay()
         for part in rest:
             self._step(part.to(self.rows.device))
-        return self.total.item() / len(parts)
+        return self.total.item() / len(order)
 
     def _step(self, rows: Tensor) -> None:
         self.optimizer.zero_grad()
         x, target = self.x.index_select(0, rows), self.target.index_select(0, rows)
-        self.total += self.network.backward(x, target, None, self.loss)
+        self.total += self.backward(Batch(x, target, None))
         self.optimizer.step([self.rate])
 
     def _recorded(self) -> torch.cuda.CUDAGraph:

@@ -4,24 +4,20 @@ import numpy as np
 import pytest
 
 import fewer
-from fewer.constraints import resolve
 from fewer.data import moments
 from fewer.data.source import array_source
 from fewer.nn import make_loss
 from fewer.train import TrainingConfig
-from fewer.train.problem import prepare
+from fewer.train.training_data import prepare
 
 
 def held(labels, share=0.1, seed=0):
     X = np.random.default_rng(0).random((len(labels), 5))
     source = array_source(X)
-    settings = TrainingConfig(k=2, validation_fraction=share, device="cpu")
-    constraints = resolve(None, 5, 2)
-    problem = prepare(
-        source, moments(source), settings, make_loss("mse"), seed, None, None, constraints, labels
-    )
-    valid = np.array([], dtype=int) if problem.valid is None else problem.valid.index
-    assert sorted([*problem.train.index, *valid]) == list(range(len(labels)))
+    config = TrainingConfig(k=2, validation_fraction=share, device="cpu")
+    data = prepare(source, moments(source), config, make_loss("mse"), seed, groups=labels)
+    valid = np.array([], dtype=int) if data.valid is None else data.valid.index
+    assert sorted([*data.train.index, *valid]) == list(range(len(labels)))
     return valid
 
 
@@ -48,14 +44,14 @@ def test_one_group_cannot_be_split():
 def test_select_passes_groups_on(monkeypatch):
     """Every training of a network holds out whole groups of its training rows."""
     seen = []
-    plain = fewer.train.problem._split
+    plain = fewer.train.training_data._split
 
     def noted(n, share, seed, groups):
         train, valid = plain(n, share, seed, groups)
         seen.append((groups, valid))
         return train, valid
 
-    monkeypatch.setattr("fewer.train.problem._split", noted)
+    monkeypatch.setattr("fewer.train.training_data._split", noted)
     rng = np.random.default_rng(0)
     X = np.repeat(rng.random((30, 6)), 4, axis=0) + 0.01 * rng.random((120, 6))
     fewer.select(

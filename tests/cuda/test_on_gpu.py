@@ -10,8 +10,8 @@ from fewer.data import batches, moments
 from fewer.data.source import array_source
 from fewer.datasets import load
 from fewer.nn import ConcreteSelector
-from fewer.nn.fused import linear_reconstruction_gradients
-from fewer.train.logistic import fit_classifier
+from fewer.nn.autoencoder import linear_reconstruction_gradients
+from fewer.train.linear import fit_classifier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -96,7 +96,7 @@ def test_the_layer_on_the_gpu():
 
 @pytest.mark.parametrize("decoder", [(64,), (96, 32)])
 def test_a_network_trained_by_graph_equals_one_trained_step_by_step(digits, monkeypatch, decoder):
-    from fewer.train import refit
+    from fewer.train import network
 
     train, test = digits
     options = {"k": 10, "include": range(10, 60, 5), "decoder": decoder, "random_state": 0}
@@ -104,10 +104,10 @@ def test_a_network_trained_by_graph_equals_one_trained_step_by_step(digits, monk
     quick = ConcreteAutoencoder(**options).fit(train)
     used = []
 
-    def plain(*given):
+    def plain(*given, **options):
         used.append(given)
 
-    monkeypatch.setattr(refit, "graphed_epochs", plain)
+    monkeypatch.setattr(network, "fast_epochs", plain)
     slow = ConcreteAutoencoder(**options).fit(train)
     assert used
     assert quick.columns_.tolist() == slow.columns_.tolist()

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 import fewer
 from fewer.data import moments
 from fewer.data.source import array_source
-from fewer.train.logistic import fit_classifier, fits
+from fewer.train.linear import fit_classifier, fits
 
 SETS = {
     "iris": (load_iris, 2),

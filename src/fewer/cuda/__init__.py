@@ -1,0 +1,73 @@
+"""The training step, fast on a GPU; the plain PyTorch step is the reference and the fallback."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fewer.cuda.graphs import GraphedEpochs, can_be_recorded
+from fewer.cuda.linear import CompiledEpochs, Optimizer
+from fewer.cuda.padded import padded, unpadded
+from fewer.data.batches import Batch, Batches
+from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss
+
+__all__ = ["Epochs", "fast_epochs", "padded", "unpadded"]
+
+SMALLEST = 2**14  # k x d: below, compiling takes longer than training
+
+
+class Epochs(Protocol):
+    """A fast way through the rows."""
+
+    def epoch(self, order: list[Tensor], temperatures: list[float] | None = None) -> float:
+        """Train on these batches of row numbers, each at its temperature; the mean loss."""
+
+
+def fast_epochs(
+    network: nn.Module,
+    batches: Batches,
+    optimizer: Optimizer,
+    loss: Loss,
+    *,
+    batch_size: int,
+    precision: str = "float32",
+    backward: Callable[[Batch], Tensor] | None = None,
+    penalty: Callable[[], Tensor] | None = None,
+) -> Epochs | None:
+    """The fast way to train this network, or None where only the plain one will do.
+
+    A linear concrete autoencoder under squared error is compiled; of any other network the plain
+    step, ``backward`` and the optimizer's, is recorded as a graph if its layers allow that.
+    """
+    if batches.device.type != "cuda" or penalty is not None:
+        return None
+    rows, held = batches.resident, batches.tensors
+    if isinstance(network, ConcreteNetwork):
+        selector, decoder = network.selector, network.decoder
+        if (
+            rows is not None
+            and loss.name == "mse"
+            and type(decoder) is nn.Linear
+            and decoder.bias is not None
+            and isinstance(selector, ConcreteSelector)
+            and selector.draw == "batch"
+            and selector.embedding is None
+            and len(selector.weight) > 0
+            and selector.k * selector.d >= SMALLEST
+            and torch.cuda.get_device_capability(batches.device) >= (8, 0)
+        ):
+            return CompiledEpochs(
+                selector, decoder, rows, optimizer, batch_size=batch_size, precision=precision
+            )
+        return None
+    if (
+        backward is not None
+        and held is not None
+        and len(batches) >= 2 * batch_size
+        and len(optimizer.groups) == 1
+        and not loss.name.startswith("your")
+        and can_be_recorded(network)
+    ):
+        return GraphedEpochs(network, backward, *held, optimizer, batch_size)
+    return None

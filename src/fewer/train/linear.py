@@ -1,0 +1,289 @@
+r"""The best linear decoders for given features, exactly: least squares and a linear classifier.
+
+The classifier is a convex problem, solved to its minimum. With standardised inputs x, weights W,
+intercepts b and n rows,
+
+.. math:: \min_{W, b} \; -\frac1n \sum_i \log \operatorname{softmax}(W x_i + b)_{y_i}
+    + \frac{\lambda}{2} \lVert W \rVert^2
+
+The penalty keeps the weights finite where a plane separates the classes. It is the one that does
+best in cross-validation, since on small data nothing matters more; where rows are many it is a
+token one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor, nn
+
+from fewer.data import Covariance, Moments, Source, read_blocks
+from fewer.data.moments import rows_on
+from fewer.data.source import shard_of_rank
+from fewer.distributed import all_or_raise, all_reduce, shard_bounds
+from fewer.search.objective import solve_normal
+from fewer.validation import split_rows
+
+__all__ = ["fit_classifier", "fit_linear", "fits"]
+
+GRAM_BYTES = 256 * 2**20
+
+# penalties that are tried, as multiples of 1 / rows, so that 1 is a normal prior on each weight
+PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01)
+TOKEN = PENALTIES[-1]
+PLENTY = 100  # rows a weight: with more, the penalty makes no difference
+FOLDS, FOLDS_LARGE = 5, 0.2
+LARGE = 5_000_000  # rows times weights: beyond, one split has to do
+RESIDENT_BYTES = 2 * 2**30
+ROUGH, FINE = 1e-4, 1e-7  # largest entry of the gradient at the end
+STEPS = 1000
+SEED = 0  # of the folds: the problem itself has no luck
+
+
+def fit_linear(
+    source: Source,
+    columns: np.ndarray,
+    stats: Moments,
+    *,
+    targets: Tensor | None = None,
+    ridge: float = 0.0,
+    summary: Covariance | None = None,
+    device: torch.device | None = None,
+) -> nn.Linear:
+    """Least squares from some columns to all columns (or to ``targets``), in float64.
+
+    Minimises, for each target, the mean squared residual over its observed rows plus
+    ``ridge`` times the squared weights; the intercept is free. Missing inputs take their
+    column's mean. Where rows are missing from some targets each of those is solved by itself.
+    The sums are taken on ``device``; without targets a covariance there (``summary``) has them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> rows = np.random.default_rng(0).normal(size=(30, 2)) @ np.ones((2, 3))
+    >>> source = array_source(rows)
+    >>> decoder = fit_linear(source, np.array([0]), moments(source))
+    >>> bool(np.allclose(decoder(torch.tensor(rows[:, [0]])).detach().numpy(), rows))
+    True
+    """
+    chosen = torch.as_tensor(columns)
+    center = torch.from_numpy(stats.mean)
+    middle = center if targets is None else targets.double().mean(0)
+    k, m = len(chosen), len(middle)
+    n = source.shape[0]
+    if targets is None and summary is not None and summary.matrix.device.type == "cuda":
+        cross = summary.matrix[chosen.to(summary.matrix.device)]
+        gram = cross[:, chosen.to(cross.device)]
+    else:
+        gram, cross = _sums(source, chosen, center, targets, middle, device)
+    weight = solve_normal(gram, cross, ridge).T.cpu()
+    bias = middle - weight @ center[chosen]
+    if targets is None and stats.has_missing:
+        partial = np.flatnonzero(stats.observed < n)
+        step = max(1, GRAM_BYTES // (8 * (k + 1) ** 2))
+        for start in range(0, len(partial), step):
+            part = torch.from_numpy(partial[start : start + step])
+            weight[part], bias[part] = _solve_partial(source, chosen, part, center, ridge)
+    # not initialised: that would draw from the caller's random numbers
+    linear = nn.utils.skip_init(nn.Linear, k, m, dtype=torch.float64)
+    with torch.no_grad():
+        linear.weight.copy_(weight)
+        linear.bias.copy_(bias)
+    return linear
+
+
+def _sums(
+    source: Source,
+    chosen: Tensor,
+    center: Tensor,
+    targets: Tensor | None,
+    middle: Tensor,
+    device: torch.device | None,
+) -> tuple[Tensor, Tensor]:
+    """Mean products of the chosen columns with each other and with what is predicted."""
+    home = torch.device("cpu") if device is None or device.type != "cuda" else device
+    chosen, center, middle = chosen.to(home), center.to(home), middle.to(home)
+    gram = torch.zeros(len(chosen), len(chosen), dtype=torch.float64, device=home)
+    cross = torch.zeros(len(chosen), len(middle), dtype=torch.float64, device=home)
+    n = source.shape[0]
+    part = shard_of_rank(source)
+    mine = None if targets is None else targets[slice(*shard_bounds(n))]
+
+    def add() -> None:
+        for rows, x in read_blocks(part) if home.type == "cpu" else rows_on(part, home):
+            x.sub_(center).nan_to_num_(nan=0.0)
+            z = x[:, chosen]
+            gram.addmm_(z.T, z)
+            cross.addmm_(z.T, x if mine is None else mine[rows].to(home).double() - middle)
+
+    all_or_raise(add)
+    all_reduce(gram, cross)
+    return gram / n, cross / n
+
+
+def _solve_partial(
+    source: Source, chosen: Tensor, part: Tensor, center: Tensor, ridge: float
+) -> tuple[Tensor, Tensor]:
+    # each target has its own rows, so its own Gram matrix and its own intercept
+    k = len(chosen)
+    grams = torch.zeros(len(part), k, k, dtype=torch.float64)
+    crosses = torch.zeros(len(part), k, dtype=torch.float64)
+    z_sums = torch.zeros(len(part), k, dtype=torch.float64)
+    t_sums = torch.zeros(len(part), dtype=torch.float64)
+    counts = torch.zeros(len(part), dtype=torch.float64)
+    mine = shard_of_rank(source)
+
+    def add() -> None:
+        for _, x in read_blocks(mine):
+            x.sub_(center)
+            seen = (~torch.isnan(x[:, part])).double()
+            x.nan_to_num_(nan=0.0)
+            z, t = x[:, chosen], x[:, part]
+            crosses.add_(t.T @ z)
+            z_sums.add_(seen.T @ z)
+            t_sums.add_(t.sum(0))
+            counts.add_(seen.sum(0))
+            for at in range(len(part)):
+                grams[at].addmm_((z * seen[:, at, None]).T, z)
+
+    all_or_raise(add)
+    all_reduce(grams, crosses, z_sums, t_sums, counts)
+    weights = torch.zeros(len(part), k, dtype=torch.float64)
+    for at in range(len(part)):
+        mean_z, mean_t = z_sums[at] / counts[at], t_sums[at] / counts[at]
+        gram = grams[at] / counts[at] - torch.outer(mean_z, mean_z)
+        cross = crosses[at] / counts[at] - mean_z * mean_t
+        weights[at] = solve_normal(gram, cross[:, None], ridge)[:, 0]
+    mean_z = z_sums / counts[:, None]
+    intercept = center[part] + t_sums / counts - (weights * (center[chosen] + mean_z)).sum(1)
+    return weights, intercept
+
+
+def fits(source: Source, k: int) -> bool:
+    """Whether k columns of all rows fit into memory."""
+    limit = source.memory_limit
+    room = RESIDENT_BYTES if limit is None else min(RESIDENT_BYTES, limit // 2)
+    return 8 * source.shape[0] * k <= room
+
+
+def fit_classifier(
+    source: Source,
+    columns: np.ndarray,
+    stats: Moments,
+    codes: Tensor,
+    classes: int,
+    *,
+    ridge: float = 0.0,
+    groups: NDArray | None = None,
+    device: torch.device | None = None,
+) -> nn.Linear:
+    """Linear map from these columns, in their own units, to the logits of the classes.
+
+    Missing inputs take their column's mean. ``ridge`` is the penalty on squared weights of
+    standardised inputs; 0 lets cross-validation choose, with rows of the same label in ``groups``
+    kept together. ``device`` must have float64.
+    """
+    center = torch.from_numpy(stats.mean[columns])
+    spread = torch.from_numpy(np.sqrt(stats.variance[columns]))
+    spread = torch.where(spread > 0, spread, 1.0)
+    rows = _Rows(
+        (_read(source, columns, device) - center.to(device)).nan_to_num_(nan=0.0)
+        / spread.to(device),
+        codes.to(device),
+        classes,
+    )
+    n, weights = len(codes), len(columns) * (classes - 1)
+    penalty = ridge or _chosen_penalty(rows, n, weights, groups) / n
+    W, b = _solved_classifier(rows, penalty, None, FINE)
+    linear = nn.utils.skip_init(nn.Linear, len(columns), classes, dtype=torch.float64)
+    with torch.no_grad():
+        weight = W.T.cpu() / spread
+        linear.weight.copy_(weight)
+        linear.bias.copy_(b.cpu() - weight @ center)
+    return linear
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Standardised inputs and classes of some rows."""
+
+    x: Tensor  # n x k
+    codes: Tensor
+    classes: int
+
+    def some(self, index: NDArray[np.int64]) -> "_Rows":
+        at = torch.from_numpy(index).to(self.x.device)
+        return _Rows(self.x[at], self.codes[at], self.classes)
+
+    def loss(self, W: Tensor, b: Tensor) -> float:
+        return float(nn.functional.cross_entropy(self.x @ W + b, self.codes))
+
+    def slope(self, W: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Mean loss and its gradient."""
+        logs = torch.log_softmax(self.x @ W + b, dim=1)
+        value = float(nn.functional.nll_loss(logs, self.codes))
+        gap = logs.exp_()
+        gap[torch.arange(len(gap), device=gap.device), self.codes] -= 1
+        gap /= len(gap)
+        return value, self.x.T @ gap, gap.sum(0)
+
+
+def _read(source: Source, columns: np.ndarray, device: torch.device | None) -> Tensor:
+    """These columns of all rows, on the device."""
+    chosen = torch.as_tensor(columns)
+    there = device is not None and device.type == "cuda"
+    found = torch.empty(source.shape[0], len(columns), dtype=torch.float64, device=device)
+    for rows, x in rows_on(source, found.device) if there else read_blocks(source):
+        found[rows] = x[:, chosen.to(x.device)].to(found.device)
+    return found
+
+
+def _chosen_penalty(rows: _Rows, n: int, weights: int, groups: NDArray | None) -> float:
+    """The penalty with the least loss on rows left out, as a multiple of 1 / rows."""
+    if n >= PLENTY * weights or n < FOLDS:
+        return TOKEN if n >= FOLDS else 1.0
+    share = FOLDS_LARGE if n * weights > LARGE else FOLDS
+    losses = np.zeros(len(PENALTIES))
+    splits = split_rows(n, share, SEED, groups)
+    for fold in range(len(splits)):
+        held = splits.held_rows(fold)
+        train = rows.some(splits.train_rows(fold))
+        out = rows.some(held)
+        start = None
+        for at, penalty in enumerate(PENALTIES):  # each starts where the one before it ended
+            start = _solved_classifier(train, penalty / len(train.codes), start, ROUGH)
+            losses[at] += out.loss(*start) * len(held)
+    return PENALTIES[int(losses.argmin())]
+
+
+def _solved_classifier(
+    rows: _Rows, penalty: float, start: Sequence[Tensor] | None, least: float
+) -> tuple[Tensor, Tensor]:
+    """Weights (k x classes) and intercepts at the minimum, by L-BFGS."""
+    k, m, device = rows.x.shape[1], rows.classes, rows.x.device
+    if start is None:
+        counts = torch.bincount(rows.codes, minlength=m).double()
+        log_shares = (counts + 1).log()
+        start = torch.zeros(k, m, dtype=torch.float64), log_shares - log_shares.mean()
+
+    def parts(flat: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+        both = torch.from_numpy(flat).to(device)
+        return both[: k * m].reshape(k, m), both[k * m :]
+
+    def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        W, b = parts(flat)
+        value, to_W, to_b = rows.slope(W, b)
+        value += penalty / 2 * float(W.square().sum())
+        gradient = torch.cat([(to_W + penalty * W).flatten(), to_b])
+        return value, gradient.cpu().numpy()
+
+    first = torch.cat([start[0].flatten().cpu(), start[1].cpu()]).numpy()
+    # memory of 20 steps: with correlated features, 10 take half as many steps again
+    options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "gtol": least, "ftol": 0.0, "maxcor": 20}
+    found = minimize(objective, first, jac=True, method="L-BFGS-B", options=options)
+    return parts(found.x)

@@ -1,0 +1,478 @@
+"""Decoders trained by gradient descent on measured columns, in one plain loop."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fewer.cuda import fast_epochs, padded, unpadded
+from fewer.data import Moments, RowView, Source, moments, read_blocks
+from fewer.data.batches import Batch, Batches
+from fewer.distributed import all_reduce, broadcast, broadcast_tensors, is_rank0, rank, world_size
+from fewer.nn import Loss, MeasuredDecoder
+from fewer.train.checkpoint import Checkpoint, TrainingState
+from fewer.train.config import TrainingConfig
+from fewer.train.device import enough_memory, float64_device, products, seeded
+from fewer.train.linear import fit_classifier, fit_linear, fits
+from fewer.train.optimize import Adam, CosineDecay, KeepBest
+from fewer.train.training_data import TrainingData, new_decoder, prepare
+
+__all__ = [
+    "EpochBar",
+    "epoch_bar",
+    "evaluate",
+    "finetune_decoder",
+    "fit_decoder",
+    "same_on_all_ranks",
+    "train_decoder",
+    "train_epoch",
+]
+
+FINETUNE_RATE = 0.1  # times the first learning rate: the decoder is nearly there
+PATIENCE = 30
+
+History = list[dict[str, Any]]
+Backward = Callable[[Batch], Tensor]
+EpochBar = Callable[[dict[str, Any]], None]
+
+
+def train_decoder(
+    source: Source,
+    stats: Moments,
+    columns: NDArray[np.int64],
+    config: TrainingConfig,
+    loss: Loss,
+    seed: int,
+    *,
+    targets: Tensor | None = None,
+    out: int | None = None,
+    groups: NDArray | None = None,
+    seconds: float | None = None,
+) -> MeasuredDecoder:
+    """Train the decoder that ``config`` asks for on given columns.
+
+    A linear decoder under squared error or cross-entropy is solved exactly. What is measured is
+    known: where the rows themselves are the target, a network spends nothing on these columns.
+
+    Parameters
+    ----------
+    source, stats : Source, Moments
+        The rows and their moments.
+    columns : array of int
+        What is measured, ascending.
+    config : TrainingConfig
+        How to train.
+    loss : Loss
+        What to minimise.
+    seed : int
+        Fixes everything on a CPU, bit for bit.
+    targets : Tensor, default=None
+        What to predict (class numbers, or n x m values); the rows themselves if None.
+    out : int, default=None
+        Outputs of the decoder; d if None.
+    groups : array of length n, default=None
+        Rows with the same label are held out together.
+    seconds : float, default=None
+        Time for a network; the learning rate falls with it.
+
+    Returns
+    -------
+    MeasuredDecoder
+        On the CPU in float64; ``epochs`` says how long it was trained until its held-out loss was
+        lowest.
+
+    Examples
+    --------
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> from fewer.nn import make_loss
+    >>> from sklearn.datasets import load_digits
+    >>> source = array_source(load_digits().data / 16)
+    >>> config = TrainingConfig(k=3, decoder=(16,), refit_epochs=5)
+    >>> columns = np.array([20, 34, 43])
+    >>> decoder = train_decoder(source, moments(source), columns, config, make_loss("mse"), seed=0)
+    >>> decoder(source.rows(np.arange(2), torch.float64)[:, columns]).shape
+    torch.Size([2, 64])
+    """
+    data = prepare(source, stats, config, loss, seed, targets, out, groups)
+    known = torch.from_numpy(columns)
+    if targets is None:
+        data = replace(data, loss=data.loss.apart_from(known.to(data.device)))
+    with (
+        enough_memory(data.device, config.batch_size),
+        products(data.precision),
+        seeded(seed, data.device) as generator,
+    ):
+        decoder, history = fit_decoder(data, columns, generator, groups=groups, seconds=seconds)
+    decoder = decoder.cpu().double().eval()
+    decoder.known = known if targets is None else None
+    if history and history[0]["val_loss"] is not None:
+        decoder.epochs = min(history, key=lambda row: row["val_loss"])["trained"]
+    return decoder
+
+
+def fit_decoder(
+    data: TrainingData,
+    columns: NDArray[np.int64],
+    generator: torch.Generator,
+    *,
+    hold_out: bool = False,
+    groups: NDArray | None = None,
+    seconds: float | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[MeasuredDecoder, History]:
+    """A new decoder for these columns, and a row of history per epoch.
+
+    Exact decoders use all rows (without the held-out ones if ``hold_out``) and choose their
+    penalty with rows of the same label in ``groups`` kept together; a network is trained on the
+    training rows and kept at its best held-out loss, for ``seconds`` at most.
+    """
+    config = data.config
+    if config.linear and data.loss.name == "mse":
+        return _exact_linear(data, columns, hold_out), []
+    labels = data.loss.name == "cross_entropy" and data.targets is not None
+    if config.linear and labels and fits(data.source, len(columns)):
+        return _exact_classifier(data, columns, hold_out, groups)
+    net = new_decoder(data, len(columns))
+    spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
+    scale = torch.where(spread > 0, spread, 1.0)  # a new network sees unit variances
+    history = _train_network(
+        net,
+        data,
+        columns,
+        generator,
+        factor=(data.scale / scale).float(),
+        seconds=seconds,
+        checkpoint=checkpoint,
+    )
+    return _measured(data, net, columns, scale), history
+
+
+def finetune_decoder(
+    data: TrainingData,
+    trained: nn.Module,
+    features: NDArray[np.int64],
+    generator: torch.Generator,
+    *,
+    train: bool = True,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[MeasuredDecoder, History]:
+    """A decoder trained with a selector, whose i-th input is now features[i], trained further."""
+    columns = np.sort(features)
+    history: History = []
+    if train:
+        history = _train_network(
+            trained, data, features, generator, finetune=True, checkpoint=checkpoint
+        )
+    order = torch.from_numpy(np.argsort(np.argsort(features)))  # node i's place among columns
+    scale = torch.full((len(columns),), data.scale, dtype=torch.float64)
+    return _measured(data, trained, columns, scale, order), history
+
+
+def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
+    net: nn.Module,
+    data: TrainingData,
+    columns: NDArray[np.int64],
+    generator: torch.Generator,
+    *,
+    factor: Tensor | None = None,
+    finetune: bool = False,
+    seconds: float | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> History:
+    """Train ``net`` in place on these columns, times ``factor``; keep its best held-out state.
+
+    The learning rate follows half a cosine to zero, so that the last epochs settle: sooner, from
+    the best state, where the held-out loss has not improved for as many epochs as patience has;
+    and where ``seconds`` are too few for all epochs, it falls with the time. A row of the history
+    says for how many epochs the network of that row was trained.
+    """
+    began = time.perf_counter()
+    config, loss = data.config, data.loss
+    train = data.train.with_inputs(columns, factor)
+    valid = None if data.valid is None else data.valid.with_inputs(columns, factor)
+    if data.device.type == "cuda":
+        padded(net)
+    net.to(data.device)
+    same_on_all_ranks(net)
+    rate = config.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
+    optimizer = Adam((net.parameters(), rate))
+    decay = CosineDecay(config.refit_epochs_for(len(train)))
+    patience = PATIENCE if config.patience is None else config.patience
+    best = KeepBest(patience)
+    state = TrainingState(net, optimizer, best, generator, data.device)
+    history = state.history
+    if checkpoint is not None and (kept := checkpoint.load("decoder")) is not None:
+        state.restore(kept)
+        decay.restore(kept[0]["decay"])
+
+    forward = partial(_decoded, net, data.mixed)
+
+    def backward(batch: Batch) -> Tensor:
+        value = loss(forward(batch.x), batch.target, batch.observed)
+        value.backward()
+        return value.detach()
+
+    fast = fast_epochs(net, train, optimizer, loss, batch_size=config.batch_size, backward=backward)
+    with epoch_bar("decoder", decay.last, config.progress and is_rank0()) as bar:
+        while len(history) < decay.last:
+            epoch = len(history) + 1
+            if world_size() > 1:  # what each rank draws for its own rows: dropout
+                torch.manual_seed(hash((generator.initial_seed(), epoch, rank())))
+            spent = 0.0 if seconds is None else broadcast((time.perf_counter() - began) / seconds)
+            if spent >= 1 and history:
+                break
+            optimizer.rates[0] = rate * decay.factor(epoch, spent)
+            net.train()
+            if fast is None:
+                value = train_epoch(backward, train, optimizer, config.batch_size, generator)
+            else:
+                value = fast.epoch(list(train.shuffled_positions(config.batch_size, generator)))
+            net.eval()
+            held_out = None if valid is None else evaluate(forward, valid, loss)
+            value, held_out = broadcast((value, held_out))
+            # a shortened decay began again with the best network
+            trained = epoch - patience if decay.shortened else epoch
+            row = {"epoch": epoch, "loss": value, "val_loss": held_out, "trained": trained}
+            history.append(row)
+            bar(row)
+            stalled = held_out is not None and best.seen(held_out, net)
+            if stalled and not decay.shortened:
+                best.restore(net)
+                decay.shorten(epoch, max(patience, (epoch - patience) // 2))
+            if not np.isfinite(value):
+                break
+            if checkpoint is not None and checkpoint.due():
+                state.save(checkpoint, "decoder", decay=decay.state())
+    best.restore(net)
+    unpadded(net)
+    return _in_units_of_data(history, data)
+
+
+def _decoded(net: nn.Module, mixed: bool, x: Tensor) -> Tensor:
+    if not mixed:
+        return net(x)
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
+        return net(x).float()
+
+
+def _in_units_of_data(history: History, data: TrainingData) -> History:
+    unit = data.out_scale ** (data.loss.degree or 0)
+    for row in history:
+        for name in ("loss", "val_loss"):
+            row[name] = None if row[name] is None else row[name] * unit
+    return history
+
+
+def train_epoch(
+    backward: Backward,
+    batches: Batches,
+    optimizer: Adam,
+    batch_size: int,
+    generator: torch.Generator,
+) -> float:
+    """Pass over all rows once in a fresh order; the mean loss over the batches.
+
+    ``backward`` leaves the gradients of a batch in the parameters and returns its loss. Each rank
+    takes its rows of a batch; gradients are averaged over all rows, so that every rank makes the
+    step that one process would make.
+    """
+    average = _GradientMean(optimizer.parameters) if batches.several else None
+    total = torch.zeros((), device=batches.device)
+    steps = 0
+    for batch in batches.shuffled(batch_size, generator):
+        optimizer.zero_grad()
+        value = backward(batch if len(batch.x) else _filled(batch))
+        if average is not None:
+            value = average(value, _entries(batch))
+        optimizer.step()
+        total += value  # no .item(): it would wait for the GPU at every step
+        steps += 1
+    return total.item() / steps
+
+
+@torch.no_grad()
+def evaluate(forward: Callable[[Tensor], Tensor], batches: Batches, loss: Loss) -> float:
+    """Mean loss over all rows."""
+    total = weight = 0.0
+    for batch in batches.in_order():
+        entries = _entries(batch)
+        total += float(loss(forward(batch.x), batch.target, batch.observed)) * entries
+        weight += entries
+    sums = torch.tensor([total, weight], dtype=torch.float64)
+    all_reduce(sums)
+    total, weight = sums.tolist()
+    return total / max(weight, 1.0)
+
+
+@torch.no_grad()
+def same_on_all_ranks(network: nn.Module) -> None:
+    """Give all ranks the parameters and buffers of rank 0."""
+    broadcast_tensors(*network.state_dict().values())
+
+
+class _GradientMean:
+    """Replace gradients of local means by those of the mean over all rows of all ranks.
+
+    One exchange per step: gradients, loss and number of entries travel as one vector.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.parameters = parameters
+        self.flat: Tensor | None = None
+
+    def __call__(self, loss: Tensor, entries: float) -> Tensor:
+        """Average after a backward pass on a batch part of so many entries; the mean loss."""
+        used = [p for p in self.parameters if p.grad is not None]
+        size = sum(p.numel() for p in used) + 2
+        if self.flat is None or len(self.flat) != size:
+            self.flat = torch.empty(size, device=loss.device)
+        places = self.flat[2:].split([p.numel() for p in used])
+        self.flat[0], self.flat[1] = entries, loss * entries
+        for place, parameter in zip(places, used, strict=True):
+            assert parameter.grad is not None
+            torch.mul(parameter.grad.flatten(), entries, out=place)
+        all_reduce(self.flat)
+        for place, parameter in zip(places, used, strict=True):
+            assert parameter.grad is not None
+            torch.div(place.view_as(parameter.grad), self.flat[0], out=parameter.grad)
+        return self.flat[1] / self.flat[0]
+
+
+def _filled(batch: Batch) -> Batch:
+    """Two rows of zeros in place of no rows: a rank without rows must still draw the noise."""
+    x, target, observed = batch
+    rows = x.new_zeros(2, *x.shape[1:])
+    return Batch(
+        rows,
+        rows if target is x else target.new_zeros(2, *target.shape[1:]),
+        None if observed is None else observed.new_ones(2, *observed.shape[1:]),
+    )
+
+
+def _entries(batch: Batch) -> float:
+    """What a batch's mean loss is a mean of: its rows, or the values observed in them."""
+    return float(len(batch.x) if batch.observed is None else batch.observed.sum())
+
+
+def _measured(
+    data: TrainingData,
+    net: nn.Module,
+    columns: NDArray[np.int64],
+    scale: Tensor,
+    order: Tensor | None = None,
+) -> MeasuredDecoder:
+    return MeasuredDecoder(
+        net,
+        fill=torch.from_numpy(data.stats.mean[columns]),
+        center=data.center[columns].double(),
+        scale=scale.double(),
+        order=order,
+        out_center=data.out_center.double(),
+        out_scale=torch.tensor(data.out_scale, dtype=torch.float64),
+        offset=data.offset.double(),
+        log_inputs=data.log_inputs,
+        link=data.loss.link,
+    )
+
+
+def _exact_linear(
+    data: TrainingData, columns: NDArray[np.int64], hold_out: bool
+) -> MeasuredDecoder:
+    source, stats, targets = data.source, data.stats, data.targets
+    if hold_out:
+        source = RowView(source, data.train.index)
+        targets = None if targets is None else targets[data.train.index]
+        stats = moments(source, data.device)
+    exact = fit_linear(
+        source, columns, stats, targets=targets, ridge=data.config.ridge, device=data.device
+    )
+    return MeasuredDecoder(exact, fill=torch.from_numpy(data.stats.mean[columns]))
+
+
+def _exact_classifier(
+    data: TrainingData, columns: NDArray[np.int64], hold_out: bool, groups: NDArray | None
+) -> tuple[MeasuredDecoder, History]:
+    """The linear classifier at its minimum, and its losses as a history of one row."""
+    source, stats, codes = data.source, data.stats, data.targets
+    assert codes is not None
+    held = data.valid if hold_out else None
+    if held is not None:
+        index = data.train.index
+        source, codes = RowView(source, index), codes[index]
+        stats = moments(source, data.device)
+        groups = None if groups is None else groups[index]
+    linear = fit_classifier(
+        source,
+        columns,
+        stats,
+        codes,
+        data.out,
+        ridge=data.config.ridge,
+        groups=groups,
+        device=float64_device(data.device),
+    )
+    fill = torch.from_numpy(stats.mean[columns])
+    decoder = MeasuredDecoder(linear, fill=fill, link=data.loss.link)
+    value = None if held is None else _log_loss(decoder, data, held.index, columns)
+    loss = _log_loss(decoder, data, None, columns)
+    return decoder, [{"epoch": 1, "loss": loss, "val_loss": value, "trained": 1}]
+
+
+@torch.no_grad()
+def _log_loss(
+    decoder: MeasuredDecoder,
+    data: TrainingData,
+    index: NDArray[np.int64] | None,
+    columns: NDArray[np.int64],
+) -> float:
+    assert data.targets is not None
+    source = data.source if index is None else RowView(data.source, index)
+    codes = data.targets if index is None else data.targets[index]
+    total = 0.0
+    for rows, x in read_blocks(source):
+        chance = decoder(x[:, columns]).gather(1, codes[rows].cpu()[:, None])
+        total -= float(chance.clamp_min(torch.finfo(chance.dtype).tiny).log().sum())
+    return total / len(codes)
+
+
+@contextmanager
+def epoch_bar(title: str, epochs: int, shown: bool) -> Iterator[EpochBar]:
+    """Show epochs, temperature, loss, mean max probability, distinct features and time left."""
+    if not shown:
+        yield lambda row: None
+        return
+    # rich takes a while to import and most fits show nothing
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=6),  # all of it fits into 80 columns
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns) as progress:
+        task = progress.add_task(title, total=epochs, state="")
+
+        def show(row: dict[str, Any]) -> None:
+            progress.update(task, completed=row["epoch"], state=_describe(row))
+
+        yield show
+
+
+def _describe(row: dict[str, Any]) -> str:
+    parts = [f"loss {row['loss']:.3g}"]
+    if row.get("val_loss") is not None:
+        parts.append(f"held out {row['val_loss']:.3g}")
+    if "temperature" in row:
+        parts.insert(0, f"T {row['temperature']:.2g}")
+        parts.append(f"max p {row['mean_max_probability']:.3f}")
+        parts.append(f"{row['distinct']} distinct")
+    return " ".join(parts)

@@ -1,0 +1,105 @@
+"""On a GPU: covariance, closed form and training against the CPU and float64."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fewer import ConcreteAutoencoder
+from fewer.data import covariance, moments
+from fewer.data.source import array_source
+from fewer.train import gradient
+from fewer.train.closed_form import Products, _residual_and_gradient
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+CUDA = torch.device("cuda")
+
+
+def relative(ours, exact):
+    return ((ours.double() - exact).norm() / exact.norm()).item()
+
+
+def test_compiled_and_plain_steps_are_as_good(monkeypatch):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(2000, 12)) @ random.normal(size=(12, 600))
+    X += 0.5 * random.normal(size=X.shape)
+    options = {"k": 30, "solver": "gradient", "random_state": 0, "device": "cuda"}
+    options |= {"precision": "float32", "epochs": 40, "stop_probability": 0.9}
+    fused = ConcreteAutoencoder(**options).fit(X)
+    monkeypatch.setattr(gradient, "fast_epochs", lambda *_, **__: None)
+    plain = ConcreteAutoencoder(**options).fit(X)
+    first = [row["loss"] for row in fused.history_][:5]
+    assert first == pytest.approx(
+        [row["loss"] for row in plain.history_][:5], rel=0.02
+    )  # with other noise
+    assert fused.score(X) == pytest.approx(plain.score(X), abs=0.01)
+
+
+@pytest.mark.parametrize(("exact", "tolerance"), [(True, 1e-12), (False, 1e-6)])
+def test_the_covariance_within_its_tolerance_of_float64(exact, tolerance, monkeypatch):
+    monkeypatch.setattr(import_module("fewer.data.moments"), "fast_float64", lambda device: exact)
+    random = np.random.default_rng(3)
+    X = (random.normal(size=(9000, 700)) * random.uniform(0.1, 9, 700) + 100).astype(np.float32)
+    wanted = covariance(array_source(X))
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        found = covariance(array_source(X), device="cuda")
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    spread = wanted.matrix.diagonal().sqrt()
+    error = (found.matrix.cpu() - wanted.matrix) / torch.outer(spread, spread)
+    assert found.matrix.is_cuda
+    assert error.abs().max() < tolerance
+    torch.testing.assert_close(found.mean.cpu(), wanted.mean, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("fixed", [[], [4, 17]])
+def test_closed_form_gradients_are_those_of_float64(fixed):
+    torch.manual_seed(1)
+    X = torch.randn(900, 60, device=CUDA) @ torch.randn(60, 333, device=CUDA)
+    C = torch.cov((X + 2 * torch.randn(900, 333, device=CUDA)).T) / 60
+    M = torch.softmax(3 * torch.randn(2, 21, 333, device=CUDA), -1)
+    at = torch.tensor(fixed, dtype=torch.int64, device=CUDA)
+    times = Products(C)
+    wide = F.pad(M, (0, times.width - 333))
+    loss, gradient_ = _residual_and_gradient(times, wide, at, 1e-4)
+    exact, wanted = _residual_and_gradient(Products(C.cpu()), M.cpu(), at.cpu(), 1e-4)
+    torch.testing.assert_close(loss.cpu(), exact, rtol=1e-4, atol=0)
+    assert relative(gradient_[..., :333].cpu(), wanted.double()) < 5e-3
+    product = times(wide.view(-1, times.width))[:, :333]
+    assert relative(product, M.view(-1, 333).double() @ C.double()) < 2e-6
+
+
+def test_networks_of_odd_width_come_back_as_they_were():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(700, 20)) @ random.normal(size=(20, 601))
+    options = {"k": 10, "decoder": (520,), "solver": "gradient", "random_state": 0}
+    options |= {"epochs": 30, "tries": 1, "stop_probability": 0.05, "refit_epochs": 30}
+    model = ConcreteAutoencoder(**options, device="cuda").fit(X)
+    shapes = [tuple(p.shape) for p in model.decoder_.parameters()]
+    assert shapes == [(520, 10), (520,), (601, 520), (601,)]
+    assert model.score(X) > 0.35
+
+
+def test_gaps_and_moments_on_the_gpu():
+    random = np.random.default_rng(4)
+    X = random.normal(size=(500, 40)) + 5
+    X[random.random(X.shape) < 0.1] = np.nan
+    for missing in ("mean", "pairwise"):
+        there = covariance(array_source(X), missing, device="cuda").matrix.cpu()
+        torch.testing.assert_close(there, covariance(array_source(X), missing).matrix)
+    ours, theirs = moments(array_source(X), "cuda"), moments(array_source(X))
+    for name in ("observed", "mean", "variance", "minimum", "maximum"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-12)
+
+
+def test_too_little_memory_is_said_and_left_to_the_cpu(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(50, 30))
+    module = import_module("fewer.data.moments")
+    monkeypatch.setattr(module, "free_bytes", lambda device: 1000)
+    with pytest.warns(UserWarning, match="does not fit the memory of cuda"):
+        found = covariance(array_source(X), device="cuda").matrix
+    assert torch.equal(found, covariance(array_source(X)).matrix)
