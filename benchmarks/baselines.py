@@ -5,8 +5,8 @@
 Rows, split and scaling as in cases.py (MNIST: the 10,000 official test images, 6000 to train).
 Seconds are for one fit on the training rows, decoder included; --all-rows adds those of a fit on
 all rows (10,000 x 784), for which the limits are set. UDFS and AEFS are swept on a tenth of the
-training rows that is not in those fits, and then fitted on all training rows; the sweep's time
-stands beside. Error: mean squared residual on the test rows over all features.
+training rows that is not in those fits, and then fitted on all training rows; the sweep is timed
+separately. Error: mean squared residual on the test rows over all features.
 """
 
 import argparse

@@ -3,13 +3,13 @@
     python benchmarks/ddp.py [--processes 2] [--rounds 3] [--epochs 3]
 
 On MNIST (60,000 x 784, k = 50) and digits (k = 10): one pass for the covariance; ColumnSubset
-without restarts, of which the search is done by one process; gradient training of a linear concrete
-autoencoder with batches of 256 and of 2048 rows, of which several processes have a part each. Each
-is run by one process and by several, taking turns; start-up is not counted.
+without restarts, whose search runs on one process; gradient training of a linear concrete
+autoencoder with batches of 256 and of 2048 rows, which the processes share. Runs by one process and
+by several alternate; start-up is not counted.
 
 Two speed-ups are printed. Wall: what a user sees, if each process has a core to itself. Processor:
-time that one process needs over what the busiest of several needs, which other programs on the same
-machine do not disturb.
+CPU time of one process over that of the busiest of several, which does not depend on other programs
+on the same machine.
 """
 
 import argparse

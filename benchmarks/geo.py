@@ -2,10 +2,10 @@
 
     python benchmarks/geo.py [--landmarks] [--rows 88807] [--features 10463] [--k 943]
 
-Synthetic GEO: 600 normal factors, the i-th weighing i^-0.6, times normal loadings give z; a gene
-is tanh(0.15 z) plus normal noise whose standard deviation, 0.25 U(0, 1), is drawn once a gene;
+Synthetic GEO: 600 normal factors, the i-th with weight i^-0.6, times normal loadings give z; a gene
+is tanh(0.15 z) plus normal noise whose standard deviation, 0.25 U(0, 1), is drawn once per gene;
 standardised by the training rows (`fewer.datasets` has the same as "geo-synthetic"). Nothing here
-is a claim about real expression data: it fixes the sizes and a spectrum that falls like theirs.
+is a claim about real expression data: it fixes the sizes and a spectrum that decays like theirs.
 
 Three tables: a training step of the linear concrete autoencoder, choosing k genes, and, with
 --landmarks, the paper's experiment: k from 750 to 943, decoders with 0, 1 and 2 hidden layers of

@@ -2,18 +2,17 @@
 
     python benchmarks/growth.py [--sizes 4] [--repeats 3] [--device cpu]
 
-Each piece of work is done at sizes that double, one of n, d and k at a time. Beside the times stand
-two exponents e of time ~ size^e: the one that the stated order gives over these sizes, and the one
-measured (a least-squares line through logarithms). Time must grow no faster than stated; SLACK
-allows for a noisy clock. Processor time of one thread, the best of some repeats; on a GPU, wall
-time.
+Each task is run at sizes that double, one of n, d and k at a time. Two exponents e of
+time ~ size^e are printed: the one that the stated order gives over these sizes, and the one
+measured (least squares on logarithms). Time must grow no faster than stated; SLACK allows for a
+noisy clock. CPU time of one thread, the best of several repeats; on a GPU, wall time.
 
 Stated orders:
     covariance     n d^2
     greedy         k d^2 + k^2 d
-    swaps          k d^2 + k^2 d each time that all swaps are scored
-    closed form    k d^2 + k^2 d + k^3 a step
-    gradient       b k d a step on b rows
+    swaps          k d^2 + k^2 d per scoring of all swaps
+    closed form    k d^2 + k^2 d + k^3 per step
+    gradient       b k d per step on b rows
 """
 
 import argparse
@@ -146,25 +145,25 @@ CASES = [
     Case("covariance", covariance_work, lambda s, t: s.n * s.d**2, Size(4000, 200, 1), "d"),
     Case("greedy", greedy_work, lambda s, t: s.k * s.d**2 + s.k**2 * s.d, Size(0, 400, 32), "d"),
     Case("greedy", greedy_work, lambda s, t: s.k * s.d**2 + s.k**2 * s.d, Size(0, 1200, 16), "k"),
-    Case("swaps, a scoring", swap_work, search_cost, Size(0, 400, 16), "d"),
-    Case("swaps, a scoring", swap_work, search_cost, Size(0, 1000, 16), "k"),
+    Case("swaps, per scoring", swap_work, search_cost, Size(0, 400, 16), "d"),
+    Case("swaps, per scoring", swap_work, search_cost, Size(0, 1000, 16), "k"),
     Case(
-        "closed form, a step",
+        "closed form, per step",
         closed_form_work,
         lambda s, t: t * (s.k * s.d**2 + s.k**2 * s.d + s.k**3),
         Size(0, 300, 24),
         "d",
     ),
     Case(
-        "closed form, a step",
+        "closed form, per step",
         closed_form_work,
         lambda s, t: t * (s.k * s.d**2 + s.k**2 * s.d + s.k**3),
         Size(0, 800, 16),
         "k",
     ),
-    Case("gradient, a step", gradient_work, lambda s, t: t * s.k * s.d, Size(4096, 600, 30), "n"),
-    Case("gradient, a step", gradient_work, lambda s, t: t * s.k * s.d, Size(4096, 400, 30), "d"),
-    Case("gradient, a step", gradient_work, lambda s, t: t * s.k * s.d, Size(4096, 800, 15), "k"),
+    Case("gradient, per step", gradient_work, lambda s, t: t * s.k * s.d, Size(4096, 600, 30), "n"),
+    Case("gradient, per step", gradient_work, lambda s, t: t * s.k * s.d, Size(4096, 400, 30), "d"),
+    Case("gradient, per step", gradient_work, lambda s, t: t * s.k * s.d, Size(4096, 800, 15), "k"),
 ]
 
 

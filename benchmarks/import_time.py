@@ -41,7 +41,7 @@ def main() -> None:
         for name, code in CASES.items():
             times[name].append(seconds(code))
     table = Table(
-        "process", "s (median)", title=f"Whole processes, {rounds} rounds after one to warm"
+        "process", "s (median)", title=f"Whole processes, {rounds} rounds after a warm-up"
     )
     for name, found in times.items():
         table.add_row(name, f"{statistics.median(found[1:]):.2f}")

@@ -5,8 +5,8 @@
 Features are at their own scale (see cases.py: splits by mouse, patient, official, or random, all
 scaling fitted on training rows). Error: mean squared residual on the test rows over all features,
 of least squares from the chosen features, fitted on the training rows; `ColumnSubset` and
-`select` bring their own decoder. "train" is the sum of residual variances on the training rows,
-as a share of greedy's. Last, the lab notes' own splits against their targets.
+`select` use their own decoder. "train" is the sum of residual variances on the training rows,
+relative to greedy's. Last, the lab notes' own splits against their targets.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def main() -> None:
         case = lab_case(name)
         subset = fewer.ColumnSubset(k, random_state=SEED, device="cpu").fit(case.train)
         error = linear_error(case, subset.columns_)
-        console.print(f"lab notes' split, {name}, k = {k}: {error:.5f} (to reach: {target:.5f})")
+        console.print(f"lab notes' split, {name}, k = {k}: {error:.5f} (target: {target:.5f})")
 
 
 if __name__ == "__main__":

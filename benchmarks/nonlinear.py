@@ -4,14 +4,14 @@
         [--decoders 3k/2,320x320] [--seeds 3] [--device auto] [--out nonlinear.json]
 
 Every method sees the same training rows (see cases.py) and only chooses features; then the same
-network is trained on them in the same way, from the same seed, and checked on the test rows.
+network is trained on them in the same way, from the same seed, and scored on the test rows.
 "select" is the panel as a user gets it: its own network, which is not trained on the measured
-features, since they come back as they were measured. "select, same" are its features with the
-network of all others, and "css, kept" the network of css with the measured features given back,
-so that one sees what the choice does and what the rest does. "linear" are least squares on the
-search's features, so that one sees what a network adds. Cells
-that --out already holds are not computed again, so a run can be interrupted, and shared between
-processes by --data. With --merge a.json,b.json only the table of earlier runs is printed.
+features, since these are returned as measured. "select, same" is its features with the network of
+all others, and "css, kept" the network of css with the measured features returned as they are:
+together they separate the effect of the choice from the rest. "linear" is least squares on the
+search's features, which shows what a network adds. Results that --out already holds are not
+computed again, so a run can be interrupted, or divided between processes by --data. With
+--merge a.json,b.json only the table of earlier runs is printed.
 """
 
 import argparse

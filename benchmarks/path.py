@@ -2,10 +2,10 @@
 
     python benchmarks/path.py [--features 10463] [--k 943] [--threads 2]
 
-A pick needs one product of the matrix with a vector, so k picks cannot take less than reading the
-matrix k times; what they take more is the update of what is explained, k x d numbers at the end.
-The matrix is that of factors with falling weights and noise, like gene expression. Beside it the
-plain way, which deflates the whole matrix at every pick (a few picks, times k over their number).
+A pick needs one product of the matrix with a vector, so k picks cannot be faster than reading the
+matrix k times; the rest is the update of what is explained, k x d numbers at the end. The matrix
+is that of factors with decaying weights and noise, like gene expression. For comparison, the plain
+way deflates the whole matrix at every pick (timed on a few picks and extrapolated to k).
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main() -> None:
     rate = gigabytes * k / read
     for name, value in (
         (f"reading {gigabytes:.2f} GB {k} times ({rate:.0f} GB/s)", read),
-        ("the same, after", again),
+        ("the same, afterwards", again),
         (f"deflating the matrix ({PICKS} picks, times {k / PICKS:.0f})", plain),
         ("fewer.search.greedy, the whole path", ours),
     ):

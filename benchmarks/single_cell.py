@@ -5,11 +5,11 @@
 The cells are scanpy's ``pbmc68k_reduced`` (10x Genomics, CC BY 4.0): 700 cells, 765 genes,
 logarithms of normalised counts; those genes are the more variable ones already. Each seed is
 another split, stratified by cell type: 490 cells to choose and fit on, 210 to test. "variance":
-share of the variance of all genes, by ridge regression whose penalty is cross-validated on the
-training cells, the same for every panel; "types": share of cell types that logistic regression
-tells right, likewise. Both are means over seeds, with standard deviations. PCA is no panel, it
-needs all genes: what k components reach. ``--full`` chooses with all strategies and five folds,
-as `select_genes` does by default, in the place of the search and three folds.
+explained variance of all genes, by ridge regression whose penalty is cross-validated on the
+training cells, the same for every panel; "types": accuracy of cell types by logistic regression,
+likewise. Both are means over seeds, with standard deviations. PCA is not a panel, since it needs
+all genes: it shows what k components reach. ``--full`` chooses with all strategies and five folds,
+as `select_genes` does by default, instead of the search and three folds.
 """
 
 import argparse

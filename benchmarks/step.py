@@ -109,7 +109,7 @@ def main() -> None:
         title=f"{name} {len(X)} x {X.shape[1]}, k = {K}, batch {BATCH}, {options.threads} threads, "
         f"torch {torch.__version__}, {platform.machine()}"
     )
-    for column in ("loop", "ms a step (median)", "fastest round", "ratio"):
+    for column in ("loop", "ms per step (median)", "fastest round", "ratio"):
         table.add_column(column, justify="left" if column == "loop" else "right")
     for loop, found in times.items():
         middle = statistics.median(found)

@@ -4,7 +4,7 @@
                                 [--only memory|speed|rates]
 
 1. A .npy file 16 times as large as the memory limit: ColumnSubset, and an epoch of a gradient
-   ConcreteAutoencoder, each in a process of its own; peak resident memory (VmHWM) must stay below
+   ConcreteAutoencoder, each in its own process; peak resident memory (VmHWM) must stay below
    the limit + 1 GB.
 2. One covariance pass over files against the same products on data already in memory, dense
    (torch, float64 blocks that only need multiplying) and sparse (SciPy's product of the whole
@@ -12,7 +12,7 @@
 3. Rates at which Parquet and CSV are read, block by block, ready for use.
 
 Files are written to a temporary folder just before, so they are likely in the system's page
-cache: this measures our way of reading, not the disk.
+cache: this measures the reader, not the disk.
 """
 
 import argparse
