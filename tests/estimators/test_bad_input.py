@@ -104,7 +104,7 @@ def test_rows(X, message):
 def test_targets():
     y = np.arange(40) % 2
     for model in (ConcreteClassifier(k=2, **QUICK), ConcreteRegressor(k=2, **QUICK)):
-        with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[40, 39\]"):
+        with pytest.raises(ValueError, match="y has 39 values for the 40 rows of X"):
             model.fit(GOOD, y[:39])
         with pytest.raises(InputError, match="requires y to be passed, but the target y is None"):
             model.fit(GOOD, None)

@@ -87,6 +87,7 @@ def test_targets_beside_a_source(digits, files):
     labels = np.where(bright > np.median(bright), "light", "dark")
     classes = ConcreteClassifier(**options).fit(files / "train.parquet", labels)
     assert set(classes.predict(files / "test.parquet")) == {"light", "dark"}
+    assert classes.feature_names_in_.tolist() == fewer.data.open(files / "train.parquet").names
     with pytest.raises(InputError, match="y has 3 values for the 1437 rows of X"):
         ConcreteRegressor(**options).fit(source, [1.0, 2.0, 3.0])
 

@@ -89,7 +89,15 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         if is_source_like(X):
             return self._validated_source(X, reset)
         with translate_sklearn_errors():
-            X = validate_data(self, as_array(X), reset=reset, **_checks(reset))
+            X = validate_data(
+                self,
+                as_array(X),
+                reset=reset,
+                accept_sparse=("csr", "csc"),
+                dtype="numeric",
+                ensure_all_finite=False,  # infinities are refused below, saying where they are
+                ensure_min_samples=2 if reset else 1,
+            )
         check_values(X, self._names())
         return X
 
@@ -109,30 +117,13 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is None: "
                 "give one value for each row"
             )
-        self._forget()
-        pair: tuple[Any, np.ndarray] = (None, np.zeros(0))
-
-        def rows() -> Any:
-            nonlocal pair
-            pair = self._checked_pair(X, y, **checks)
-            return pair[0]
-
-        open_together(rows, self._names)
-        return pair
-
-    def _checked_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         if isinstance(y, Tensor):  # labels may be text, so tables of them pass
             y = as_array(y)
-        if is_source_like(X):
-            X = self._validated_source(X, reset=True)
-            with translate_sklearn_errors():
-                y = validate_data(self, y=y, **checks)
-            if len(y) != X.shape[0]:
-                raise InputError(f"y has {len(y)} values for the {X.shape[0]} rows of X")
-            return X, y
         with translate_sklearn_errors():
-            X, y = validate_data(self, as_array(X), y, **_checks(reset=True), **checks)
-        check_values(X, self._names())
+            y = validate_data(self, y=y, **checks)  # before X, whose names it would drop
+        X = self._validated(X, reset=True)
+        if len(y) != X.shape[0]:
+            raise InputError(f"y has {len(y)} values for the {X.shape[0]} rows of X")
         return X, y
 
     def _forget(self) -> None:
@@ -328,16 +319,6 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _checks(reset: bool) -> dict[str, Any]:
-    # infinities are refused by check_values, which says where they are
-    return {
-        "accept_sparse": ("csr", "csc"),
-        "dtype": "numeric",
-        "ensure_all_finite": False,
-        "ensure_min_samples": 2 if reset else 1,
-    }
 
 
 def _outline(decoder: MeasuredDecoder) -> dict[str, Any]:
