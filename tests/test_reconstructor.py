@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits
@@ -146,3 +147,18 @@ def test_every_place_names_what_is_missing_in_the_same_words():
             call(rest)
     with pytest.raises(InputError, match=f"measured lacks 1 of the 4 chosen features: '{gone}'"):
         panel.reconstruct(rest)
+
+
+def test_the_kind_of_table_that_came_in_comes_back():
+    names = [f"gene{j}" for j in range(16)]
+    frame = pd.DataFrame(X, columns=names, index=[f"row{i}" for i in range(len(X))])
+    panel = select(frame, 4, strategies=["search"], validation=0.2, random_state=0)
+    found = panel.reconstruct(frame[panel.features])
+    assert found.index.equals(frame.index)
+    assert list(found.columns) == names
+    for library, table in (("polars", pl.from_pandas(frame)), ("pyarrow", pa.table(frame))):
+        again = panel.reconstruct(table)
+        assert type(again).__module__.split(".")[0] == library
+        values = pl.from_arrow(again) if library == "pyarrow" else again
+        np.testing.assert_allclose(values.to_numpy(), found.to_numpy())
+    assert isinstance(panel.reconstruct(frame[panel.features].to_numpy()), np.ndarray)

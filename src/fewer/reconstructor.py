@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from fewer.data.columns import check_values, match_columns
 from fewer.data.open import as_source, column_names, is_source_like
 from fewer.data.reading import blocks, read_metadata
 from fewer.data.source import array_source
-from fewer.data.tables import as_array
+from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, write_rows
 from fewer.errors import InputError, translate_sklearn_errors
 from fewer.nn import MeasuredDecoder
@@ -286,15 +287,16 @@ def run_decoder(decoder: MeasuredDecoder, measured: NDArray) -> NDArray:
 
 
 def like_table(values: NDArray, names: NDArray | None, given: Any) -> Any:
-    """Values as the kind of table that was given: pandas, polars or an array."""
-    if names is None or not hasattr(given, "columns") or is_source_like(given):
+    """Values as the kind of table that was given, with its index if it has one; else an array."""
+    if names is None or not is_table(given):
         return values
-    library = type(given).__module__.split(".")[0]
-    if library == "pandas":
-        return type(given)(values, index=given.index, columns=names)
-    if library == "polars":
-        return type(given)(values, schema=[str(name) for name in names])
-    return values
+    frame = nw.from_native(given, eager_only=True)
+    labels = [str(name) for name in names]
+    table = nw.from_numpy(values, schema=labels, backend=frame.implementation).to_native()
+    index = nw.maybe_get_index(frame)
+    if index is not None:
+        table.index = index
+    return table
 
 
 def _is_whole(label: Any) -> bool:
