@@ -1,6 +1,7 @@
 """The map in DESIGN: each folder imports only from those above it."""
 
 import ast
+import re
 from pathlib import Path
 
 import fewer
@@ -67,3 +68,21 @@ def test_the_checker_sees_an_import_from_below(tmp_path):
     bad = tmp_path / "bad.py"
     bad.write_text("def f():\n    from fewer.cli import main\n    import fewer.train.network\n")
     assert list(imported_layers(bad)) == ["cli", "train"]
+
+
+def test_contributing_names_every_layer_in_this_order():
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("## Where things live")[2].partition("Beside the package")[0]
+    named = re.findall(r"`(\w+)(?:/|\.py)`", "".join(re.findall(r"^\|([^|]*)\|", table, re.M)))
+    layers = [name for name in LAYERS if name != "__main__"]
+    assert set(layers) <= set(named)
+    public = [name for name in layers if not name.startswith("_")]
+    assert [name for name in named if name in public] == public
+
+
+def test_files_that_contributing_answers_with_exist():
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    answers = re.findall(r"^\| [^|`]*\? \| `([^`]+)` \|$", text, re.M)
+    assert len(answers) == 5
+    for answer in answers:
+        assert (ROOT / answer).is_file(), answer

@@ -166,7 +166,7 @@ def check_row_groups(row_groups: Any, n: int) -> NDArray | None:
         )
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     if len(np.unique(labels)) < 2:
-        raise InputError("row_groups has one label only; give at least 2, or leave it out")
+        raise InputError("row_groups has a single label; give at least 2, or omit it")
     return labels
 
 

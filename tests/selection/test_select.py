@@ -263,7 +263,7 @@ def test_few_rows_and_odd_groups():
         assert fewer.select(X[:4], 2, decoder=(4,), random_state=0, time_limit=3).k == 2
     two = np.arange(40) % 2
     assert fewer.select(X, 2, row_groups=two, validation=0.9, random_state=0).k == 2
-    with pytest.raises(InputError, match="row_groups has one label only"):
+    with pytest.raises(InputError, match="row_groups has a single label"):
         fewer.select(X, 2, row_groups=np.zeros(40))
     with pytest.raises(InputError, match=r"row_groups has shape \(40, 2\)"):
         fewer.select(X, 2, row_groups=np.zeros((40, 2)))

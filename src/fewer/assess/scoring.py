@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse.linalg import eigsh
 from sklearn.utils import check_random_state
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
 from fewer.data.open import as_source
 from fewer.errors import InputError
+from fewer.search.eigen import leading_eigenvectors
 from fewer.train.device import float64_device, pick_device
 from fewer.validation import (
     FOLDS,
@@ -32,7 +32,6 @@ from fewer.validation import (
 __all__ = ["Columns", "FeatureScore", "Rows", "Split", "score_features"]
 
 Columns = NDArray[np.int64]
-WIDE = 2000  # features: beyond, computing all eigenvectors takes too long
 INNER = 0.2  # fraction of the training rows that the penalty is chosen on
 
 
@@ -75,16 +74,9 @@ class Split:
 
     def pca_explained_variance(self, k: int) -> NDArray[np.float64]:
         """Of the held-out rows, by 1, 2, ..., k principal components of the training rows."""
-        vectors = self._leading_eigenvectors(k)
+        vectors = leading_eigenvectors(self.fold.matrix(), k, device=self.device)
         kept = (vectors * self.fold.held_product(vectors)).sum(0).cumsum(0)
         return (kept / self.fold.held_diagonal.sum().clamp_min(1e-300)).numpy()
-
-    def _leading_eigenvectors(self, k: int) -> Tensor:
-        d = len(self.fold.scale)
-        if self.device.type != "cpu" or d <= WIDE or k > d // 4:
-            return torch.linalg.eigh(self.train)[1].flip(1)[:, :k].cpu()
-        values, vectors = eigsh(self.train.numpy(), k, v0=np.ones(d))
-        return torch.from_numpy(vectors[:, np.argsort(-values)].copy())
 
 
 class Rows:
