@@ -294,8 +294,10 @@ def _provenance(known: Evidence | None, panel: Reported) -> list[tuple[str, str]
     found += [("Rows", f"{source['rows']:,}"), ("Features", f"{source['columns']:,}")]
     missing = source["missing"]
     found.append(("Missing values", "none" if not missing else f"{missing:.2%}"))
-    if source.get("left_out"):
-        found.append(("Ignored columns", ", ".join(source["left_out"])))
+    # older folders call them left_out
+    ignored = source.get("metadata_columns") or source.get("left_out")
+    if ignored:
+        found.append(("Ignored columns", ", ".join(ignored)))
     if source.get("held"):
         folds = source.get("folds", 1)
         turns = f"all, by {folds}-fold cross-validation"
