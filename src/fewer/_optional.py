@@ -13,6 +13,8 @@ EXTRAS = {
     "zarr": ("stores", "zarr arrays"),
     "anndata": ("anndata", "AnnData objects and their files"),
     "pandas": ("anndata", "AnnData objects and their files"),
+    "dask": ("dask", "Dask arrays and tables"),
+    "distributed": ("dask", "Dask clusters"),
     "onnx": ("onnx", "ONNX files"),
     "tensorboard": ("tensorboard", "training curves in TensorBoard"),
 }

@@ -3,15 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from fewer._checks import find_names, join_names
-from fewer.data.moments import Moments
 from fewer.data.source import ColumnView, Source
 from fewer.errors import InputError, warn
+
+if TYPE_CHECKING:
+    from fewer.data.moments import Moments
 
 __all__ = [
     "Columns",
@@ -113,7 +115,7 @@ def match_columns(
     return ColumnView(source, np.array(find_names(wanted, source.names, "X lacks {} features")))
 
 
-def without_empty(source: Source, stats: Moments) -> tuple[Source, Moments]:
+def without_empty(source: Source, stats: "Moments") -> tuple[Source, "Moments"]:
     """A source and its moments without the named columns that hold no value; a warning names them.
 
     Columns without names are known by their numbers, which must not shift: they stay.

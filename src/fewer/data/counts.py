@@ -40,7 +40,7 @@ class NormalizedCounts(View):
         self.target_sum = float(target_sum)
         self.totals = None if totals is None else np.asarray(totals, dtype=np.float64)
 
-    def over(self, source: Source, rows: np.ndarray) -> Self:
+    def over(self, source: Source | None, rows: np.ndarray) -> Self:
         """The same view of a source that holds only some of the rows."""
         other = super().over(source, rows)
         other.totals = None if self.totals is None else self.totals[rows]
@@ -99,7 +99,7 @@ class BatchCentered(View):
         ]
         self._move = torch.from_numpy(whole - np.stack(parts))
 
-    def over(self, source: Source, rows: np.ndarray) -> Self:
+    def over(self, source: Source | None, rows: np.ndarray) -> Self:
         """The same view of a source that holds only some of the rows."""
         other = super().over(source, rows)
         other._batch = self._batch[rows]

@@ -9,6 +9,7 @@ C_ii C_jj.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from fewer.data.dask import is_remote, reduce_rows
 from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
 from fewer.data.source import DenseSource, RowView, Source, shard_of_rank
 from fewer.distributed import (
@@ -51,9 +53,11 @@ MOST_ROWS = 4096
 # compute capabilities whose float64 runs at half the rate of float32, or on tensor cores
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 PANELS = 8
+SAMPLE_ROWS = 256  # fetched from a cluster to centre sums about
 
 # shift, sums, products, pairs and left sums, as `centred_products` says
 Sums = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+PartSums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -134,9 +138,11 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
         found = _sparse_moments(source)
         if found and (found.variance >= CANCELS * found.mean**2).all():
             return found
-    home = _usable(device, d, copies=0)
+    home = _usable(None if is_remote(source) else device, d, copies=0)
     given, part = _common_shift(source), shard_of_rank(source)
-    shift, count, first, second, low, high = all_or_raise(lambda: _sums(part, home, given))
+    work = partial(_sums, home=home, shift=given)
+    sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_sums))
+    shift, count, first, second, low, high = sums
     all_reduce(count, first, second)
     all_reduce(low, op="min")
     all_reduce(high, op="max")
@@ -217,9 +223,10 @@ def covariance(
         if found and (found.matrix.diagonal() >= CANCELS * found.mean.square()).all():
             home = _usable(device, source.shape[1], copies=1)
             return Covariance(n, found.mean.to(home), found.matrix.to(home))
-    home = _usable(device, source.shape[1])
+    home = _usable(None if is_remote(source) else device, source.shape[1])
     given, part = _common_shift(source), shard_of_rank(source)
-    sums = all_or_raise(lambda: _centred(part, home, given))
+    work = partial(_centred, home=home, shift=given)
+    sums, _ = all_or_raise(lambda: reduce_rows(part, work, add=_add_centred))
     shift, first, products, pairs, left_sums = _reduced(sums, part.shape[0])
     if pairs is None or left_sums is None:
         mean = first / n
@@ -262,14 +269,15 @@ def part_covariances(
         device cannot hold all parts at once.
     """
     n, d = source.shape
-    home = torch.device("cpu" if device is None else device)
+    home = torch.device("cpu" if device is None or is_remote(source) else device)
     room = home.type != "cuda" or (count + 4) * 8 * d * d <= free_bytes(home)
     if source.is_sparse or not room:
         return None, None
     home = home if home.type == "cuda" else torch.device("cpu")
     given, part = _common_shift(source), shard_of_rank(source)
     mine = labels[slice(*shard_bounds(n))]
-    sums = all_or_raise(lambda: _part_sums(part, mine, count, home, given))
+    work = partial(_part_sums, count=count, home=home, shift=given)
+    sums = all_or_raise(lambda: reduce_rows(part, work, mine, add=_add_parts))
     if not all(gather(sums is not None)) or sums is None:
         return None, None
     shift, low, high, first, second, products = sums
@@ -296,7 +304,7 @@ def part_covariances(
 
 def _part_sums(
     source: Source, labels: np.ndarray, count: int, home: torch.device, shift: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]] | None:
+) -> PartSums | None:
     """Shift, least, most, sums per part, sums of squares and products per part; None with gaps."""
     d = source.shape[1]
 
@@ -331,21 +339,75 @@ def _part_sums(
     return shift, low, high, first, second, products
 
 
-def _centred(source: Source, home: torch.device, shift: Tensor | None) -> Sums:
+def _centred(source: Source, home: torch.device, shift: Tensor | None) -> tuple[Sums, int]:
+    """Sums, and of how many rows."""
     try:
-        return centred_products(source, home, shift=shift)
+        return centred_products(source, home, shift=shift), source.shape[0]
     except torch.OutOfMemoryError:
         pass  # outside the handler, which would keep the tensors alive
     torch.cuda.empty_cache()
     _say_too_small(home)
-    return centred_products(source, torch.device("cpu"), shift=shift)
+    return centred_products(source, torch.device("cpu"), shift=shift), source.shape[0]
+
+
+# -- sums of parts, as the workers of a cluster add them --------------------------------------
+
+
+def _add_sums(parts: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    shift, *rest = zip(*parts, strict=True)
+    count, first, second = (torch.stack(each).sum(0) for each in rest[:3])
+    return (
+        shift[0],
+        count,
+        first,
+        second,
+        torch.stack(rest[3]).amin(0),
+        torch.stack(rest[4]).amax(0),
+    )
+
+
+def _add_centred(parts: list[tuple[Sums, int]]) -> tuple[Sums, int]:
+    gaps = any(sums[3] is not None for sums, _ in parts)
+    filled = [_with_pairs(sums, n) if gaps else sums for sums, n in parts]
+    shift, *rest = zip(*filled, strict=True)
+    first, products, pairs, left_sums = (
+        None if each[0] is None else sum(each[1:], each[0]) for each in rest
+    )
+    assert first is not None
+    assert products is not None
+    return (shift[0], first, products, pairs, left_sums), sum(n for _, n in parts)
+
+
+def _add_parts(parts: list[PartSums | None]) -> PartSums | None:
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    shift, low, high, first, second, products = zip(*found, strict=True)
+    return (
+        shift[0],
+        torch.stack(low).amin(0),
+        torch.stack(high).amax(0),
+        torch.stack(first).sum(0),
+        torch.stack(second).sum(0),
+        [sum(each[1:], each[0]) for each in zip(*products, strict=True)],
+    )
+
+
+def _with_pairs(sums: Sums, n: int) -> Sums:
+    """Sums of n rows that say how often pairs were observed, also where nothing is missing."""
+    shift, first, products, pairs, left_sums = sums
+    if pairs is None or left_sums is None:
+        pairs = torch.full_like(products, float(n))
+        left_sums = first[:, None].expand_as(products).clone()
+    return shift, first, products, pairs, left_sums
 
 
 def _common_shift(source: Source) -> Tensor | None:
-    """About what all ranks take their sums: the means of the first rows; None for one process."""
-    if world_size() == 1:
+    """About what all take their sums: the means of the first rows; None where one sums alone."""
+    remote = is_remote(source)
+    if world_size() == 1 and not remote:
         return None
-    first = next(row_blocks(source))
+    first = slice(0, SAMPLE_ROWS) if remote else next(row_blocks(source))
     with_gaps = on_rank0(lambda: source.rows(first, torch.float64).nanmean(0))
     return with_gaps.nan_to_num_(0.0)
 
@@ -360,9 +422,12 @@ def _reduced(sums: Sums, n: int) -> Sums:
         pairs = None if pairs is None else pairs.cpu()
         left_sums = None if left_sums is None else left_sums.cpu()
     if not all(gather(pairs is None)):
-        if pairs is None or left_sums is None:  # gaps are in the rows of others
-            pairs = torch.full_like(products, float(n))
-            left_sums = first[:, None].expand_as(products).clone()
+        # gaps may be in the rows of others
+        shift, first, products, pairs, left_sums = _with_pairs(
+            (shift, first, products, pairs, left_sums), n
+        )
+        assert pairs is not None
+        assert left_sums is not None
         all_reduce(pairs, left_sums)
     all_reduce(first, products)
     return shift, first, products, pairs, left_sums

@@ -24,6 +24,7 @@ from fewer.data.arrays import (
 )
 from fewer.data.columns import check_numbers, check_values
 from fewer.data.csv import COMPRESSED, TEXT, csv_columns, open_csv
+from fewer.data.dask import is_dask, open_dask
 from fewer.data.h5ad import is_annotated, open_annotated, open_annotated_folder, open_h5ad
 from fewer.data.moments import moments
 from fewer.data.on_disk import open_npy, readable_size, size_in_bytes
@@ -71,7 +72,7 @@ def open(
     Parameters
     ----------
     data : path, list of paths, array, sparse matrix, table, AnnData, HDF5 dataset, zarr array, \
-torch tensor or Dataset
+Dask array or table, torch tensor or Dataset
         A path is a file, a folder of files with the same columns, or a pattern such as
         ``"part-*.parquet"``: .npy, .npz, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5,
         .zarr, .h5ad.
@@ -144,7 +145,7 @@ def is_source_like(data: Any) -> bool:
     """Whether this is a path, a source or a store, which scikit-learn would not understand."""
     if isinstance(data, (Source, np.memmap, Dataset)) or _is_path(data) or _is_path_list(data):
         return True
-    if _is_store(data) or is_annotated(data):
+    if _is_store(data) or is_annotated(data) or is_dask(data):
         return True
     return type(data).__module__.split(".")[0] == "pyarrow" and is_table(data)
 
@@ -367,6 +368,9 @@ def _open_object(data: Any, options: dict[str, Any], limit: int) -> Source:
     if is_annotated(data):
         _only_allowed("an AnnData", options, ("layer", "raw", "obs"))
         return open_annotated(data, options["layer"], options["raw"], options["obs"], limit)
+    if is_dask(data):
+        _only_allowed("Dask data", options, ("ignore",) if hasattr(data, "columns") else ("names",))
+        return open_dask(data, options["names"], options["ignore"], limit)
     if is_table(data):
         _only_allowed("a table", options, ("ignore",))
         return open_table(data, options["ignore"], limit)

@@ -143,10 +143,10 @@ class View(Source):
         """Rows and features."""
         return self.source.shape
 
-    def over(self, source: Source, rows: np.ndarray) -> Self:
-        """The same view of a source that holds only some of the rows: ``rows`` of this view."""
+    def over(self, source: Source | None, rows: np.ndarray) -> Self:
+        """The same view of a source that holds only ``rows``, or of one that is set later."""
         other = copy.copy(self)
-        other.source = source
+        other.source = source  # type: ignore[assignment]
         return other
 
 

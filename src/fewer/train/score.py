@@ -1,12 +1,14 @@
 """How much of the variance of some rows a decoder brings back."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fewer.data import Source, read_blocks
+from fewer.data.dask import reduce_rows
 from fewer.data.source import shard_of_rank
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.nn import MeasuredDecoder
@@ -29,7 +31,12 @@ def explained_variance(
     each block of rows that this process reads: which rows, their values and reconstructions.
     """
     part, start = shard_of_rank(source), shard_bounds(source.shape[0])[0]
-    count, first, second, wrong = all_or_raise(lambda: _sums(decoder, part, columns, visit, start))
+    work = partial(_sums, decoder, columns=columns, visit=visit, start=start)
+    if visit is None:  # rows of a cluster stay there
+        sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_up))
+    else:
+        sums = all_or_raise(lambda: work(part))
+    count, first, second, wrong = sums
     all_reduce(count, first, second, wrong)
     seen = count.clamp_min(1)
     total = float((second - first.square() / seen).sum())
@@ -37,6 +44,11 @@ def explained_variance(
     return value, (wrong / seen).numpy()
 
 
+def _add_up(parts: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+
+
+@torch.no_grad()
 def _sums(
     decoder: MeasuredDecoder,
     source: Source,
