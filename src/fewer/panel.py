@@ -48,8 +48,8 @@ __all__ = ["Leaderboard", "Panel", "Score", "Target"]
 class Leaderboard(list[dict[str, Any]]):
     """Every candidate that was compared, the winner first; a list of dicts that prints as a table.
 
-    The error of a network that was given up after the first of several folds is estimated from
-    that fold.
+    The error of a network that was pruned after the first of several folds is estimated from that
+    fold.
 
     Examples
     --------
@@ -150,9 +150,9 @@ class Target:
 
 
 class Panel:
-    """k chosen features and all that is needed to reconstruct the others from them.
+    """k chosen features and a decoder that reconstructs the others from them.
 
-    Made by `fewer.select`; kept with `save` and `Panel.load`.
+    Returned by `fewer.select`; see `save` and `Panel.load`.
 
     Attributes
     ----------
@@ -161,14 +161,14 @@ class Panel:
     indices : ndarray of int
         Their column numbers, ascending.
     k, d : int
-        How many features are chosen, and how many there are.
+        Number of chosen features, and of all features.
     names : list of str or None
         Names of all features.
     held_out : Score
-        How well held-out rows were reconstructed: rows on which neither features were chosen nor
-        the decoder fitted, but which did choose between the strategies (and penalties) of the
-        leaderboard. That makes it slightly optimistic; rows of your own that `select` never saw
-        (``panel.score(test)``) have the last word.
+        Explained variance of the held-out rows. Features were not chosen and the decoder was not
+        fitted on these rows, but they were used to choose between the strategies (and penalties)
+        of the leaderboard, which makes it slightly optimistic; ``panel.score(test)``, with rows
+        that `select` never saw, is unbiased.
     leaderboard : Leaderboard
         Every candidate with its strategy, held-out error, seconds and features.
     settings : dict
@@ -177,8 +177,8 @@ class Panel:
         What `select` knew: gains, substitutes, reference panels, some held-out rows; computed when
         it is first asked for. None where the panel was saved by a version that did not keep it.
     target : Target or None
-        What it predicts besides, where it was made with ``target=``; ``target.held_out`` is the
-        accuracy, or R squared, on the held-out rows.
+        The predictor of a panel made with ``target=``; ``target.held_out`` is the accuracy, or
+        R², on the held-out rows.
     reconstructor : fewer.reconstructor.Reconstructor
         The columns, their decoder, the names and the quantiles of held-out residuals.
 
@@ -213,7 +213,7 @@ class Panel:
         self.settings = settings
         self.target = target
         self._evidence = evidence
-        # what was measured comes back as it was measured
+        # measured values are returned unchanged
         reconstructor.decoder.double().eval().known = torch.from_numpy(reconstructor.columns)
 
     @property
@@ -266,27 +266,27 @@ class Panel:
     ) -> Any:
         """All features from the k measured ones, in the units of the data.
 
-        The measured ones come back as they were measured.
+        Measured values are returned unchanged.
 
         Parameters
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
             The chosen features in column order; or a table, or a file with one, that has their
             names (their column numbers, where the data had no names) in any order, among other
-            columns. NaN stands for "not measured" and takes the training mean. Any path or
-            source that `fewer.data.open` takes.
+            columns. NaN means "not measured" and is replaced by the training mean. Any path or
+            source that `fewer.data.open` accepts.
         interval : float, default=None
-            Also give bounds that hold this fraction of values, such as 0.9, from held-out
+            Also return prediction intervals with this coverage, such as 0.9, from held-out
             residuals; NaN for a chosen feature that was not measured.
         out : path, default=None
             Write all features into this file (.npy, .csv, .tsv, .parquet, .feather, .h5, .h5ad)
-            block by block, so that neither side needs to fit into memory. Columns of the input
-            that are not features, such as identifiers, come along in tables. Bounds go into two
-            more files: all.csv, all.lower.csv, all.upper.csv.
+            in blocks, so that neither side needs to fit into memory. Columns of the input that
+            are not features, such as identifiers, are kept in tables. Bounds go into two more
+            files: all.csv, all.lower.csv, all.upper.csv.
 
         Returns
         -------
-        array of shape (n, d), or a table where one came in; with ``interval`` three of them:
+        array of shape (n, d), or a table if one was given; with ``interval`` three of them:
         reconstruction, lower bound, upper bound; with ``out`` their paths
         """
         if out is None:
@@ -296,7 +296,7 @@ class Panel:
         return path if interval is None else (path, *bound_paths(path))
 
     def predict(self, measured: Any) -> NDArray:
-        """The target from the k measured values: a class or a number for each row.
+        """Predict the target from the k measured values: a class or a number per row.
 
         Parameters
         ----------
@@ -460,18 +460,18 @@ class Panel:
         title: str | None = None,
         image_shape: tuple[int, int] | str | None = "auto",
     ) -> Path:
-        """Write what there is to know about the panel as one HTML page that needs no network.
+        """Write a report on the panel as one HTML page that works offline.
 
         Parameters
         ----------
         path : path
             The file to write, such as "panel.html".
         data : array, table, path or source of shape (n, d), default=None
-            Rows of your own to judge the panel by, besides those that `select` held out.
+            Additional rows to evaluate the panel on, besides those that `select` held out.
         title : str, default=None
-            Heading of the page.
+            Title of the page.
         image_shape : (int, int), "auto" or None, default="auto"
-            Height and width where rows are images; "auto" reads it from names such as pixel_3_14.
+            Height and width if rows are images; "auto" infers it from names such as pixel_3_14.
 
         Returns
         -------
@@ -497,6 +497,6 @@ class Panel:
     def __repr__(self) -> str:
         shown = join_names(self.features, 6, quoted=False)
         return (
-            f"<Panel of {self.k} of {self.d} features, {float(self.held_out):.1%} of the variance "
-            f"of held-out rows: {shown}>"
+            f"<Panel of {self.k} of {self.d} features, explained variance on held-out rows "
+            f"{float(self.held_out):.1%}: {shown}>"
         )
