@@ -87,6 +87,16 @@ def test_for_a_target_with_groups_of_rows(folder, asked):
     assert scored["target"]["accuracy"] == pytest.approx(right)
 
 
+@pytest.mark.parametrize(("text", "value"), [("3", 3), ("0.25", 0.25), ("time", "time")])
+def test_rows_are_held_out_as_in_the_library(folder, asked, text, value):
+    found = asked("select", "train.csv", "-k", "2", "--validation", text, *QUICK)
+    table = pd.read_csv("train.csv").drop(columns=["number", "who", "clinic", "diagnosis", "blank"])
+    same = fewer.select(
+        table, 2, validation=value, strategies=["search"], device="cpu", random_state=0
+    )
+    assert found["held_out"] == pytest.approx(same.held_out)
+
+
 def test_a_network_and_a_report(folder, asked):
     found = asked("select", "train.csv", "-k", "2", "--decoder", "8", "--time-limit", "1",
                   "--report", "page.html", *QUICK)  # fmt: skip
@@ -123,6 +133,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
         (["-k", "2", "--decoder", "wide"], "--decoder wide: use linear, or widths"),
         (["-k", "2", "--scale", "big"], "--scale 'big' is not known; use 'standard' or 'none'"),
         (["-k", "2", "--strategies", "luck"], "use 'auto' or some of search, closed_form"),
+        (["-k", "2", "--validation", "most"], "--validation 'most'"),
         (["-k", "2", "--time-limit", "-1"], "--time-limit -1.0 must be a number of seconds"),
         (["--budget", "3"], "costs"),
         (["--budget", "3", "--costs", "gone.csv"], "--costs gone.csv: no such file"),

@@ -192,7 +192,7 @@ def _as_options(text: str) -> str:
     text = re.sub(r"\bignore=\['([^']*)'\]", r"--ignore \1", text)
     options = "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include"
     options += "|exclude|strategies|decoder|interval|target|dataset|layer|delimiter|device|scale"
-    options += "|test_size|repeats|methods|counts"
+    options += "|test_size|repeats|methods|counts|validation"
     text = re.sub(rf"\b({options})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)
     return re.sub(r"\bk=(?=\d)", "-k ", text)
 

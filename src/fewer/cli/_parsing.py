@@ -17,6 +17,7 @@ __all__ = [
     "parse_groups",
     "parse_sizes",
     "parse_strategies",
+    "parse_validation",
 ]
 
 
@@ -150,6 +151,14 @@ def parse_decoder(text: str) -> Any:
 def parse_strategies(text: str) -> Any:
     """Comma-separated strategies, or "auto"."""
     return text if text == "auto" else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_validation(text: str) -> Any:
+    """A number of folds, a fraction, or a word such as "time"."""
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        return text
 
 
 def parse_sizes(text: str) -> list[int]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 CHOICE, COMPARISON, PARALLEL = (
-    "Constraints",
+    "Target and constraints",
     "Search and validation",
     "Parallel runs and resuming",
 )
@@ -245,6 +245,14 @@ def run(
             rich_help_panel=COMPARISON,
         ),
     ] = None,
+    validation: Annotated[
+        str,
+        typer.Option(
+            help="Rows to hold out: auto, a fraction such as 0.2, a number of folds such as 5, or "
+            "time for rows in time order.",
+            rich_help_panel=COMPARISON,
+        ),
+    ] = "auto",
     time_limit: Annotated[
         float | None,
         typer.Option(
@@ -289,6 +297,7 @@ def run(
         parse_features,
         parse_groups,
         parse_strategies,
+        parse_validation,
     )
     from fewer.distributed import is_rank0, joined
     from fewer.selection import select
@@ -300,6 +309,7 @@ def run(
         "cost_weight": cost_weight,
         "target": target,
         "scale": scale,
+        "validation": parse_validation(validation),
         "time_limit": time_limit,
         "random_state": seed,
         "device": device,
