@@ -125,13 +125,16 @@ def test_work_gets_the_values_of_its_rows():
     assert reduce_rows(rows, count_rows, weights, add=sum) == weights.sum() + 89
 
 
-def test_the_same_panel_as_in_memory():
+def test_the_same_panel_as_in_memory(no_rows_fetched, monkeypatch):
+    monkeypatch.setattr("fewer.selection.refit.MOST_RESIDUALS", 50)
+    monkeypatch.setattr(fewer.evidence.Evidence, "sample_size", staticmethod(lambda d: 20))
     options = {"k": 3, "random_state": 0, "strategies": ["search"]}
     plain = fewer.select(X, **options)
     panel = fewer.select(da.from_array(X, chunks=(40, 13)), **options)
     assert panel.indices.tolist() == plain.indices.tolist()
     assert panel.held_out == pytest.approx(plain.held_out)
     assert panel.score(chunked(X)) == pytest.approx(plain.score(X))
+    assert max(no_rows_fetched) <= 50
 
 
 def test_a_table_of_a_cluster():

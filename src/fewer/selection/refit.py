@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer import distributed
+from fewer.data.dask import is_remote
 from fewer.data.moments import moments
-from fewer.data.source import RowView
+from fewer.data.source import RowView, Source
 from fewer.evidence import Evidence
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import QUANTILE_LEVELS, Score
@@ -230,7 +231,12 @@ def score_on_held_out_rows(
         # examples from everywhere: files are often sorted
         spread = np.unique(np.linspace(0, len(held) - 1, examples).astype(int))
         sample = _Sample(per_fold, spread)
-        value, error = explained_variance(decoder, RowView(source, held), panel, visit=sample.visit)
+        rows = RowView(source, held)
+        if is_remote(source):  # scored where the rows are; only the sample comes here
+            value, error = explained_variance(decoder, rows, panel)
+            sample.fetch(decoder, rows, panel)
+        else:
+            value, error = explained_variance(decoder, rows, panel, visit=sample.visit)
         values.append(value)
         errors.append(error)
         sizes.append(len(held))
@@ -268,6 +274,15 @@ class _Sample:
         self.parts[0].append((x - reconstructed)[:first])
         self.parts[1].append(x[at])
         self.parts[2].append(reconstructed[at])
+
+    @torch.no_grad()
+    def fetch(self, decoder: MeasuredDecoder, source: Source, panel: Columns) -> None:
+        """Take what is wanted of all rows, without reading the others."""
+        first = source.rows(slice(0, self.most), torch.float64)
+        some = source.rows(self.examples, torch.float64)
+        self.parts[0].append(first - decoder(first[:, panel]))
+        self.parts[1].append(some)
+        self.parts[2].append(decoder(some[:, panel]))
 
     def gathered(self) -> list[NDArray[np.float64]]:
         """Residuals, rows and reconstructions, in order, of all processes."""
