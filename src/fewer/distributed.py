@@ -456,7 +456,7 @@ def _restored(told: tuple[str, str], where: str = "") -> Exception:
 def joined(device: str | torch.device = "auto") -> Iterator[None]:
     """Work together with the other processes of this job inside the block, if there are any.
 
-    There are if ``torchrun`` started this process, or if `torch.distributed` is set up already.
+    There are if ``torchrun`` started this process, or if ``torch.distributed`` is set up already.
     All of them must then enter. Inside, only rank 0 shows the warnings of fewer.
 
     Parameters

@@ -144,7 +144,7 @@ def held_out_swaps(
     keep, shut : ndarrays of int, default=None
         Features that may not leave the panel, and features that may not come onto it.
     deadline : float, default=None
-        Value of `time.monotonic` after which no further round begins.
+        Value of ``time.monotonic`` after which no further round begins.
 
     Returns
     -------
