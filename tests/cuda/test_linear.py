@@ -145,3 +145,21 @@ def test_the_fast_way_is_taken_on_a_gpu_and_only_where_it_is_the_same(device):
     assert not taken(batches=gaps)
     network.selector.draw = "row"
     assert not taken()
+
+
+def test_where_nothing_can_be_compiled_the_step_runs_as_it_is():
+    rows, network, optimizer = setting(0, 64, 30, 5, "cpu")
+    engine = CompiledEpochs(
+        network.selector, network.decoder, rows, optimizer, batch_size=64, precision="float32"
+    )
+
+    def broken(*_):
+        raise RuntimeError("no compiler")
+
+    plain, engine.step = engine.step, broken
+    with pytest.raises(RuntimeError, match="no compiler"):
+        engine.epoch([torch.arange(64)], [1.0])
+    with pytest.warns(UserWarning, match="no compiler.*uncompiled"):
+        engine._warm_up()
+    assert engine.step is plain
+    assert engine.epoch([torch.arange(64)], [1.0]) > 0

@@ -42,7 +42,7 @@ def test_it_finds_the_features_that_carry_the_others(sums):
     assert found.conflicts == 0
 
 
-def test_history_has_a_row_an_epoch(sums):
+def test_history_has_a_row_per_epoch(sums):
     seen = []
     found = fit(sums, k=6, epochs=300, on_epoch=seen.append)
     assert seen == found.history
@@ -83,7 +83,7 @@ def test_the_variants_of_the_selector_find_them_too(sums, options):
 @pytest.mark.parametrize("anneal", ["step", "epoch"])
 def test_the_temperature_falls_by_step_or_epoch(sums, anneal):
     found = fit(sums, k=2, epochs=10, batch_size=54, tries=1, anneal=anneal, stop_probability=1.0)
-    # 540 training rows: 10 steps an epoch; the last temperature of epoch e
+    # 540 training rows: 10 steps per epoch; the last temperature of epoch e
     last = [9 + 10 * e if anneal == "step" else 10 * e for e in range(10)]
     expected = [3 * (0.1 / 3) ** (step / 100) for step in last]
     assert [row["temperature"] for row in found.history] == pytest.approx(expected, rel=1e-5)
@@ -142,7 +142,7 @@ def test_several_starts_keep_the_best_held_out_loss(sums):
         reference = LinearRegression().fit(sums[train][:, chosen], sums[train])
         return ((reference.predict(sums[held][:, chosen]) - sums[held]) ** 2).mean()
 
-    errors = [held_out(fit(sums, k=6, seed=5, n_init=starts)) for starts in (1, 2, 4)]
+    errors = [held_out(fit(sums, k=6, seed=5, n_init=starts)) for starts in (1, 4)]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < errors[0]
 
@@ -175,14 +175,15 @@ def test_a_loss_that_blows_up_is_reported(sums):
         fit(sums, k=3, learning_rate=1e30, normalize=False)
 
 
-def test_converged_is_said_of_the_state_that_is_kept(digits, monkeypatch):
+def test_converged_is_said_of_the_state_that_is_kept(sums, monkeypatch):
     plain = KeepBest.seen
-    assert fit(digits[0], k=4).converged
+    options = {"k": 3, "epochs": 150}
+    assert fit(sums, **options).converged
 
     def first_only(self, loss, network, **options):
         return plain(self, loss if self.loss == float("inf") else 1e9, network, **options)
 
     monkeypatch.setattr(KeepBest, "seen", first_only)
-    found = fit(digits[0], k=4)
+    found = fit(sums, **options)
     assert found.history[-1]["mean_max_probability"] >= 0.99
     assert not found.converged

@@ -9,6 +9,7 @@ float32, 5e-3 in tf32 and 2e-2 in bfloat16.
 """
 
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils._triton import has_triton
 
 from fewer.data.moments import free_bytes, tf32
+from fewer.errors import warn
 from fewer.nn import ConcreteSelector
 
 __all__ = ["CompiledEpochs", "Optimizer"]
@@ -73,7 +75,8 @@ class CompiledEpochs:
         self.order = zeros(0, self.batch, dtype=torch.int64)
         self.plan = zeros(0, 7)
         self.rows = rows
-        if self.rows.is_cuda and 3 * n * wide * kind.itemsize < free_bytes(device):
+        low = kind is torch.bfloat16 and rows.is_cuda
+        if low and 3 * n * wide * kind.itemsize < free_bytes(device):
             self.rows = zeros(n, wide, dtype=kind)  # ready for the products
             self.rows[:, : self.d] = rows
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -128,6 +131,21 @@ class CompiledEpochs:
                 self.total,
             )
 
+    def _warm_up(self) -> None:
+        """A first step, which compiles, and lets cuBLAS take its workspace."""
+        try:
+            with warnings.catch_warnings():  # float32 was asked for
+                warnings.filterwarnings("ignore", message="TensorFloat32")
+                self._step()
+        except RuntimeError as error:
+            if self.step is linear_step or isinstance(error, torch.OutOfMemoryError):
+                raise
+            reason = str(error).splitlines()[0]
+            warn(f"torch.compile failed ({reason}); training goes on uncompiled, and slower")
+            self.step = linear_step
+            self._step()
+        self.clock.zero_()
+
     def _recorded(self) -> torch.cuda.CUDAGraph:
         device = self.rows.device
         random = torch.cuda.get_rng_state(device)
@@ -135,8 +153,7 @@ class CompiledEpochs:
         stream.wait_stream(torch.cuda.current_stream(device))
         with _products(self.precision):
             with torch.cuda.stream(stream):
-                self._step()  # compiles, and lets cuBLAS take its workspace
-                self.clock.zero_()
+                self._warm_up()
             torch.cuda.current_stream(device).wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):

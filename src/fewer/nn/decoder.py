@@ -103,14 +103,7 @@ def build_decoder(
 
 
 def check_layers(activation: object, dropout: object, norm: object) -> None:
-    """Refuse options of hidden layers that are not known, whether there are such layers or not.
-
-    Examples
-    --------
-    >>> check_layers("step", 0.0, None)
-    Traceback (most recent call last):
-    fewer.errors.InputError: activation='step' is not known; use one of leaky_relu, relu, ...
-    """
+    """Refuse options of hidden layers that are not known, whether there are such layers or not."""
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise InputError(
             f"activation={activation!r} is not known; use one of {', '.join(ACTIVATIONS)}"
@@ -206,13 +199,7 @@ class MeasuredDecoder(nn.Module):
 
 
 def hidden_widths(spec: int | Sequence[int]) -> tuple[int, ...]:
-    """Checked widths of hidden layers; a single number is one layer.
-
-    Examples
-    --------
-    >>> hidden_widths(75), hidden_widths([320, 320]), hidden_widths(())
-    ((75,), (320, 320), ())
-    """
+    """Checked widths of hidden layers; a single number is one layer."""
     widths = tuple(spec) if isinstance(spec, Iterable) else (spec,)
     for width in widths:
         if isinstance(width, bool) or not isinstance(width, Integral) or width < 1:

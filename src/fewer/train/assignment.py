@@ -40,17 +40,7 @@ def eligible(
 
 
 def nodes_for(constraints: Constraints, source: Source) -> int:
-    """k, or without k as many units as a greedy search buys with the budget.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fewer.constraints import resolve
-    >>> from fewer.data.source import array_source
-    >>> rows = array_source(np.random.default_rng(0).normal(size=(40, 3)) * [3, 2, 1])
-    >>> nodes_for(resolve(None, 3, None, costs=[1, 1, 1], budget=2), rows)
-    2
-    """
+    """k, or without k as many units as a greedy search buys with the budget."""
     if constraints.k is not None:
         return constraints.k
     C = covariance(source).matrix
@@ -62,12 +52,6 @@ def distinct_features(logits: Tensor) -> NDArray[np.int64]:
     """One feature for each node, no two alike, of the largest total log probability.
 
     Where the nodes' favourites differ already, these are the answer.
-
-    Examples
-    --------
-    >>> import torch
-    >>> distinct_features(torch.tensor([[5.0, 4.0, 0.0], [9.0, 0.0, 1.0]]))
-    array([1, 0])
     """
     favourites = logits.argmax(dim=1).cpu().numpy()
     if len(np.unique(favourites)) == len(favourites):
@@ -87,15 +71,6 @@ def obeying_features(
 
     A node does not know that a group comes whole. Where several want the same group, and the
     covariance C is given, the others take what a greedy search adds to what is already there.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from fewer.constraints import resolve
-    >>> constraints = resolve(None, 3, 2, costs=[5, 1, 1], budget=4)
-    >>> logits = torch.tensor([[5.0, 4.0, 0.0], [1.0, 3.0, 2.0]])
-    >>> sorted(obeying_features(logits, constraints).tolist())
-    [1, 2]
     """
     if constraints.groups is None and constraints.budget is None:
         return distinct_features(logits)

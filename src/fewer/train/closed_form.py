@@ -36,7 +36,7 @@ from fewer.train.assignment import distinct_features, eligible, obeying_features
 from fewer.train.config import TrainingConfig
 from fewer.train.device import float64_device, pick_device, products, seeded
 from fewer.train.linear import fit_linear
-from fewer.train.network import EpochBar, epoch_bar, fit_decoder
+from fewer.train.network import EpochBar, epoch_bar, fit_decoder, stops_after
 from fewer.train.optimize import Adam
 from fewer.train.training_data import Fit, new_decoder, prepare
 
@@ -423,7 +423,7 @@ def _linear_choice(
                 }
                 history.append(entry)
                 bar(entry)
-                stopped = config.stops_after(entry)
+                stopped = stops_after(config, entry)
                 return stopped
 
             found = fit_closed_form(
@@ -623,7 +623,7 @@ def _network_choice(
             entry["seconds"] = time.perf_counter() - began
             history.append(entry)
             bar(entry)
-            return config.stops_after(entry)
+            return stops_after(config, entry)
 
         found = fit_random_features(
             source,

@@ -1,4 +1,4 @@
-"""Every option of gradient training in one checked object."""
+"""What a user may set: every option of training in one checked object."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ AUTO_EPOCHS = (20, 600)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Options of the gradient trainer; the estimators' docstrings say what each does.
+    """Options of training; the docstrings of the estimators say what each does.
 
     Examples
     --------
@@ -140,14 +140,6 @@ class TrainingConfig:
             for field in fields(self)
             if field.name not in aside
         }
-
-    def stops_after(self, row: dict[str, Any]) -> bool:
-        """Hand a row of history to ``on_epoch``; whether that says that training shall stop.
-
-        Only True does: a function may return what it likes, as ``file.write`` does.
-        """
-        said = None if self.on_epoch is None else self.on_epoch(row)
-        return isinstance(said, (bool, np.bool_)) and bool(said)
 
     def epochs_for(self, rows: int) -> int:
         """Epochs for so many rows: as asked, or enough for the steps that a selector needs."""

@@ -16,13 +16,7 @@ _TURN = threading.RLock()
 
 
 def pick_device(device: str | torch.device) -> torch.device:
-    """Turn "auto" into CUDA, MPS or CPU, whichever is there, and check any other name.
-
-    Examples
-    --------
-    >>> pick_device("cpu")
-    device(type='cpu')
-    """
+    """Turn "auto" into CUDA, MPS or CPU, whichever is there, and check any other name."""
     if device == "auto":
         if torch.cuda.is_available():
             device = "cuda"
@@ -45,13 +39,7 @@ def pick_device(device: str | torch.device) -> torch.device:
 
 
 def pick_precision(precision: str, device: torch.device) -> str:
-    """Turn "auto" into "bfloat16" on CUDA where that is fast, "float32" elsewhere.
-
-    Examples
-    --------
-    >>> pick_precision("auto", torch.device("cpu"))
-    'float32'
-    """
+    """Turn "auto" into "bfloat16" on CUDA where that is fast, "float32" elsewhere."""
     if precision != "auto":
         return precision
     fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -60,40 +48,19 @@ def pick_precision(precision: str, device: torch.device) -> str:
 
 @contextmanager
 def products(precision: str) -> Iterator[None]:
-    """How CUDA multiplies float32 matrices inside the block: in tf32 unless "float32" is asked.
-
-    Examples
-    --------
-    >>> with products("float32"):
-    ...     torch.backends.cuda.matmul.allow_tf32
-    False
-    """
+    """How CUDA multiplies float32 matrices inside the block: in tf32 unless "float32" is asked."""
     with tf32(precision != "float32"):
         yield
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Where to factorise: the same device, or the CPU where it has no float64 (MPS).
-
-    Examples
-    --------
-    >>> float64_device(torch.device("mps"))
-    device(type='cpu')
-    """
+    """Where to factorise: the same device, or the CPU where it has no float64 (MPS)."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 @contextmanager
 def enough_memory(device: torch.device, batch_size: int) -> Iterator[None]:
-    """Say what to change when a GPU's memory runs out inside the block.
-
-    Examples
-    --------
-    >>> with enough_memory(torch.device("cuda"), 256):
-    ...     raise torch.OutOfMemoryError("CUDA out of memory")
-    Traceback (most recent call last):
-    fewer.errors.InputError: batch_size=256 does not fit the memory of cuda; lower batch_size...
-    """
+    """Say what to change when a GPU's memory runs out inside the block."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -109,14 +76,6 @@ def seeded(seed: int, device: torch.device) -> Iterator[torch.Generator]:
 
     Yields a CPU generator for the order of rows; layers use torch's global one, so threads take
     turns. Whatever the caller has set, float32 and gradients are on inside.
-
-    Examples
-    --------
-    >>> with seeded(0, torch.device("cpu")):
-    ...     first = torch.rand(1)
-    >>> with seeded(0, torch.device("cpu")):
-    ...     bool(first == torch.rand(1))
-    True
     """
     devices = [device] if device.type == "cuda" else []
     with _TURN, torch.random.fork_rng(devices=devices), torch.enable_grad():

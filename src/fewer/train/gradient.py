@@ -30,6 +30,7 @@ from fewer.train.network import (
     finetune_decoder,
     fit_decoder,
     same_on_all_ranks,
+    stops_after,
     train_epoch,
 )
 from fewer.train.optimize import Adam, KeepBest
@@ -387,7 +388,7 @@ def _decided(
     config: TrainingConfig, row: dict[str, Any], held_out: float | None
 ) -> tuple[dict[str, Any], float | None, bool]:
     """What an epoch came to, and whether ``on_epoch`` wants no more."""
-    return row, held_out, config.stops_after(row)
+    return row, held_out, stops_after(config, row)
 
 
 @torch.no_grad()

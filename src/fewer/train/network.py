@@ -31,6 +31,7 @@ __all__ = [
     "finetune_decoder",
     "fit_decoder",
     "same_on_all_ranks",
+    "stops_after",
     "train_decoder",
     "train_epoch",
 ]
@@ -441,6 +442,15 @@ def _log_loss(
         chance = decoder(x[:, columns]).gather(1, codes[rows].cpu()[:, None])
         total -= float(chance.clamp_min(torch.finfo(chance.dtype).tiny).log().sum())
     return total / len(codes)
+
+
+def stops_after(config: TrainingConfig, row: dict[str, Any]) -> bool:
+    """Hand a row of history to ``on_epoch``; whether that says that training shall stop.
+
+    Only True does: a function may return what it likes, as ``file.write`` does.
+    """
+    said = None if config.on_epoch is None else config.on_epoch(row)
+    return isinstance(said, (bool, np.bool_)) and bool(said)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Swaps for decoders that are not linear: panels compared through a stand-in for the network.
+"""Swaps for decoders that are not linear: panels compared through a surrogate of the network.
 
 Training a network for every exchange of two features would take hours. Ridge regression on random
 features ranks panels nearly as the network does, and is solved exactly in milliseconds:
@@ -27,10 +27,10 @@ COMPONENTS = 128
 RIDGE = 1e-2  # on random features of about unit variance; the linear part pays a hundredth
 SUBSTITUTES = 3  # for each chosen unit, tried directly
 POOL = 128  # units that are tried as additions, half of them at random
-VERIFIED = (24, 48, 96)  # exchanges that the finer stand-in checks: more after a round in vain
+VERIFIED = (24, 48, 96)  # exchanges that the finer surrogate checks: more after a round in vain
 TOGETHER = 4  # most exchanges taken in a round
 TOGETHER_ON_GPU = 16  # panels that are solved at the same time
-COARSE, FINE = (256, 2500), (512, 6000)  # random features and rows of the two stand-ins
+COARSE, FINE = (256, 2500), (512, 6000)  # random features and rows of the two surrogates
 WORTH = 1e-4  # least relative progress
 
 Columns = NDArray[np.int64]
@@ -39,37 +39,9 @@ Columns = NDArray[np.int64]
 class RandomFeatureSurrogate:
     """Held-out error of panels under ridge regression on random features.
 
-    Parameters
-    ----------
-    source : Source
-        Rows; missing values take their mean.
-    summary : Covariance
-        Of the same rows.
-    width : int
-        Random features.
-    rows : int
-        Most rows to use.
-    k : int
-        Size of a usual panel, which sets the scale of the random layer.
-    seed : int
-        Of the random layer, the rows and their split.
-    device : torch.device
-        Where to work.
-    labels : array of length n, optional
-        Rows with the same label are fitted on or held out together.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fewer.data import covariance
-    >>> from fewer.data.source import array_source
-    >>> x = np.random.default_rng(0).normal(size=(400, 1))
-    >>> rows = np.hstack([x, x**2, 0.5 * x + 0.1, np.abs(x)])
-    >>> source = array_source(rows)
-    >>> judge = RandomFeatureSurrogate(source, covariance(source), k=1, width=64, rows=400)
-    >>> errors = judge.errors([np.array([0]), np.array([1])])  # x tells its square, not so back
-    >>> bool(errors[0] < 0.2 * errors[1])
-    True
+    ``k``, the size of a usual panel, sets the scale of the random layer; ``seed`` fixes that layer,
+    the rows used (at most ``rows``) and their split, where rows with the same label stay together.
+    Missing values take their mean.
     """
 
     def __init__(
@@ -183,10 +155,10 @@ def network_swaps(
     device: torch.device | str = "cpu",
     labels: NDArray | None = None,
 ) -> Columns:
-    """Exchange features while that lowers the error of a stand-in for a network.
+    """Exchange features while that lowers the error of a surrogate of a network.
 
     Each round scores leaving out every unit, adding each of a pool, and exchanging every unit for
-    its best linear substitutes, on a coarse stand-in; the most promising exchanges are scored
+    its best linear substitutes, on a coarse surrogate; the most promising exchanges are scored
     again on a finer one, and the best that hold up are taken.
 
     Parameters
@@ -196,7 +168,7 @@ def network_swaps(
     summary : Covariance
         Of the same rows.
     starts : list of arrays of int
-        Panels to start from, which must obey the rule; the best of them is improved.
+        Panels to start from, which must obey the constraints; the best of them is improved.
     constraints : Constraints
         What every panel must obey.
     rounds : int, default=40
@@ -232,7 +204,7 @@ def network_swaps(
     began = time.perf_counter()
     k = len(starts[0])
 
-    def stand_in(width: int, rows: int) -> RandomFeatureSurrogate:
+    def surrogate(width: int, rows: int) -> RandomFeatureSurrogate:
         return RandomFeatureSurrogate(
             source,
             summary,
@@ -244,7 +216,7 @@ def network_swaps(
             labels=labels,
         )
 
-    coarse, fine = stand_in(*COARSE), stand_in(*FINE)
+    coarse, fine = surrogate(*COARSE), surrogate(*FINE)
     random = np.random.default_rng(seed)
     errors = _judged(fine, constraints, starts)
     units = list(np.unique(constraints.unit_of[starts[int(errors.argmin())]]))
