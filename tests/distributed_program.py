@@ -81,7 +81,7 @@ def refusal(work):
     return "none"
 
 
-class Damaged(fewer.data.DenseSource):
+class Damaged(fewer.data.source.DenseSource):
     """Rows of which one cannot be read."""
 
     def rows(self, index, dtype=torch.float32):
