@@ -66,6 +66,7 @@ class Exchange:
         self.floor = DEPENDENT * C.diagonal() + 1e-290
         never = torch.zeros(self.c, dtype=torch.bool) if closed is None else closed
         self.closed = never.to(C.device)
+        self._work: Tensor | None = None
         self.reset(S)
 
     def reset(self, S: Tensor) -> None:
@@ -111,7 +112,8 @@ class Exchange:
         """Fall of the objective for every swap (B x K x c); -inf where it is not allowed.
 
         `fixed` (B x K) marks places that keep their feature, `shut` (B x c) candidates that
-        may not enter, besides those that are closed or on the panel.
+        may not enter, besides those that are closed or on the panel. The result is valid until
+        the next call.
         """
         V, U = self.Z[..., : self.c], self.Z[..., self.c :]
         p = self.P.diagonal(dim1=1, dim2=2)[..., None]
@@ -123,8 +125,12 @@ class Exchange:
             loss = loss - self.prices[self.S][..., None] + self.prices[: self.c]
         if fixed is not None:
             loss = loss.masked_fill(fixed[..., None], torch.inf)
-        A = V / p
-        F = (A * n).add_(U, alpha=2).mul_(A).add_(f[:, None])
+        if self._work is None or self._work.shape[1:] != V.shape:
+            # kept from call to call: fresh pages cost as much as the sums
+            self._work = V.new_empty(2, *V.shape)
+        A, F = self._work
+        torch.div(V, p, out=A)
+        torch.mul(A, n, out=F).add_(U, alpha=2).mul_(A).add_(f[:, None])
         G = A.mul_(V).add_((self.e + self.ridge)[:, None])
         return F.div_(torch.maximum(G, self.floor, out=G)).sub_(loss)
 
@@ -152,20 +158,24 @@ class Exchange:
         v_p, w_q, x_q = v / p, w / q, x / q
         f = self.f + v_p * (2 * u + vv * v_p)
         ww = f.gather(1, j1)
-        go = moves[:, None]
-        self.e = torch.where(go, self.e + v * v_p - w * w_q, self.e)
-        self.f = torch.where(go, f - w_q * (2 * h - ww * w_q), self.f)
+        e, f = self.e + v * v_p - w * w_q, f - w_q * (2 * h - ww * w_q)
         right = wh.new_zeros(len(at), 4, 2 * c)
         right[:, 0], right[:, 1], right[:, 2, c:], right[:, 3, c:] = vu, wh, v, w
-        left = torch.stack([-a, -x_q, b, x_q * (ww / q) - y / q], 2)
-        self.Z.baddbmm_(left * go[..., None], right)
-        left = torch.stack([-a, x_q], 2)
-        self.P.baddbmm_(left * go[..., None], torch.stack([P_i, x], 1))
-        left = torch.stack([-a, a * vv - m, -x_q, x_q * ww - y], 2)
-        self.N.baddbmm_(left * go[..., None], torch.stack([m, a, y, x_q], 1))
-        self.objective = self.objective - torch.where(moves, gain, 0.0)
-        out = self.S.gather(1, i1)
-        new = torch.where(go, j1, out)
+        for_Z = torch.stack([-a, -x_q, b, x_q * (ww / q) - y / q], 2)
+        for_P = torch.stack([-a, x_q], 2)
+        for_N = torch.stack([-a, a * vv - m, -x_q, x_q * ww - y], 2)
+        out, new = self.S.gather(1, i1), j1
+        # to look whether all move waits for a GPU, so there nothing is left out
+        if self.C.is_cuda or not bool(moves.all()):
+            go = moves[:, None]
+            e, f = torch.where(go, e, self.e), torch.where(go, f, self.f)
+            for_Z, for_P, for_N = (left * go[..., None] for left in (for_Z, for_P, for_N))
+            gain, new = torch.where(moves, gain, 0.0), torch.where(go, j1, out)
+        self.e, self.f = e, f
+        self.Z.baddbmm_(for_Z, right)
+        self.P.baddbmm_(for_P, torch.stack([P_i, x], 1))
+        self.N.baddbmm_(for_N, torch.stack([m, a, y, x_q], 1))
+        self.objective = self.objective - gain
         self.shut.scatter_(1, out, False).scatter_(1, new, True)
         self.S.scatter_(1, i1, new)
 
