@@ -21,7 +21,7 @@ from fewer.data.source import array_source
 from fewer.data.tables import as_array
 from fewer.errors import InputError, NotFittedError, translate_sklearn_errors
 from fewer.nn import MeasuredDecoder, build_decoder
-from fewer.nn.decoder import hidden_widths
+from fewer.nn.decoder import hidden_widths, linear_layer
 from fewer.reconstructor import run_decoder
 from fewer.search.eigen import largest_eigenvectors
 from fewer.train.device import pick_device, seeded
@@ -173,13 +173,8 @@ class PCABound(Bound):
 
 def projection(components: np.ndarray) -> nn.Sequential:
     """Linear encoder to the components and linear decoder back, both d x k."""
-    k, d = components.shape
-    # not initialised: that would draw from the caller's random numbers
-    encoder = nn.utils.skip_init(nn.Linear, d, k, bias=False, dtype=torch.float64)
-    decoder = nn.utils.skip_init(nn.Linear, k, d, bias=False, dtype=torch.float64)
-    with torch.no_grad():
-        encoder.weight.copy_(torch.from_numpy(components))
-        decoder.weight.copy_(torch.from_numpy(components.T))
+    weight = torch.from_numpy(np.ascontiguousarray(components, dtype=np.float64))
+    encoder, decoder = linear_layer(weight), linear_layer(weight.T)
     return nn.Sequential(encoder, decoder)
 
 

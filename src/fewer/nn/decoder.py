@@ -19,6 +19,7 @@ __all__ = [
     "build_decoder",
     "check_layers",
     "hidden_widths",
+    "linear_layer",
 ]
 
 DecoderSpec = str | int | Sequence[int] | Callable[[int, int], nn.Module]
@@ -255,3 +256,16 @@ def _try_in_double(module: nn.Module, k: int) -> None:
             f"the decoder works in float32 but not in float64 ({error}); register its tensors "
             "as buffers (self.register_buffer) and leave the dtype of its input as it is"
         ) from error
+
+
+def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """A linear layer with given weights (out x in); leaves the caller's random state alone."""
+    # not torch's skip_init, which imports a computer algebra system for a second and more
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        layer = nn.Linear(
+            weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype
+        )
+        layer.weight.copy_(weight)
+        if bias is not None:
+            layer.bias.copy_(bias)
+    return layer

@@ -37,7 +37,7 @@ from fewer.selection.context import (
 )
 from fewer.selection.evidence import describe_data, describe_options, gather_evidence
 from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
-from fewer.selection.strategies import STRATEGIES, propose, shortlist
+from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
 from fewer.storage import describe_parameters
 from fewer.train import Checkpoint, TrainingConfig
@@ -365,10 +365,15 @@ def _compare(
     budget.reserve = 0.0 if linear else FOR_TRAINING * (budget.limit or 0.0)
     if linear and budget.limit is None:
         # fold by fold, so that the covariance of each is assembled once
+        strategies = [candidate.strategy for candidate in candidates]
         for at, fold in enumerate(folds):
+            which = f", fold {at + 1} of {len(folds)}" if len(folds) > 1 else ""
+            report(f"proposing panels{which} ...", at * len(candidates) / steps)
+            seconds = propose_side_by_side(context, strategies, fold)
             for number, candidate in enumerate(candidates):
                 done = (at * len(candidates) + number) / steps
                 _propose(context, candidate, fold, len(folds), done)
+                candidate.seconds += seconds.get(candidate.strategy.name, 0.0)
     slowest = 0.0
     for number, candidate in enumerate(candidates):
         if number and budget.exhausted:  # the first is always finished

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fewer import distributed
 from fewer.constraints import Constraints
@@ -18,6 +18,7 @@ from fewer.data.moments import moments
 from fewer.data.reading import read_blocks
 from fewer.data.source import Source
 from fewer.nn import MeasuredDecoder, make_loss
+from fewer.nn.decoder import linear_layer
 from fewer.search.objective import worth
 from fewer.selection.context import SelectionContext, TimeBudget
 from fewer.selection.strategies import Strategy
@@ -143,11 +144,7 @@ class LinearComparison:
             linear = fit_linear(source, columns, stats, ridge=candidate.ridge)
         else:
             weight = fold.decoder(columns, candidate.ridge).T
-            # not initialised: that would draw from the caller's random numbers
-            linear = nn.utils.skip_init(nn.Linear, *weight.shape[::-1], dtype=torch.float64)
-            with torch.no_grad():
-                linear.weight.copy_(weight)
-                linear.bias.copy_(mean - weight @ mean[columns])
+            linear = linear_layer(weight, mean - weight @ mean[columns])
         known = torch.from_numpy(columns)
         return MeasuredDecoder(linear, fill=mean[columns], known=known).eval()
 

@@ -1,7 +1,9 @@
 """How panels are proposed: each strategy chooses columns from the training rows of a fold."""
 
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,12 +30,13 @@ from fewer.train import (
 from fewer.train.assignment import eligible, obeying_features
 from fewer.validation import Fold
 
-__all__ = ["STRATEGIES", "Strategy", "propose", "shortlist"]
+__all__ = ["STRATEGIES", "Strategy", "propose", "propose_side_by_side", "shortlist"]
 
 STRATEGIES = ("search", "closed_form", "gradient")
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch determines nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 SMALL = 2000  # folds times features: beyond, a second opinion for every fold takes too long
+WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, every search has work for all cores
 # what all features together weigh beside the target: they only break ties
 FEATURES_WEIGHT = 0.01
 
@@ -68,11 +71,7 @@ class Strategy:
 
 def propose(context: SelectionContext, strategy: Strategy, fold: Fold) -> Columns:
     """The panel of a strategy on a fold, on every rank; recalled where it is known already."""
-    key = (strategy.name, fold.number)
-    if key in context.found:
-        return context.found[key]
-    checkpoint = context.checkpoint
-    panel = None if checkpoint is None else checkpoint.recall(strategy.name, fold)
+    panel = _recall(context, strategy, fold)
     if panel is None:
         if strategy.all_ranks:
             panel = strategy.run(context, fold)
@@ -81,10 +80,59 @@ def propose(context: SelectionContext, strategy: Strategy, fold: Fold) -> Column
                 lambda: (strategy.run(context, fold), context.history)
             )
             context.history.update(history)
-        if checkpoint is not None and not context.budget.slot_over:
-            checkpoint.record(strategy.name, fold, panel)
-    context.found[key] = panel
+        _record(context, strategy, fold, panel)
+    context.found[strategy.name, fold.number] = panel
     return panel
+
+
+def propose_side_by_side(
+    context: SelectionContext, strategies: Sequence[Strategy], fold: Fold
+) -> dict[str, float]:
+    """Run strategies that need only a covariance at the same time, one per core.
+
+    Their panels are then found by `propose`. A search is thousands of short steps, too short to be
+    shared between cores; several searches are not. Returns the seconds of each.
+    """
+    alone = [one for one in strategies if not one.all_ranks and not one.improves_found]
+    new = [one for one in alone if _recall(context, one, fold) is None]
+    workers = min(len(new), torch.get_num_threads())
+    wide = context.source.shape[1] > WIDEST_SIDE_BY_SIDE
+    if workers < 2 or wide or context.device.type != "cpu":
+        return {}
+
+    def run(strategy: Strategy) -> tuple[Columns, float]:
+        start = time.perf_counter()
+        return strategy.run(context, fold), time.perf_counter() - start
+
+    def run_all() -> tuple[list[tuple[Columns, float]], dict[str, list[dict[str, Any]]]]:
+        fold.matrix()  # assembled before the threads share it
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with ThreadPoolExecutor(workers) as pool:
+                return list(pool.map(run, new)), context.history
+        finally:
+            torch.set_num_threads(threads)
+
+    found, history = distributed.on_rank0(run_all)
+    context.history.update(history)
+    for strategy, (panel, _) in zip(new, found, strict=True):
+        _record(context, strategy, fold, panel)
+    return {one.name: seconds for one, (_, seconds) in zip(new, found, strict=True)}
+
+
+def _recall(context: SelectionContext, strategy: Strategy, fold: Fold) -> Columns | None:
+    """The panel that a strategy proposed on a fold in this call or before it was interrupted."""
+    found = context.found.get((strategy.name, fold.number))
+    if found is None and context.checkpoint is not None:
+        found = context.checkpoint.recall(strategy.name, fold)
+    return found
+
+
+def _record(context: SelectionContext, strategy: Strategy, fold: Fold, panel: Columns) -> None:
+    context.found[strategy.name, fold.number] = panel
+    if context.checkpoint is not None and not context.budget.slot_over:
+        context.checkpoint.record(strategy.name, fold, panel)
 
 
 def shortlist(context: SelectionContext) -> list[Strategy]:

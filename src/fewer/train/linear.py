@@ -24,6 +24,7 @@ from fewer.data import Covariance, Moments, Source, read_blocks
 from fewer.data.moments import rows_on
 from fewer.data.source import shard_of_rank
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
+from fewer.nn.decoder import linear_layer
 from fewer.search.objective import solve_normal
 from fewer.validation import split_rows
 
@@ -74,7 +75,7 @@ def fit_linear(
     chosen = torch.as_tensor(columns)
     center = torch.from_numpy(stats.mean)
     middle = center if targets is None else targets.double().mean(0)
-    k, m = len(chosen), len(middle)
+    k = len(chosen)
     n = source.shape[0]
     if targets is None and summary is not None and summary.matrix.device.type == "cuda":
         cross = summary.matrix[chosen.to(summary.matrix.device)]
@@ -89,12 +90,7 @@ def fit_linear(
         for start in range(0, len(partial), step):
             part = torch.from_numpy(partial[start : start + step])
             weight[part], bias[part] = _solve_partial(source, chosen, part, center, ridge)
-    # not initialised: that would draw from the caller's random numbers
-    linear = nn.utils.skip_init(nn.Linear, k, m, dtype=torch.float64)
-    with torch.no_grad():
-        linear.weight.copy_(weight)
-        linear.bias.copy_(bias)
-    return linear
+    return linear_layer(weight, bias)
 
 
 def _sums(
@@ -200,12 +196,8 @@ def fit_classifier(
     n, weights = len(codes), len(columns) * (classes - 1)
     penalty = ridge or _chosen_penalty(rows, n, weights, groups) / n
     W, b = _solved_classifier(rows, penalty, None, FINE)
-    linear = nn.utils.skip_init(nn.Linear, len(columns), classes, dtype=torch.float64)
-    with torch.no_grad():
-        weight = W.T.cpu() / spread
-        linear.weight.copy_(weight)
-        linear.bias.copy_(b.cpu() - weight @ center)
-    return linear
+    weight = W.T.cpu() / spread
+    return linear_layer(weight, b.cpu() - weight @ center)
 
 
 @dataclass(frozen=True, eq=False)
