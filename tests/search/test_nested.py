@@ -6,7 +6,7 @@ import pytest
 from fewer.constraints import resolve
 from fewer.errors import InputError
 from fewer.search import greedy, residual
-from fewer.search.nested import nested
+from fewer.search.greedy import nested
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.5])

@@ -14,7 +14,7 @@ from fewer.errors import InputError, warn
 from fewer.estimators._selector import FeatureSelector
 from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search
-from fewer.search.substitutes import swap_losses
+from fewer.search.exchange import swap_losses
 from fewer.train import fit_linear
 from fewer.train.device import pick_device
 from fewer.validation import FOLDS, RIDGES, choose_ridge, fold_covariances, split_rows

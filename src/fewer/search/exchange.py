@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewer.search.objective import DEPENDENT, regular_inverse
+from fewer.constraints import Constraints
+from fewer.search.objective import DEPENDENT, covariance, regular_inverse
 
-__all__ = ["Exchange", "WholeExchange", "best_swap"]
+__all__ = ["Exchange", "Places", "Purse", "WholeExchange", "best_swap", "swap_losses"]
 
 
 class Exchange:
@@ -29,25 +35,6 @@ class Exchange:
 
     A place that holds the number c is empty; its row of V is zero, and a swap from it is
     the plain addition of a feature.
-
-    Parameters
-    ----------
-    C, square : tensors, c x c
-    trace : float
-        Trace of the whole covariance.
-    ridge : float
-    S : integer tensor, B x K
-    closed : boolean tensor of length c, optional
-        Candidates that may not enter.
-    prices : tensor of length c, optional
-        What each candidate on the panel adds to the objective.
-
-    Examples
-    --------
-    >>> C = torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]).double()
-    >>> state = Exchange(C, C @ C, 6.0, 0.0, torch.tensor([[1]]))
-    >>> [round(gain, 6) for gain in state.gains()[0, 0].tolist()]  # out 1, in 0 or 2
-    [0.5, -inf, 1.0]
     """
 
     def __init__(
@@ -199,13 +186,6 @@ class WholeExchange(Exchange):
     It reads C once for a swap, where `Exchange` reads a row, but needs no d^3 product
     beforehand and keeps its digits when hardly anything is left to explain: the residual
     is formed, not its square.
-
-    Examples
-    --------
-    >>> C = torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]).double()
-    >>> state = WholeExchange(C, 0.0, torch.tensor([[1]]))
-    >>> round(state.objective.item(), 6)
-    4.0
     """
 
     def __init__(
@@ -248,3 +228,129 @@ def best_swap(gains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     i = gains.amax(2).argmax(1)  # amax is vectorised, a flat argmax is not
     gain, j = gains[torch.arange(len(gains), device=gains.device), i].max(1)
     return gain, i, j
+
+
+class Places:
+    """Translates between panels (features 0..d-1) and places (candidates 0..c-1, c empty).
+
+    Included features sit in the first places and stay there.
+    """
+
+    def __init__(
+        self,
+        constraints: Constraints,
+        device: torch.device,
+        candidates: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.device = device
+        self.candidates = np.arange(constraints.d) if candidates is None else candidates
+        self.c, self.K = len(self.candidates), constraints.most_units
+        self.position = np.full(constraints.d, self.c)
+        self.position[self.candidates] = np.arange(self.c)
+        self.closed = torch.as_tensor(~constraints.allowed[self.candidates], device=device)
+        self.include = constraints.include
+        self.fixed = torch.arange(self.K, device=self.device) < len(constraints.include)
+        self.exact = constraints.k is not None
+        self.prices = None
+        if constraints.unit_prices is not None:
+            prices = constraints.unit_prices[constraints.unit_of[self.candidates]]
+            prices[constraints.unit_of[self.candidates] < 0] = 0.0  # excluded: never on a panel
+            self.prices = torch.as_tensor(prices, device=device)
+        self.purse = None
+        if constraints.budget is not None and constraints.costs is not None:
+            costs = constraints.costs[self.candidates]
+            self.purse = Purse(costs, constraints.ceiling, self.exact, self.device)
+
+    def fill(self, panels: Sequence[Iterable[int]]) -> Tensor:
+        """Panels in places (B x K): included features first, empty places last."""
+        S = np.full((len(panels), self.K), self.c)
+        for row, panel in zip(S, panels, strict=True):
+            rest = np.setdiff1d(np.fromiter(panel, dtype=np.int64), self.include)
+            features = np.concatenate([self.include, rest])
+            row[: len(features)] = self.position[features]
+        return torch.as_tensor(S, device=self.device)
+
+    def panel(self, places: Tensor) -> NDArray[np.int64]:
+        """Features in the K places of one panel, ascending."""
+        filled = places[places < self.c].cpu().numpy()
+        return np.sort(self.candidates[filled])
+
+    def gains(
+        self, state: Exchange, fixed: Tensor | None = None, shut: Tensor | None = None
+    ) -> Tensor:
+        """`Exchange.gains` for the swaps that the rules allow."""
+        keep = self.fixed.expand_as(state.S) if fixed is None else self.fixed | fixed
+        gains = state.gains(keep, shut)
+        if self.purse is None:
+            return gains
+        return gains.masked_fill_(~self.purse.exchangeable(state.S), -torch.inf)
+
+    def addable(self, state: Exchange) -> Tensor:
+        """Which candidates (B x c) may be put into an empty place."""
+        open_ = ~state.shut[:, : self.c]
+        return open_ if self.purse is None else self.purse.addable(open_, state.S)
+
+
+class Purse:
+    """Says what a panel can still take within a budget."""
+
+    def __init__(
+        self, costs: NDArray[np.float64], ceiling: float, exact: bool, device: torch.device
+    ) -> None:
+        self.costs = torch.as_tensor(costs, dtype=torch.float64, device=device)
+        self.paid = torch.cat([self.costs, self.costs.new_zeros(1)])  # an empty place is free
+        self.ceiling, self.exact = ceiling, exact
+        self.sorted, self.order = self.costs.sort()
+
+    def slack(self, S: Tensor) -> Tensor:
+        """Money left by panels (B x K places, n where empty), as B x 1."""
+        return self.ceiling - self.paid[S].sum(1, keepdim=True)
+
+    def addable(self, open_: Tensor, S: Tensor) -> Tensor:
+        """Which of the `open_` things (B x n) can be put into an empty place of S.
+
+        Where every place must be filled, the cheapest others must still be affordable
+        for the places that stay empty.
+        """
+        slack = self.slack(S)
+        mask = open_ & (self.costs <= slack)
+        if not self.exact:
+            return mask
+        vacant = S.eq(len(self.costs)).sum(1, keepdim=True)
+        ranked = open_[:, self.order]
+        # The cheapest open ones that would fill the other vacant places. For one of them
+        # no check is needed: the panel so far was built so that they are affordable.
+        filler = ranked & (ranked.cumsum(1) < vacant)
+        reserve = (filler * self.sorted).sum(1, keepdim=True)
+        fits = filler | (self.sorted <= slack - reserve)
+        return mask & torch.zeros_like(mask).scatter(1, self.order.expand_as(fits), fits)
+
+    def exchangeable(self, S: Tensor) -> Tensor:
+        """Which things are affordable once a place is emptied (B x K x n)."""
+        return self.costs <= (self.slack(S) + self.paid[S])[..., None]
+
+
+def swap_losses(C: Any, S: Any, ridge: float = 0.0) -> NDArray[np.float32]:
+    """By how much `residual` rises when each chosen feature is replaced by any other.
+
+    All exchanges follow from one factorisation: with P = (C_SS + ridge I)^-1, V = P C_S and the
+    residual E = C - C_S' V, taking feature i out adds v_i v_i' / P_ii back to E.
+    """
+    matrix = covariance(C)
+    chosen = torch.as_tensor(np.asarray(S, dtype=np.int64), device=matrix.device)
+    rows = matrix[chosen]
+    full = torch.ones(1, len(chosen), dtype=torch.bool, device=matrix.device)
+    P = regular_inverse(rows[:, chosen][None], full, ridge)[0]
+    V = P @ rows
+    E = matrix - rows.T @ V
+    # gain of adding j to what is left without i: |E_j + v_i V_ij / P_ii|^2 over its variance
+    weight = V / P.diagonal()[:, None]
+    top = E.square().sum(0) + 2 * weight * (V @ E) + weight.square() * V.square().sum(1)[:, None]
+    bottom = E.diagonal() + weight * V + ridge
+    least = 1e-10 * float(matrix.diagonal().max())
+    gain = torch.where(bottom > least, top / bottom.clamp_min(least), 0.0)
+    place = torch.arange(len(chosen), device=matrix.device)
+    losses = (gain[place, chosen][:, None] - gain).clamp_min(0.0)
+    losses[:, chosen] = torch.inf
+    losses[place, chosen] = 0.0
+    return losses.cpu().numpy().astype(np.float32)

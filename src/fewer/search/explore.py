@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.constraints import Constraints
-from fewer.search.exchange import Exchange, best_swap
-from fewer.search.objective import ROUNDING
-from fewer.search.places import Places
+from fewer.search.exchange import Exchange, Places, Purse, best_swap
+from fewer.search.greedy import block_gain, greedy, padded, unit_blocks, unit_table
+from fewer.search.objective import DEPENDENT, ROUNDING, regular_inverse, worth
 
-__all__ = ["Explorer"]
+__all__ = ["Explorer", "GroupExplorer", "swap_groups"]
 
 # Steps for which a feature that left may not come back, and one that came may not leave;
 # up to twice as long, at random.
@@ -30,26 +31,6 @@ class Explorer:
 
     A feature that has just left may not come back for some steps, nor leave when it has
     just come, so that each panel climbs out of its local optimum and walks on to others.
-
-    Parameters
-    ----------
-    C : tensor, d x d
-    constraints : Constraints
-        Without groups.
-    ridge : float
-    candidates : ndarray of int
-        Features that may be on a panel, ascending; includes those that must be.
-    generator : torch.Generator
-        On the CPU, so that the same seed draws the same numbers on every device.
-
-    Examples
-    --------
-    >>> from fewer.constraints import resolve
-    >>> C = torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]).double()
-    >>> draw = torch.Generator().manual_seed(0)
-    >>> explorer = Explorer(C, resolve(None, 3, 1), 0.0, np.arange(3), draw)
-    >>> explorer.improve([np.array([1])], 2, [np.arange(0)])
-    [array([2])]
     """
 
     def __init__(
@@ -203,3 +184,152 @@ def _threads(work: int, device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+Found = tuple[NDArray[np.int64], float, int, bool]
+
+
+def swap_groups(
+    C: Tensor,
+    panel: NDArray[np.int64],
+    constraints: Constraints,
+    ridge: float,
+    deadline: float | None,
+    least: float,
+) -> Found:
+    """Take the best exchange of two groups while it lowers `residual`.
+
+    Returns the panel, its objective, the number of evaluations, and whether no single
+    exchange helps.
+    """
+    exchange = GroupExchange(C, constraints, ridge)
+    best, evaluations = worth(C, panel, constraints, ridge), 0
+    while deadline is None or time.monotonic() < deadline:
+        units = np.unique(constraints.unit_of[panel])
+        gains = exchange.gains(units)
+        evaluations += 1
+        place, unit = divmod(int(gains.argmax()), len(constraints.units))
+        if gains[place, unit] <= least:
+            return panel, best, evaluations, True
+        kept = np.delete(units, place) if place < len(units) else units
+        new = np.sort(np.concatenate([constraints.units[u] for u in [*kept, unit]]))
+        value = worth(C, new, constraints, ridge)
+        if value > best - least:  # the promise was rounding
+            return panel, best, evaluations, True
+        panel, best = new, value
+    return panel, best, evaluations, False
+
+
+class GroupExchange:
+    """The gain of exchanging each unit on a panel for each other unit.
+
+    As `Exchange`, with m x m blocks in place of numbers, computed from scratch for each
+    panel: with D the inverse of the block of P on the unit that leaves, taking it out adds
+    V^T D V to the residual covariance E.
+    """
+
+    def __init__(self, C: Tensor, constraints: Constraints, ridge: float) -> None:
+        self.C, self.constraints, self.ridge = C, constraints, ridge
+        self.table = unit_table(constraints, C.device)  # n x m
+        self.least = DEPENDENT * padded(C.diagonal())[self.table]
+        self.prices = None
+        if constraints.unit_prices is not None:  # an empty place costs nothing
+            self.prices = torch.as_tensor(np.append(constraints.unit_prices, 0.0), device=C.device)
+        self.purse = None
+        if constraints.budget is not None:
+            self.purse = Purse(
+                constraints.unit_costs, constraints.ceiling, constraints.k is not None, C.device
+            )
+
+    def gains(self, units: NDArray[np.int64]) -> Tensor:
+        """Fall of the objective (places x n); -inf where the swap is not allowed.
+
+        The last place is empty where the rules let another unit be added.
+        """
+        n, d = len(self.table), len(self.C)
+        grows = len(units) < self.constraints.most_units
+        S = torch.as_tensor(np.append(units, n) if grows else units, device=self.C.device)
+        members = torch.cat([self.table, self.table.new_full((1, self.table.shape[1]), d)])[S]
+        rows = torch.arange(members.numel(), device=S.device).view(members.shape)
+        leaving = self._leaving(members.flatten())
+        gains = torch.stack([leaving(place) for place in rows])
+        if self.prices is not None:
+            gains += self.prices[S][:, None] - self.prices[:n]
+        shut = torch.zeros_like(gains, dtype=torch.bool)
+        shut[:, torch.as_tensor(units, device=S.device)] = True
+        shut[np.flatnonzero(np.isin(units, self.constraints.included_units))] = True
+        if self.purse is not None:
+            shut |= ~self.purse.exchangeable(S[None])[0]
+        return gains.masked_fill(shut, -torch.inf)
+
+    def _leaving(self, S: Tensor) -> Callable[[Tensor], Tensor]:
+        """What a swap gains (n) for the unit in the given rows of S, a panel of K features."""
+        full = len(self.C) > S
+        C_S = self.C[S.clamp_max(len(self.C) - 1)] * full[:, None]
+        A = padded(C_S)[:, S]
+        P = regular_inverse(A[None], full[None], self.ridge)[0]
+        V = P @ C_S  # K x d
+        E = torch.addmm(self.C, C_S.T, V, alpha=-1)
+        U, N = V @ E, V @ V.T
+        E_JJ, EE_JJ = unit_blocks(E.__getitem__, self.table, len(E))  # n x m x m
+
+        def gain(place: Tensor) -> Tensor:
+            D = torch.linalg.inv(P[place][:, place])
+            V_J = padded(V[place])[:, self.table].movedim(0, 1)  # n x m' x m
+            U_J = padded(U[place])[:, self.table].movedim(0, 1)
+            DV = D @ V_J
+            cross = U_J.mT @ DV
+            N_i = N[place][:, place]
+            more, _ = block_gain(
+                E_JJ + V_J.mT @ DV,
+                EE_JJ + cross + cross.mT + DV.mT @ N_i @ DV,
+                self.least,
+                self.ridge,
+            )
+            return more - (D * N_i).sum()
+
+        return gain
+
+
+class GroupExplorer:
+    """`Explorer` for groups: refills partial panels greedily, then swaps groups."""
+
+    batch = 4
+    patience = 2**31  # swaps end by themselves, so a round is never too long to be repeated
+
+    def __init__(self, C: Tensor, constraints: Constraints, ridge: float, least: float) -> None:
+        self.C, self.constraints, self.ridge, self.least = C, constraints, ridge, least
+        self.steps = 0
+
+    def improve(
+        self,
+        panels: Sequence[NDArray[np.int64]],
+        steps: int,
+        barred: Sequence[NDArray[np.int64]],
+        noise: float = 0.0,
+        deadline: float | None = None,
+    ) -> list[NDArray[np.int64]]:
+        """Fill up each panel without what it is barred from, and swap to a local optimum."""
+        del steps, noise  # swaps end by themselves, and which groups were thrown out varies
+        found: list[NDArray[np.int64]] = []
+        for panel, out in zip(panels, barred, strict=True):
+            if deadline is not None and found and time.monotonic() > deadline:
+                break
+            full = self._fill(panel, out)
+            full, _, evaluations, _ = swap_groups(
+                self.C, full, self.constraints, self.ridge, deadline, self.least
+            )
+            self.steps += evaluations
+            found.append(full)
+        return found
+
+    def _fill(self, panel: NDArray[np.int64], out: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Greedy from `panel` on, without the features `out` where the rules allow."""
+        fewer = replace(
+            self.constraints, include=panel, exclude=np.union1d(self.constraints.exclude, out)
+        )
+        if len(fewer.units) >= (self.constraints.k or 1):
+            full = greedy(self.C, fewer, ridge=self.ridge).panel()
+            if self.constraints.k in (None, len(np.unique(self.constraints.unit_of[full]))):
+                return full
+        return greedy(self.C, replace(self.constraints, include=panel), ridge=self.ridge).panel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.constraints import Constraints
-from fewer.search.blocks import block_gain, outer, padded, unit_blocks, unit_table
-from fewer.search.budget import Purse
-from fewer.search.memory import on_cpu_if_short
-from fewer.search.objective import DEPENDENT, check_ridge, constraints_for, covariance, worth
+from fewer.search.exchange import Purse
+from fewer.search.objective import (
+    DEPENDENT,
+    check_ridge,
+    constraints_for,
+    covariance,
+    on_cpu_if_short,
+    worth,
+)
 
-__all__ = ["GreedyPath", "greedy"]
+__all__ = ["GreedyPath", "greedy", "nested"]
 
 # Blocks are recomputed when the residual has fallen to this share of what it was.
 STALE = 1e-3
@@ -238,3 +243,102 @@ class Deflation:
         if self.table.shape == (len(x), 1):
             return x[:, None]
         return padded(x)[self.table]
+
+
+def unit_table(constraints: Constraints, device: torch.device) -> Tensor:
+    """Features of each unit (units x m), filled up with d, the number of no feature."""
+    width = max(len(unit) for unit in constraints.units)
+    table = np.full((len(constraints.units), width), constraints.d)
+    for row, unit in zip(table, constraints.units, strict=True):
+        row[: len(unit)] = unit
+    return torch.as_tensor(table, device=device)
+
+
+def padded(x: Tensor) -> Tensor:
+    """`x` with one more last column of zeros, so that feature d reads as zero."""
+    return torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], dim=-1)
+
+
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """Outer products over the last axis: (..., m) and (..., m) to (..., m, m)."""
+    return a[..., :, None] * b[..., None, :]
+
+
+def unit_blocks(
+    rows_of: Callable[[Tensor], Tensor], table: Tensor, d: int
+) -> tuple[Tensor, Tensor]:
+    """Blocks of a symmetric d x d matrix, and of its square, on each unit (units x m x m).
+
+    `rows_of` gives rows of the matrix by number, so that it need not exist as a whole.
+    """
+    width = table.shape[1]
+    blocks, squares = [], []
+    for part in table.split(max(1, 2**22 // (d * width))):
+        rows = rows_of(part.clamp_max(d - 1).flatten()).view(*part.shape, d)
+        rows = rows * (part < d)[..., None]
+        squares.append(rows @ rows.mT)
+        blocks.append(padded(rows).gather(2, part[:, None].expand(-1, width, -1)))
+    return torch.cat(blocks), torch.cat(squares)
+
+
+def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    r"""What taking a whole unit J explains: :math:`tr((E_{JJ} + \lambda I)^{-1} (E^2)_{JJ})`.
+
+    Features of the unit are eliminated one by one, largest rest first, as greedy would
+    take them, so that features that depend on others of their unit add nothing.
+    """
+    if E.shape[-1] == 1:
+        gain, useful, _ = _pivot(E[..., 0, 0], EE[..., 0, 0], least[..., 0], ridge)
+        return gain, useful
+    total = torch.zeros_like(E[..., 0, 0])
+    informative = torch.zeros_like(total, dtype=torch.bool)
+    for _ in range(E.shape[-1]):
+        rest = E.diagonal(dim1=-2, dim2=-1)
+        at = rest.masked_fill(rest <= least, -1.0).argmax(-1, keepdim=True)  # ... x 1
+        column = at[..., None].expand(*E.shape[:-1], 1)
+        e, ee = E.gather(-1, column)[..., 0], EE.gather(-1, column)[..., 0]  # ... x m
+        e_j, ee_j, least_j = (x.gather(-1, at)[..., 0] for x in (e, ee, least))
+        gain, useful, pivot = _pivot(e_j, ee_j, least_j, ridge)
+        total = total + gain
+        informative |= useful
+        # With w = e / sqrt(pivot) and h = E w = ee / sqrt(pivot), E loses w w^T and its
+        # square h w^T + w h^T - |w|^2 w w^T; all is 0 where nothing useful is left.
+        w = e / pivot[..., None]
+        X = outer(w, ee - gain[..., None] / 2 * e)
+        EE = EE - X - X.mT
+        E = E - outer(w, e)
+    return total, informative
+
+
+def _pivot(e: Tensor, ee: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Gain |E_j|^2 / (E_jj + ridge), whether E_jj is more than rounding, and the divisor."""
+    useful = e > least
+    pivot = (e + ridge).masked_fill(~useful, torch.inf)
+    # |E_j| is at least E_jj; rounding may say otherwise when little is left.
+    return torch.maximum(ee, e * e) / pivot, useful, pivot
+
+
+def nested(C: Any, S: Any, ridge: float = 0.0) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Put chosen features in order, each the best next step inside the panel.
+
+    The same order as `greedy` gives where all other features are excluded, but only the k rows of
+    C that belong to the panel are worked on.
+    """
+    matrix, ridge = covariance(C), check_ridge(ridge)
+    columns = torch.as_tensor(np.asarray(S, dtype=np.int64), device=matrix.device)
+    places = torch.arange(len(columns), device=matrix.device)
+    left = matrix[columns]  # k x d: rows of what the features so far leave
+    floor = DEPENDENT * left[places, columns]
+    free = torch.ones(len(columns), dtype=torch.bool, device=matrix.device)
+    order, gains = [], []
+    for _ in range(len(columns)):
+        own = left[places, columns]
+        gain = torch.where(own > floor, left.square().sum(1) / (own + ridge), 0.0)
+        pick = int(gain.masked_fill(~free, -torch.inf).argmax())
+        order.append(pick)
+        gains.append(float(gain[pick]))
+        free[pick] = False
+        if gains[-1] > 0:  # a dependent column changes nothing
+            taken = left[pick] / (own[pick] + ridge)
+            left = left - left[:, columns[pick], None] * taken
+    return columns.cpu().numpy()[order], np.array(gains)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 
 __all__ = ["residual"]
 
@@ -148,3 +150,29 @@ def check_ridge(ridge: float) -> float:
     if not 0 <= value < float("inf"):
         raise InputError(f"ridge={ridge!r}; give a finite number of at least 0")
     return value
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def on_cpu_if_short(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function of a covariance, with an option ``device``, go on where memory runs out."""
+
+    @wraps(function)
+    def careful(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except torch.OutOfMemoryError:
+            if kwargs.get("device") == "cpu":
+                raise
+        # outside the handler, which would keep the tensors alive
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        name = function.__name__
+        warn(f"{name} does not fit the memory of the GPU; computing it on the CPU")
+        again = cast(Callable[..., T], function)
+        options: dict[str, Any] = {**kwargs, "device": "cpu"}
+        return again(*args, **options)
+
+    return careful

@@ -14,13 +14,17 @@ from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.errors import InputError
-from fewer.search.exchange import WholeExchange
-from fewer.search.explore import Explorer
+from fewer.search.exchange import Places, WholeExchange
+from fewer.search.explore import Explorer, GroupExplorer
 from fewer.search.greedy import greedy
-from fewer.search.groups import GroupExplorer
-from fewer.search.memory import on_cpu_if_short
-from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, worth
-from fewer.search.places import Places
+from fewer.search.objective import (
+    ROUNDING,
+    check_ridge,
+    constraints_for,
+    covariance,
+    on_cpu_if_short,
+    worth,
+)
 from fewer.search.swap import swap
 
 __all__ = ["SearchResult", "search"]

@@ -13,11 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.constraints import Constraints
-from fewer.search.exchange import WholeExchange, best_swap
-from fewer.search.groups import swap_groups
-from fewer.search.memory import on_cpu_if_short
-from fewer.search.objective import ROUNDING, check_ridge, constraints_for, covariance, worth
-from fewer.search.places import Places
+from fewer.search.exchange import Places, WholeExchange, best_swap
+from fewer.search.explore import swap_groups
+from fewer.search.objective import (
+    ROUNDING,
+    check_ridge,
+    constraints_for,
+    covariance,
+    on_cpu_if_short,
+    worth,
+)
 
 __all__ = ["SwapResult", "swap"]
 

@@ -19,8 +19,8 @@ from fewer.data.source import RowView, Source
 from fewer.errors import InputError
 from fewer.evidence import Evidence
 from fewer.search.eigen import leading_eigenvectors
-from fewer.search.nested import nested
-from fewer.search.substitutes import swap_losses
+from fewer.search.exchange import swap_losses
+from fewer.search.greedy import nested
 from fewer.selection.compare import Candidate
 from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.data import Covariance, Source
-from fewer.search.substitutes import swap_losses
+from fewer.search.exchange import swap_losses
 
 __all__ = ["RandomFeatureSurrogate", "network_swaps"]
 
