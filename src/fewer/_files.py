@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fewer.errors import InputError
 
-__all__ = ["atomic", "replacing_folder", "write_text", "write_whole"]
+__all__ = ["atomic", "check_parent", "check_path", "replacing_folder", "write_text", "write_whole"]
 
 
 @contextmanager
@@ -23,6 +23,23 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(scratch / target.name, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that `write_whole` cannot make, before the work that leads to it."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{target} is a folder; name a file in it")
+    check_parent(target)
+
+
+def check_parent(path: Path) -> None:
+    """Refuse a path whose folder cannot be created or written to."""
+    folder = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; choose another path than {path}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"no permission to write to {folder}; choose another path than {path}")
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> Path:

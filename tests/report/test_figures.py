@@ -39,7 +39,7 @@ def test_images_can_be_read_again(tmp_path, figure, name):
 
 def test_bad_targets_are_named(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("text")
-    with pytest.raises(InputError, match=r"is a folder; name a file in it, such as .*digits\.png"):
+    with pytest.raises(InputError, match="is a folder; name a file in it"):
         check_target(tmp_path)
     with pytest.raises(InputError, match=r"written as \.docx; use one of .*\.pdf.*\.png"):
         check_target(tmp_path / "a.docx")

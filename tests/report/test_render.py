@@ -110,7 +110,7 @@ def test_title_and_folders(panel, tmp_path):
     assert os.listdir(path.parent) == ["x.html"]  # nothing temporary is left
     with pytest.raises(InputError, match="is a folder; name a file"):
         write(panel, tmp_path / "new")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="is not a folder; choose another path"):
         write(panel, path / "inside.html")
 
 

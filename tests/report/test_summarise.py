@@ -52,11 +52,11 @@ def test_rows_that_are_given_are_judged(panel, frame):
 
 
 def test_image_shapes(panel, frame):
-    assert summarise(panel)["image"] == {"shape": (8, 8)}
-    assert summarise(panel, image_shape=None)["image"] is None
-    assert summarise(panel, image_shape=(4, 16))["image"] == {"shape": (4, 16)}
+    assert summarise(panel)["image_shape"] == (8, 8)
+    assert summarise(panel, image_shape=None)["image_shape"] is None
+    assert summarise(panel, image_shape=(4, 16))["image_shape"] == (4, 16)
     plain = fewer.select(frame[:300].to_numpy(), 3, strategies=["search"], random_state=0)
-    assert summarise(plain)["image"] is None  # a square number of features is not yet an image
+    assert summarise(plain)["image_shape"] is None  # square, yet not an image
     for shape, said in (((5, 5), "25 pixels"), ("square", "use \\(height"), ((8,), "use")):
         with pytest.raises(InputError, match=said):
             summarise(panel, image_shape=shape)

@@ -4,32 +4,20 @@ Everything heavy is imported inside the commands, so that ``fewer --help`` answe
 """
 
 import dataclasses
-import inspect as inspect_signature
 import os
 import re
 import shlex
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any
 
 import typer
 
 from fewer import __version__
-from fewer.cli import (
-    compare,
-    curve,
-    demo,
-    export,
-    impute,
-    inspect,
-    predict,
-    report,
-    score,
-    select,
-)
+from fewer.cli import compare, curve, demo, export, impute, inspect, predict, report, score, select
 from fewer.cli._options import CommandLine
-from fewer.cli._output import Output
 
 __all__ = ["app", "main"]
 
@@ -38,6 +26,11 @@ EXIT_CODES = (
     "Exit codes: 0 success; 1 a file or value cannot be used; 2 invalid command line; 3 internal "
     "error; 130 interrupted. Errors are a single line on stderr; [bold]--debug[/] shows the "
     "traceback. Results go to stdout, progress to stderr."
+)
+OPTIONS = (  # parameters of the library that are options of the same name
+    "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include|exclude|strategies|"
+    "decoder|interval|target|dataset|layer|delimiter|device|scale|test_size|repeats|methods|counts|"
+    "validation"
 )
 
 app = typer.Typer(
@@ -56,8 +49,8 @@ def main() -> None:
     app()
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"fewer {__version__}")
         raise typer.Exit
 
@@ -73,56 +66,36 @@ def _global_options(
     pass
 
 
-def _as_command(
-    function: Callable[..., None], after_interrupt: str = "nothing was written"
-) -> Callable[..., None]:
+def _as_command(function: Callable[..., None], after_interrupt: str) -> Callable[..., None]:
     """A function for typer: its dataclass parameters become the options that they hold.
 
     A parameter of type `CommandLine` receives the command itself; ``after_interrupt`` is printed
     after Ctrl-C.
     """
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, type] = {}
-    lines: list[str] = []
-    parameters = [_parameter("ctx", typer.Context)]
-    for name, given in inspect_signature.signature(function).parameters.items():
-        kind = hints[name]
-        if kind is CommandLine:
+    parameters = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    groups: dict[str, Any] = {}
+    lines = []
+    for name, part in signature(function).parameters.items():
+        inner = [part]
+        if part.annotation is CommandLine:
             lines.append(name)
-        elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            groups[name] = kind
-            inner = get_type_hints(kind, include_extras=True)
-            for part in dataclasses.fields(kind):
-                factory = part.default_factory
-                default = part.default if factory is dataclasses.MISSING else factory()
-                parameters.append(_parameter(part.name, inner[part.name], default))
-        else:
-            parameters.append(_parameter(name, kind, given.default))
+            inner = []
+        elif dataclasses.is_dataclass(part.annotation):
+            groups[name] = part.annotation
+            inner = [*signature(groups[name]).parameters.values()]
+        parameters += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in inner]
 
     def command(ctx: typer.Context, **given: Any) -> None:
         for name, kind in groups.items():
-            given[name] = kind(**{part.name: given.pop(part.name) for part in _fields(kind)})
+            given[name] = kind(**{one: given.pop(one) for one in signature(kind).parameters})
         given |= dict.fromkeys(lines, _command_line(ctx))
-        output = next((value for value in given.values() if isinstance(value, Output)), Output())
-        debug = output.debug or bool(ctx.find_root().params.get("debug"))
+        debug = given["output"].debug or bool(ctx.find_root().params.get("debug"))
         _run_guarded(lambda: function(**given), debug, after_interrupt)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
-    command.__signature__ = inspect_signature.Signature(parameters)  # type: ignore[attr-defined]
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {part.name: part.annotation for part in parameters}
     return command
-
-
-def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind)
-
-
-def _parameter(
-    name: str, kind: Any, default: Any = inspect_signature.Parameter.empty
-) -> inspect_signature.Parameter:
-    return inspect_signature.Parameter(
-        name, inspect_signature.Parameter.KEYWORD_ONLY, annotation=kind, default=default
-    )
 
 
 def _command_line(ctx: typer.Context) -> CommandLine:
@@ -181,34 +154,17 @@ def _describe_error(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return INPUT_ERROR, "error: out of memory; use fewer columns or fewer rows"
     what = f"{type(error).__name__}: {error}"
-    return (
-        INTERNAL_ERROR,
-        f"error: internal error ({what}); rerun with --debug and report it",
-    )
+    return INTERNAL_ERROR, f"error: internal error ({what}); rerun with --debug and report it"
 
 
 def _as_options(text: str) -> str:
     """The library's messages name parameters; name the command-line options instead."""
     text = re.sub(r"\bignore=\['([^']*)'\]", r"--ignore \1", text)
-    options = "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include"
-    options += "|exclude|strategies|decoder|interval|target|dataset|layer|delimiter|device|scale"
-    options += "|test_size|repeats|methods|counts|validation"
-    text = re.sub(rf"\b({options})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)
+    text = re.sub(rf"\b({OPTIONS})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)
     return re.sub(r"\bk=(?=\d)", "-k ", text)
 
 
 # in the order in which a newcomer meets them
-for _module in (
-    demo,
-    inspect,
-    select,
-    impute,
-    predict,
-    score,
-    curve,
-    compare,
-    report,
-    export,
-):
+for _module in (demo, inspect, select, impute, predict, score, curve, compare, report, export):
     _interrupted = getattr(_module, "AFTER_INTERRUPT", "nothing was written")
     app.command(_module.__name__.rpartition(".")[2])(_as_command(_module.run, _interrupted))

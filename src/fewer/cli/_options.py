@@ -1,11 +1,11 @@
 """Arguments and options that several commands share, and what follows from them."""
 
-import os
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from glob import escape
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, NewType
 
 import typer
@@ -16,64 +16,35 @@ if TYPE_CHECKING:
     from fewer.data import Source
     from fewer.panel import Panel
 
-__all__ = [
-    "CommandLine",
-    "DataArgument",
-    "DeviceOption",
-    "ForceOption",
-    "PanelArgument",
-    "Reading",
-    "RowGroupsOption",
-    "ScaleOption",
-    "SeedOption",
-    "check_table_path",
-    "check_unused",
-    "complete_data",
-    "holds_cells",
-    "is_panel",
-    "load_panel",
-    "quoted",
-    "read_column",
-]
-
 CommandLine = NewType("CommandLine", str)  # the command as the user could type it again
 
 TABLES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
 DATA_FILES = (*TABLES, ".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".zarr")
-READING = "Reading data"
+reading_option = partial(typer.Option, rich_help_panel="Reading data")
 
 
 # -- completion of paths in the shell ----------------------------------------------------------
 
 
-def complete_data(incomplete: str) -> Iterator[str]:
+def complete_data(incomplete: str) -> list[str]:
     """Data files, and the folders on the way to them."""
-    for path in _matching_paths(incomplete):
-        if path.is_dir() or path.suffix.lower() in DATA_FILES:
-            yield _completed(path, incomplete)
+    found = _matching_paths(incomplete)
+    return [text for text, path in found if path.is_dir() or path.suffix.lower() in DATA_FILES]
 
 
-def complete_panel(incomplete: str) -> Iterator[str]:
+def complete_panel(incomplete: str) -> list[str]:
     """Folders, those that hold a panel first."""
-    folders = [path for path in _matching_paths(incomplete) if path.is_dir()]
-    for path in sorted(folders, key=lambda path: not is_panel(path)):
-        yield _completed(path, incomplete)
+    folders = [pair for pair in _matching_paths(incomplete) if pair[1].is_dir()]
+    return [text for text, _ in sorted(folders, key=lambda pair: not is_panel(pair[1]))]
 
 
-def _matching_paths(incomplete: str) -> list[Path]:
-    folder, _, start = incomplete.rpartition("/")
-    where = Path(folder or ("/" if incomplete.startswith("/") else ".")).expanduser()
-    try:
-        found = [path for path in where.iterdir() if path.name.startswith(start)]
-    except OSError:
-        return []
-    return sorted(path for path in found if start.startswith(".") or not path.name.startswith("."))
-
-
-def _completed(path: Path, incomplete: str) -> str:
-    """The path as the user began it: a tilde stays a tilde."""
-    folder, slash, _ = incomplete.rpartition("/")
-    return f"{folder}{slash}{path.name}" + ("/" if path.is_dir() else "")
+def _matching_paths(incomplete: str) -> Iterator[tuple[str, Path]]:
+    """Paths, each with the text that completes what the user began: a tilde stays a tilde."""
+    folder, slash, start = incomplete.rpartition("/")
+    where = Path(folder or slash or ".").expanduser()
+    for path in sorted(where.glob(f"{escape(start)}*")):
+        if start.startswith(".") or not path.name.startswith("."):
+            yield f"{folder}{slash}{path.name}" + ("/" if path.is_dir() else ""), path
 
 
 # -- arguments and options ---------------------------------------------------------------------
@@ -95,19 +66,18 @@ PanelArgument = Annotated[
         show_default=False,
     ),
 ]
-ScaleOption = Annotated[
-    str,
-    typer.Option(
-        help="standard: standardise features, so that all count equally. none: features count by "
-        "their variance."
-    ),
-]
+SCALE = (
+    "standard: standardise features, so that all count equally. none: features count by their "
+    "variance."
+)
+DEVICE = "auto, cpu, cuda, cuda:1 or mps."
+ScaleOption = Annotated[str, typer.Option(help=SCALE)]
 RowGroupsOption = Annotated[
     str | None,
     typer.Option(help="A column of group labels; rows of one group are held out together."),
 ]
 SeedOption = Annotated[int, typer.Option(help="Random seed.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+DeviceOption = Annotated[str, typer.Option(help=DEVICE)]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
@@ -116,68 +86,53 @@ class Reading:
     """Options of every command that reads data."""
 
     ignore: Annotated[
-        list[str],
-        typer.Option(
+        list[str] | None,
+        reading_option(
             help="Columns that are not features, comma-separated; can be repeated. Text columns "
-            "are never features.",
-            rich_help_panel=READING,
+            "are never features."
         ),
-    ] = field(default_factory=list)
+    ] = None
     dataset: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the array in an .npz, HDF5 or zarr file.", rich_help_panel=READING
-        ),
+        str | None, reading_option(help="Name of the array in an .npz, HDF5 or zarr file.")
     ] = None
-    layer: Annotated[
-        str | None, typer.Option(help="Layer of an AnnData file.", rich_help_panel=READING)
-    ] = None
+    layer: Annotated[str | None, reading_option(help="Layer of an AnnData file.")] = None
     delimiter: Annotated[
-        str | None,
-        typer.Option(
-            help="Delimiter of a text file; detected automatically.", rich_help_panel=READING
-        ),
+        str | None, reading_option(help="Delimiter of a text file; detected automatically.")
     ] = None
     header: Annotated[
         bool | None,
-        typer.Option(
+        reading_option(
             "--header/--no-header",
             help="Whether the first line of a text file holds column names; detected "
             "automatically.",
-            rich_help_panel=READING,
         ),
     ] = None
     counts: Annotated[
         str,
-        typer.Option(
+        reading_option(
             help="Counts in an .h5ad file: log1p reads them as log(1 + counts per 10,000), none "
-            "reads values as they are, auto uses log1p where all values are whole numbers.",
-            rich_help_panel=READING,
+            "reads values as they are, auto uses log1p where all values are whole numbers."
         ),
     ] = "auto"
     memory_limit: Annotated[
         str | None,
-        typer.Option(
-            help="Memory for rows, such as 2GB; a quarter of the machine's by default.",
-            rich_help_panel=READING,
-        ),
+        reading_option(help="Memory for rows, such as 2GB; a quarter of the machine's by default."),
     ] = None
 
     def open(
         self, data: Any, *, metadata: tuple[str | None, ...] = (), warn_of_text: bool = True
     ) -> "Source":
-        """A source of the features, with the named metadata columns beside them."""
+        """A source of the features, with the named metadata columns."""
         from fewer.data import open as open_any
         from fewer.data.open import open_with_metadata
 
         names = [name for name in metadata if name is not None]
-        options = self.options()
         with warnings.catch_warnings():
             if not warn_of_text:
                 warnings.filterwarnings("ignore", ".*were ignored")
             if names:
-                return open_with_metadata(data, names, **options)
-            return open_any(data, **options)
+                return open_with_metadata(data, names, **self.options())
+            return open_any(data, **self.options())
 
     def open_features(
         self, data: Any, *, metadata: tuple[str | None, ...] = (), keep: tuple[str, ...] = ()
@@ -238,7 +193,7 @@ class Reading:
             "header": self.header,
             "memory_limit": self.memory_limit,
         }
-        names = [name.strip() for text in self.ignore for name in text.split(",")]
+        names = [name.strip() for text in self.ignore or () for name in text.split(",")]
         found["ignore"] = [name for name in names if name]
         return {name: value for name, value in found.items() if value not in (None, [])}
 
@@ -280,39 +235,16 @@ def load_panel(path: Path) -> "Panel":
     return Panel.load(path)
 
 
-def check_unused(path: Path, force: bool) -> None:
-    """Refuse, before any work, to overwrite a file or to write one where that is impossible."""
+def check_unused(path: Path, force: bool, *, table: str | None = None) -> None:
+    """Refuse, before any work, to overwrite a file or to write one where that is impossible.
+
+    ``table`` is the option that names a table, which is written as CSV or JSON.
+    """
+    from fewer._files import check_path
     from fewer.errors import InputError
 
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file in it")
+    check_path(path)
     if path.exists() and not force:
         raise InputError(f"{path} exists; choose another name, or overwrite it with --force")
-    check_parent(path)
-
-
-def check_table_path(path: Path, option: str, force: bool) -> None:
-    """As `check_unused`, for a table that is written as CSV or JSON."""
-    from fewer.errors import InputError
-
-    check_unused(path, force)
-    if path.suffix.lower() not in (".csv", ".json"):
-        raise InputError(f"{option} {path} ends in {path.suffix!r}; use .csv or .json")
-
-
-def check_parent(path: Path) -> None:
-    """Refuse a path that cannot be created."""
-    from fewer.errors import InputError
-
-    folder = path.absolute().parent
-    while not folder.exists():  # it will be created
-        folder = folder.parent
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; choose another path than {path}")
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"no permission to write to {folder}; choose another path than {path}")
-
-
-def quoted(path: Path | str) -> str:
-    """A path as it can be typed in a shell."""
-    return quote(str(path))
+    if table is not None and path.suffix.lower() not in (".csv", ".json"):
+        raise InputError(f"{table} {path} ends in {path.suffix!r}; use .csv or .json")

@@ -2,7 +2,7 @@
 
 import json as json_format
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +12,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fewer._tables import Table
+    from fewer.assess import Comparison, Curve
 
-__all__ = ["Output", "console", "percent", "print_table"]
+__all__ = ["Output", "console", "percent", "print_splits", "print_table"]
 
 Progress = Callable[[str, float], None]
 PIPED_WIDTH = 100  # columns where the output is not a terminal
@@ -33,10 +33,12 @@ class Output:
     ] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
 
-    def result(self, document: dict[str, Any], show: Callable[["Console"], None]) -> None:
-        """Print the document as JSON, or let ``show`` print it for a person."""
+    def result(self, document: dict[str, Any], show: Callable[["Console"], None] | str) -> None:
+        """Print the document as JSON; for a person, a text or what ``show`` prints."""
         if self.json:
             typer.echo(json_format.dumps(_jsonable(document), indent=1, ensure_ascii=False))
+        elif isinstance(show, str):
+            console().print(show, soft_wrap=True)
         else:
             show(console())
 
@@ -58,9 +60,9 @@ class Output:
         screen = console(err=True)
         if self.json or self.quiet or not screen.is_terminal:
             yield lambda text, fraction: None
-            return
-        with _progress_bar(title, screen) as update:
-            yield update
+        else:
+            with _progress_bar(title, screen) as update:
+                yield update
 
 
 def console(*, err: bool = False) -> "Console":
@@ -73,17 +75,32 @@ def console(*, err: bool = False) -> "Console":
     return found
 
 
-def print_table(table: "Table", screen: "Console") -> None:
-    """Print a table of strings; console markup in its cells takes effect."""
+def print_table(
+    screen: "Console",
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Collection[int] = (),
+) -> None:
+    """Print a table; columns in ``numbers`` are right-aligned, markup in cells takes effect."""
     from rich import box
-    from rich.table import Table as RichTable
+    from rich.table import Table
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, right in zip(table.header, table.right_aligned, strict=True):
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for at, name in enumerate(header):
+        right = at in numbers
         drawn.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
-    for row in table.rows:
+    for row in rows:
         drawn.add_row(*row)
     screen.print(drawn)
+
+
+def print_splits(screen: "Console", found: "Curve | Comparison", unit: str, out: Any) -> None:
+    """Print how a curve or comparison was scored, and where it was written to."""
+    scaling = "features standardised" if found.scale == "standard" else "in the units of the data"
+    times = f"mean of {found.splits} {unit}" if found.splits > 1 else "one split"
+    screen.print(f"[dim]held-out rows, {scaling}, {times}[/]")
+    if out is not None:
+        screen.print(f"written to [bold]{out}[/]", soft_wrap=True)
 
 
 def percent(value: float | None) -> str:

@@ -10,18 +10,8 @@ from typing import Any
 from fewer._checks import join_names
 from fewer.errors import InputError, warn
 
-__all__ = [
-    "parse_costs",
-    "parse_decoder",
-    "parse_features",
-    "parse_groups",
-    "parse_sizes",
-    "parse_strategies",
-    "parse_validation",
-]
 
-
-def parse_features(texts: Sequence[str], names: Sequence[str] | None, option: str) -> list[Any]:
+def features(texts: Sequence[str], names: Sequence[str] | None, option: str) -> list[Any]:
     """Features from texts that are each a file of names, a pattern or comma-separated names.
 
     Without ``names`` column numbers are expected.
@@ -69,7 +59,7 @@ def _matching(item: str, names: Sequence[str] | None, known: set[str], option: s
     return [int(item)] if item.isdecimal() else [item]  # unknown names are refused later
 
 
-def parse_costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, float] | None:
+def costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, float] | None:
     """Costs from a file of two columns: feature and cost."""
     if path is None:
         return None
@@ -87,7 +77,7 @@ def parse_costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, flo
     return _known(found, names, f"--costs {path}")
 
 
-def parse_groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | None:
+def groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | None:
     """Groups from a file of two columns: feature and the group it is measured with."""
     if path is None:
         return None
@@ -136,7 +126,7 @@ def _known(found: dict[Any, Any], names: Sequence[str] | None, what: str) -> dic
     return {name: value for name, value in found.items() if name in known}
 
 
-def parse_decoder(text: str) -> Any:
+def decoder(text: str) -> Any:
     """ "linear", or the widths of hidden layers such as "320,320"."""
     if text == "linear":
         return text
@@ -148,12 +138,12 @@ def parse_decoder(text: str) -> Any:
     return tuple(int(part) for part in parts)
 
 
-def parse_strategies(text: str) -> Any:
+def strategies(text: str) -> Any:
     """Comma-separated strategies, or "auto"."""
     return text if text == "auto" else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def parse_validation(text: str) -> Any:
+def validation(text: str) -> Any:
     """A number of folds, a fraction, or a word such as "time"."""
     try:
         return int(text) if text.isdecimal() else float(text)
@@ -161,7 +151,7 @@ def parse_validation(text: str) -> Any:
         return text
 
 
-def parse_sizes(text: str) -> list[int]:
+def sizes(text: str) -> list[int]:
     """Sizes: "10:100:10" (the end is included), "1:20", or "5,10,20"."""
     try:
         if ":" in text:

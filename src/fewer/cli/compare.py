@@ -1,38 +1,24 @@
 """``fewer compare``: our methods beside others, and beside panels of your own."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fewer.cli._options import (
-    DataArgument,
-    DeviceOption,
-    ForceOption,
-    Reading,
-    RowGroupsOption,
-    ScaleOption,
-    SeedOption,
-    check_table_path,
-    is_panel,
-    load_panel,
-    quoted,
-    read_column,
-)
-from fewer.cli._output import Output, print_table
+from fewer.cli import _options as opt
+from fewer.cli._output import Output, print_splits, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fewer.assess import Comparison
 
-__all__ = ["run"]
-
 
 def run(
     output: Output,
-    reading: Reading,
-    data: DataArgument,
+    reading: opt.Reading,
+    data: opt.DataArgument,
     k: Annotated[int, typer.Option("-k", "--k", help="Number of features.", show_default=False)],
     panel: Annotated[
         list[str] | None,
@@ -52,14 +38,14 @@ def run(
         int, typer.Option(help="Number of random splits; several show how stable choices are.")
     ] = 1,
     test_size: Annotated[float, typer.Option(help="Fraction of rows held out.")] = 0.25,
-    scale: ScaleOption = "standard",
-    row_groups: RowGroupsOption = None,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    scale: opt.ScaleOption = "standard",
+    row_groups: opt.RowGroupsOption = None,
+    seed: opt.SeedOption = 0,
+    device: opt.DeviceOption = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Also write the table to a .csv or .json file.")
     ] = None,
-    force: ForceOption = False,
+    force: opt.ForceOption = False,
 ) -> None:
     """Choose k features by several methods and score them on the same held-out rows.
 
@@ -71,7 +57,7 @@ def run(
     from fewer.assess import compare
 
     if out is not None:
-        check_table_path(out, "--out", force)
+        opt.check_unused(out, force, table="--out")
     with output.progress("reading") as update:
         update("reading", 0.0)
         source = reading.open_features(data, metadata=(row_groups,))
@@ -83,7 +69,7 @@ def run(
             scale=scale,
             test_size=test_size,
             repeats=repeats,
-            row_groups=read_column(source, row_groups),
+            row_groups=opt.read_column(source, row_groups),
             random_state=seed,
             device=device,
             progress=update,
@@ -91,21 +77,18 @@ def run(
         if out is not None:
             found.write(out)
     output.result({"out": out, **found.describe()}, lambda screen: _show(found, out, screen))
-    output.suggest(f"fewer select {quoted(data)} -k {k} --out panel/")
+    output.suggest(f"fewer select {quote(data)} -k {k} --out panel/")
 
 
 def _features(text: str, names: list[str] | None) -> list[Any]:
-    from fewer.cli._parsing import parse_features
+    from fewer.cli import _parsing as parse
 
-    if is_panel(text):
-        return load_panel(Path(text)).features
-    return parse_features([text], names, "--panel")
+    if opt.is_panel(text):
+        return opt.load_panel(Path(text)).features
+    return parse.features([text], names, "--panel")
 
 
 def _show(found: "Comparison", out: Path | None, screen: "Console") -> None:
-    print_table(found.table(), screen)
-    scaling = "features standardised" if found.scale == "standard" else "in the units of the data"
-    times = f"mean of {found.splits} splits" if found.splits > 1 else "one split"
-    screen.print(f"[dim]held-out rows, {scaling}, {times}[/]")
-    if out is not None:
-        screen.print(f"written to [bold]{out}[/]", soft_wrap=True)
+    table = found.table()
+    print_table(screen, table.header, table.rows, table.numbers)
+    print_splits(screen, found, "splits", out)

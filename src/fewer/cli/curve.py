@@ -1,42 +1,28 @@
 """``fewer curve``: explained variance against the number of features."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fewer.cli._options import (
-    DataArgument,
-    DeviceOption,
-    ForceOption,
-    Reading,
-    RowGroupsOption,
-    ScaleOption,
-    SeedOption,
-    check_unused,
-    quoted,
-    read_column,
-)
-from fewer.cli._output import Output, percent, print_table
+from fewer.cli import _options as opt
+from fewer.cli._output import Output, percent, print_splits, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fewer.assess import Curve
 
-__all__ = ["run"]
-
 
 def run(
     output: Output,
-    reading: Reading,
-    data: DataArgument,
+    reading: opt.Reading,
+    data: opt.DataArgument,
     k: Annotated[
         str,
         typer.Option(
-            "-k",
-            "--k",
-            help="Numbers of features: 10:90:10 (from, to, step), 1:20, or 5,10,20.",
+            "-k", "--k", help="Numbers of features: 10:90:10 (from, to, step), 1:20, or 5,10,20."
         ),
     ] = "",
     out: Annotated[
@@ -47,11 +33,11 @@ def run(
         bool,
         typer.Option("--exact", help="Search each k separately: slower, slightly better."),
     ] = False,
-    scale: ScaleOption = "standard",
-    row_groups: RowGroupsOption = None,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
-    force: ForceOption = False,
+    scale: opt.ScaleOption = "standard",
+    row_groups: opt.RowGroupsOption = None,
+    seed: opt.SeedOption = 0,
+    device: opt.DeviceOption = "auto",
+    force: opt.ForceOption = False,
 ) -> None:
     """Show the explained variance of held-out rows for several k.
 
@@ -60,12 +46,12 @@ def run(
     Example: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/]
     """
     from fewer.assess import curve
-    from fewer.cli._parsing import parse_sizes
+    from fewer.cli import _parsing as parse
     from fewer.errors import InputError
 
-    sizes = parse_sizes(k) if k else []
+    sizes = parse.sizes(k) if k else []
     if out is not None:
-        check_unused(out, force)
+        opt.check_unused(out, force)
         if out.suffix.lower() not in (".csv", ".json"):
             from fewer.report.figures import check_target
 
@@ -81,7 +67,7 @@ def run(
             [size for size in sizes if size <= d] or _default_sizes(d),
             scale=scale,
             exact=exact,
-            row_groups=read_column(source, row_groups),
+            row_groups=opt.read_column(source, row_groups),
             random_state=seed,
             device=device,
             progress=update,
@@ -90,7 +76,7 @@ def run(
             found.write(out)
     output.result({"out": out, **found.describe()}, lambda screen: _show(found, out, screen))
     size = found.smallest_k(0.9) or found.smallest_k(0.8) or found.k[-1]
-    output.suggest(f"fewer select {quoted(data)} -k {size} --out panel/")
+    output.suggest(f"fewer select {quote(data)} -k {size} --out panel/")
 
 
 def _default_sizes(d: int) -> list[int]:
@@ -100,23 +86,16 @@ def _default_sizes(d: int) -> list[int]:
 
 
 def _show(found: "Curve", out: Path | None, screen: "Console") -> None:
-    from fewer._tables import Table
-
     rows = []
     for k, ours, pca in zip(found.k, found.explained_variance, found.pca, strict=True):
         filled = round(30 * max(0.0, ours))
         bar = f"[cyan]{'█' * filled}{'░' * (30 - filled)}[/]"
         rows.append((str(k), percent(ours), bar, percent(pca)))
-    header = ("k", "explained variance", "", "PCA (reference)")
-    print_table(Table(header, rows, (0, 1, 3)), screen)
-    scaling = "features standardised" if found.scale == "standard" else "in the units of the data"
-    times = f"mean of {found.splits} folds" if found.splits > 1 else "one split"
-    screen.print(f"[dim]held-out rows, {scaling}, {times}[/]")
+    print_table(screen, ("k", "explained variance", "", "PCA (reference)"), rows, (0, 1, 3))
+    print_splits(screen, found, "folds", out)
     for level in (0.8, 0.9, 0.95):
         size = found.smallest_k(level)
         if size is None:
             screen.print(f"{level:.0%}: more than {found.k[-1]} features")
             break
         screen.print(f"{level:.0%}: [bold]{size}[/] features")
-    if out is not None:
-        screen.print(f"written to [bold]{out}[/]", soft_wrap=True)

@@ -10,8 +10,6 @@ from fewer.cli._output import Output, console, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["choose_pixels", "run"]
-
 K, TRAIN_ROWS, RANDOM_DRAWS = 10, 1437, 20
 
 
@@ -79,12 +77,10 @@ def choose_pixels(out: str | Path, *, seed: int = 0, progress: bool = False) -> 
 
 
 def _show(found: dict[str, Any], screen: "Console") -> None:
-    from fewer._tables import Table
-
     pixels = ", ".join(f"({j // 8}, {j % 8})" for j in found["chosen"])
     screen.print(f"{K} of 64 pixels chosen, as (row, column):\n{pixels}")
     rows = [(method, f"{error:.4f}") for method, error in found["errors"].items()]
-    print_table(Table((f"from {K} values to all 64", "held-out error"), rows, (1,)), screen)
+    print_table(screen, (f"from {K} values to all 64", "held-out error"), rows, (1,))
     screen.print(
         "Error: mean squared error over all pixels of 360 digits that no method has seen;\n"
         "pixels range from 0 to 1, all decoders are linear.\n"

@@ -6,23 +6,15 @@ from typing import Annotated
 
 import typer
 
-from fewer.cli._options import ForceOption, PanelArgument, check_unused, load_panel
+from fewer.cli import _options as opt
 from fewer.cli._output import Output
 
-__all__ = ["Format", "run"]
-
-
-class Format(StrEnum):
-    """What a panel can be exported to."""
-
-    onnx = "onnx"
-    list = "list"
-    json = "json"
+Format = StrEnum("Format", ["onnx", "list", "json"])
 
 
 def run(
     output: Output,
-    panel: PanelArgument,
+    panel: opt.PanelArgument,
     to: Annotated[
         Format,
         typer.Option(
@@ -38,7 +30,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    force: ForceOption = False,
+    force: opt.ForceOption = False,
 ) -> None:
     """Export a panel as ONNX, as a plain list of features, or as JSON.
 
@@ -50,18 +42,15 @@ def run(
     from fewer._files import write_text
     from fewer.export import describe, export_onnx
 
-    loaded = load_panel(panel)
+    loaded = opt.load_panel(panel)
     if to is Format.onnx:
-        path = Path(f"{panel.name or panel.resolve().name}.onnx") if out is None else out
-        check_unused(path, force)
+        path = Path(f"{panel.absolute().name}.onnx") if out is None else out
+        opt.check_unused(path, force)
         difference = export_onnx(loaded, path)
         output.result(
             {"out": path, "largest_difference": difference},
-            lambda screen: screen.print(
-                f"written to [bold]{path}[/]; outputs agree with the panel to within "
-                f"{difference:.1e} standard deviations",
-                soft_wrap=True,
-            ),
+            f"written to [bold]{path}[/]; outputs agree with the panel to within "
+            f"{difference:.1e} standard deviations",
         )
         return
     if to is Format.list:
@@ -69,13 +58,10 @@ def run(
     else:
         text = json.dumps(describe(loaded), indent=1, ensure_ascii=False) + "\n"
     if out is not None:
-        check_unused(out, force)
+        opt.check_unused(out, force)
         write_text(out, text)
-        output.result(
-            {"out": out},
-            lambda screen: screen.print(f"written to [bold]{out}[/]", soft_wrap=True),
-        )
+        output.result({"out": out}, f"written to [bold]{out}[/]")
     elif output.json:
-        output.result(describe(loaded), lambda screen: None)
+        output.result(describe(loaded), "")
     else:
         typer.echo(text, nl=False)

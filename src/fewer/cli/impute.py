@@ -5,25 +5,15 @@ from typing import Annotated
 
 import typer
 
-from fewer.cli._options import (
-    DataArgument,
-    ForceOption,
-    PanelArgument,
-    Reading,
-    check_unused,
-    holds_cells,
-    load_panel,
-)
+from fewer.cli import _options as opt
 from fewer.cli._output import Output
-
-__all__ = ["run"]
 
 
 def run(
     output: Output,
-    reading: Reading,
-    panel: PanelArgument,
-    measured: DataArgument,
+    reading: opt.Reading,
+    panel: opt.PanelArgument,
+    measured: opt.DataArgument,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -39,7 +29,7 @@ def run(
             "upper bounds in two more files beside --out."
         ),
     ] = None,
-    force: ForceOption = False,
+    force: opt.ForceOption = False,
 ) -> None:
     """Reconstruct all features from a table of the measured ones.
 
@@ -50,33 +40,25 @@ def run(
     """
     from fewer.reconstructor import bound_paths, impute
 
-    loaded = load_panel(panel)
+    loaded = opt.load_panel(panel)
     path = _default_out(Path(measured)) if out is None else out
     paths = [path] if interval is None else [path, *bound_paths(path)]
     for one in paths:
-        check_unused(one, force)
+        opt.check_unused(one, force)
     with output.progress("imputing") as update:
         rows = impute(
             loaded.reconstructor,
-            reading.open_for(loaded, measured) if holds_cells(measured) else measured,
+            reading.open_for(loaded, measured) if opt.holds_cells(measured) else measured,
             path,
             interval=interval,
             options=reading.options(),
             progress=lambda fraction: update("imputing", fraction),
         )
+    sizes = {"rows": rows, "features": loaded.d, "measured": loaded.k}
     output.result(
-        {
-            "out": path,
-            "bounds": paths[1:],
-            "rows": rows,
-            "features": loaded.d,
-            "measured": loaded.k,
-        },
-        lambda screen: screen.print(
-            f"{rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
-            + " and ".join(f"[bold]{one}[/]" for one in paths),
-            soft_wrap=True,
-        ),
+        {"out": path, "bounds": paths[1:], **sizes},
+        f"{rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
+        + " and ".join(f"[bold]{one}[/]" for one in paths),
     )
 
 

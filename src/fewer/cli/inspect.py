@@ -1,16 +1,15 @@
 """``fewer inspect``: what is in a file, before anything is chosen."""
 
-from typing import TYPE_CHECKING, Any
+from shlex import quote
+from typing import TYPE_CHECKING
 
-from fewer.cli._options import DataArgument, Reading, quoted
+from fewer.cli._options import DataArgument, Reading
 from fewer.cli._output import Output, percent, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fewer.assess.inspection import Inspection
-
-__all__ = ["run"]
 
 MAX_SHOWN = 10  # columns that are named
 
@@ -29,10 +28,11 @@ def run(output: Output, reading: Reading, data: DataArgument) -> None:
     output.result({"data": data, **found.describe()}, lambda screen: _show(found, data, screen))
     if found.suggested_k is not None:
         scale = " --scale none" if found.scale == "none" else ""
-        output.suggest(f"fewer select {quoted(data)} -k {found.suggested_k}{scale} --out panel/")
+        output.suggest(f"fewer select {quote(data)} -k {found.suggested_k}{scale} --out panel/")
 
 
 def _show(found: "Inspection", data: str, screen: "Console") -> None:
+    from fewer._checks import join_names
     from fewer.data.on_disk import readable_size
 
     where = "read in blocks" if found.streamed else "in memory"
@@ -53,26 +53,23 @@ def _show(found: "Inspection", data: str, screen: "Console") -> None:
         ("duplicates", [f"{a} = {b}" for a, b in found.duplicates]),
     ):
         if names:
-            screen.print(f"{len(names)} {what}: {_first_names(names)}", soft_wrap=True)
+            shown = join_names(names, MAX_SHOWN, quoted=False)
+            screen.print(f"{len(names)} {what}: {shown}", soft_wrap=True)
     _show_missing(found, screen)
     _show_sizes(found, screen)
 
 
 def _show_ignored(found: "Inspection", screen: "Console") -> None:
-    from fewer._tables import Table
-
     if not found.ignored:
         screen.print("ignored columns: none")
         return
     rows = list(found.ignored.items())[:MAX_SHOWN]
     if len(found.ignored) > MAX_SHOWN:
         rows.append(("...", f"and {len(found.ignored) - MAX_SHOWN} more"))
-    print_table(Table(("ignored column", "reason"), rows), screen)
+    print_table(screen, ("ignored column", "reason"), rows)
 
 
 def _show_missing(found: "Inspection", screen: "Console") -> None:
-    from fewer._tables import Table
-
     if not found.missing:
         screen.print("missing values: none")
         return
@@ -80,12 +77,10 @@ def _show_missing(found: "Inspection", screen: "Console") -> None:
     if len(found.missing) > MAX_SHOWN:
         rows.append((f"... and {len(found.missing) - MAX_SHOWN} more columns", ""))
     rows.append(("all values", percent(found.missing_fraction)))
-    print_table(Table(("missing values", "missing"), rows, (1,)), screen)
+    print_table(screen, ("missing values", "missing"), rows, (1,))
 
 
 def _show_sizes(found: "Inspection", screen: "Console") -> None:
-    from fewer._tables import Table
-
     if not found.sizes:
         return
     rows = []
@@ -95,13 +90,8 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
         features = unknown if size["greedy"] is None else f"{size['greedy']:,}"
         rows.append((f"{level:.0%}", features, components))
     header = ("explained variance", "features (k)", "PCA components (reference)")
-    print_table(Table(header, rows, (1, 2)), screen)
+    print_table(screen, header, rows, (1, 2))
     scaling = "features standardised (--scale standard)"
     if found.scale == "none":
         scaling = "features appear to share a unit, so not standardised (--scale none)"
     screen.print(f"[dim]{scaling}; on {found.sampled_rows:,} rows, none held out[/]")
-
-
-def _first_names(names: list[Any]) -> str:
-    more = ", ..." if len(names) > MAX_SHOWN else ""
-    return ", ".join(str(name) for name in names[:MAX_SHOWN]) + more

@@ -5,34 +5,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fewer.cli._options import (
-    DataArgument,
-    ForceOption,
-    PanelArgument,
-    Reading,
-    check_table_path,
-    load_panel,
-)
+from fewer.cli import _options as opt
 from fewer.cli._output import Output
 
 if TYPE_CHECKING:
     from fewer.data import Source
 
-__all__ = ["run"]
-
 
 def run(
     output: Output,
-    reading: Reading,
-    panel: PanelArgument,
-    measured: DataArgument,
+    reading: opt.Reading,
+    panel: opt.PanelArgument,
+    measured: opt.DataArgument,
     out: Annotated[Path, typer.Option(help="The .csv or .json file to write.")] = Path(
         "predictions.csv"
     ),
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also write the probability of each class.")
     ] = False,
-    force: ForceOption = False,
+    force: opt.ForceOption = False,
 ) -> None:
     """Predict the target of a panel from a table of the measured features.
 
@@ -43,31 +34,26 @@ def run(
     """
     from fewer._tables import write_table
 
-    check_table_path(out, "--out", force)
-    loaded = load_panel(panel)
+    opt.check_unused(out, force, table="--out")
+    loaded = opt.load_panel(panel)
     with output.progress("predicting") as update:
         update("predicting", 0.1)
         source = reading.open_for(loaded, measured)
         values = loaded.predict(source)
-        name = loaded.target.name or "target" if loaded.target is not None else "target"
-        columns = {
-            title: column for title, column in _text_columns(source).items() if title != name
-        }
+        target: Any = loaded.target  # predict has refused panels without one
+        name = target.name or "target"
+        columns = _text_columns(source)
+        columns.pop(name, None)
         columns |= _columns(name, values)
         if probabilities:
-            chances = loaded.predict_proba(source)
-            labels: Any = loaded.target.classes if loaded.target is not None else ()
-            for label, column in zip(labels, chances.T, strict=True):
+            for label, column in zip(target.classes, loaded.predict_proba(source).T, strict=True):
                 columns[f"probability of {label}"] = column.tolist()
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         write_table(out, columns, rows)
     output.result(
         {"out": out, "target": name, "rows": len(values)},
-        lambda screen: screen.print(
-            f"{len(values):,} predictions of {name} from {loaded.k} measured features, written to "
-            f"[bold]{out}[/]",
-            soft_wrap=True,
-        ),
+        f"{len(values):,} predictions of {name} from {loaded.k} measured features, written to "
+        f"[bold]{out}[/]",
     )
 
 

@@ -5,40 +5,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fewer.cli._options import (
-    DataArgument,
-    ForceOption,
-    Reading,
-    check_table_path,
-    complete_data,
-    holds_cells,
-    is_panel,
-    load_panel,
-    read_column,
-)
+from fewer.cli import _options as opt
 from fewer.cli._output import Output, percent, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = ["run"]
 
 HARDEST = 10  # features that are printed
 
 
 def run(
     output: Output,
-    reading: Reading,
+    reading: opt.Reading,
     panel: Annotated[
         str,
         typer.Argument(
             help="A panel folder written by fewer select, a file with one feature per line, or "
             "comma-separated features.",
-            autocompletion=complete_data,
+            autocompletion=opt.complete_data,
             show_default=False,
         ),
     ],
-    data: DataArgument,
+    data: opt.DataArgument,
     features_out: Annotated[
         Path | None,
         typer.Option(help="Write the error of every feature to this .csv or .json file."),
@@ -51,7 +39,7 @@ def run(
     ] = None,
     test_size: Annotated[float, typer.Option(help="For a list: fraction of rows held out.")] = 0.25,
     seed: Annotated[int, typer.Option(help="For a list: random seed of the split.")] = 0,
-    force: ForceOption = False,
+    force: opt.ForceOption = False,
 ) -> None:
     """Score a panel on new rows, or a list of features on any data.
 
@@ -61,10 +49,10 @@ def run(
     Examples: [bold]fewer score panel/ test.csv[/]; [bold]fewer score genes.txt data.h5ad[/]
     """
     if features_out is not None:
-        check_table_path(features_out, "--features-out", force)
+        opt.check_unused(features_out, force, table="--features-out")
     with output.progress("scoring") as update:
         update("scoring", 0.1)
-        if is_panel(panel):
+        if opt.is_panel(panel):
             found = _score_panel(Path(panel), data, reading)
         else:
             found = _score_list(panel, data, reading, row_groups, test_size, seed)
@@ -80,11 +68,11 @@ def run(
         output.note(found["protocol"])
 
 
-def _score_panel(path: Path, data: str, reading: Reading) -> dict[str, Any]:
+def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     from fewer.data import moments
     from fewer.data.columns import match_columns
 
-    loaded = load_panel(path)
+    loaded = opt.load_panel(path)
     name = None if loaded.target is None else loaded.target.name
     with_target = name is not None and name in _columns(data)
     source = reading.open_for(loaded, data, metadata=(name,) if with_target else ())
@@ -98,7 +86,7 @@ def _score_panel(path: Path, data: str, reading: Reading) -> dict[str, Any]:
         "explained_variance": float(score),
         "held_out": float(loaded.held_out),
         "by_feature": _by_feature(
-            loaded.names, loaded.indices, score.errors, moments(part).variance, loaded.d
+            loaded.names, loaded.features, score.errors, moments(part).variance
         ),
     }
     if with_target:
@@ -110,7 +98,7 @@ def _columns(data: str) -> tuple[str, ...]:
     from fewer.data import open as open_any
     from fewer.data.open import column_names
 
-    if holds_cells(data):
+    if opt.holds_cells(data):
         return tuple(open_any(data).metadata_columns)
     return tuple(column_names(data) or ())
 
@@ -120,7 +108,7 @@ def _score_target(loaded: Any, source: Any, part: Any, name: str) -> dict[str, A
 
     from fewer.data import read_all
 
-    truth = read_column(source, name)
+    truth = opt.read_column(source, name)
     predicted = loaded.predict(read_all(part, loaded.indices))
     if loaded.target.classes is not None:
         value = float(np.mean(np.array([str(x) for x in predicted]) == truth))
@@ -131,10 +119,10 @@ def _score_target(loaded: Any, source: Any, part: Any, name: str) -> dict[str, A
 
 
 def _score_list(
-    text: str, data: str, reading: Reading, row_groups: str | None, test_size: float, seed: int
+    text: str, data: str, reading: opt.Reading, row_groups: str | None, test_size: float, seed: int
 ) -> dict[str, Any]:
     from fewer.assess import score_features
-    from fewer.cli._parsing import parse_features
+    from fewer.cli import _parsing as parse
     from fewer.errors import InputError
 
     if Path(text).is_dir():
@@ -142,14 +130,12 @@ def _score_list(
     source = reading.open_features(data, metadata=(row_groups,))
     found = score_features(
         source,
-        parse_features([text], source.names, "the list"),
+        parse.features([text], source.names, "the list"),
         test_size=test_size,
-        row_groups=read_column(source, row_groups),
+        row_groups=opt.read_column(source, row_groups),
         random_state=seed,
     )
     folds = f" in each of {found.splits} folds" if found.splits > 1 else ""
-    chosen = set(found.features)
-    indices = [j for j, name in enumerate(found.names or range(source.shape[1])) if name in chosen]
     return {
         "list": text,
         "rows": source.shape[0],
@@ -162,31 +148,26 @@ def _score_list(
         "splits": found.splits,
         "protocol": f"a list has no decoder: a linear decoder was fitted on {found.n_train:,} rows "
         f"and scored on {found.n_test:,} others{folds}",
-        "by_feature": _by_feature(
-            found.names, indices, found.errors, found.variances, len(found.errors)
-        ),
+        "by_feature": _by_feature(found.names, found.features, found.errors, found.variances),
     }
 
 
-def _by_feature(
-    names: Any, indices: Any, errors: Any, variances: Any, d: int
-) -> list[dict[str, Any]]:
-    chosen = {int(j) for j in indices}
+def _by_feature(names: Any, chosen: list[Any], errors: Any, variances: Any) -> list[dict[str, Any]]:
+    measured = set(chosen)
+    columns = (names or range(len(errors)), errors.tolist(), variances.tolist())
     return [
         {
-            "feature": j if names is None else names[j],
-            "measured": j in chosen,
-            "error": float(errors[j]),
-            "variance": float(variances[j]),
-            "r2": 1 - float(errors[j]) / float(variances[j]) if variances[j] > 0 else None,
+            "feature": name,
+            "measured": name in measured,
+            "error": error,
+            "variance": variance,
+            "r2": 1 - error / variance if variance > 0 else None,
         }
-        for j in range(d)
+        for name, error, variance in zip(*columns, strict=True)
     ]
 
 
 def _show(found: dict[str, Any], rows: list[dict[str, Any]], screen: "Console") -> None:
-    from fewer._tables import Table
-
     about = f"{found['rows']:,} rows, {found['k']} of {found['d']} features"
     screen.print(f"[bold]{percent(found['explained_variance'])}[/] explained variance: {about}")
     if "explained_variance_standardized" in found:
@@ -204,5 +185,5 @@ def _show(found: dict[str, Any], rows: list[dict[str, Any]], screen: "Console") 
         for row in sorted(known, key=lambda row: row["r2"])[:HARDEST]
     ]
     if hardest:
-        table = Table(("hardest features", "R²", "mean squared error"), hardest, (1, 2))
-        print_table(table, screen)
+        header = ("hardest features", "R²", "mean squared error")
+        print_table(screen, header, hardest, (1, 2))

@@ -5,24 +5,18 @@ import os
 import shlex
 import shutil
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fewer.cli._options import (
-    CommandLine,
-    DataArgument,
-    Reading,
-    check_parent,
-    check_unused,
-    is_panel,
-    quoted,
-    read_column,
-)
+from fewer.cli import _options as opt
 from fewer.cli._output import Output, percent, print_table
 
 if TYPE_CHECKING:
@@ -30,13 +24,9 @@ if TYPE_CHECKING:
 
     from fewer.panel import Panel
 
-__all__ = ["run"]
-
-CHOICE, COMPARISON, PARALLEL = (
-    "Target and constraints",
-    "Search and validation",
-    "Parallel runs and resuming",
-)
+choice = partial(typer.Option, rich_help_panel="Target and constraints")
+search = partial(typer.Option, rich_help_panel="Search and validation")
+parallel = partial(typer.Option, rich_help_panel="Parallel runs and resuming")
 MAX_SHOWN = 100  # features that are printed; the panel has them all
 AFTER_INTERRUPT = (
     "no panel was written; rerun the same command with --resume to continue, or with "
@@ -52,56 +42,42 @@ class Processes:
 
     devices: Annotated[
         int,
-        typer.Option(
+        parallel(
             help="Processes on this machine: one per GPU, or any number of CPU processes, "
             "each with its own part of the rows.",
             min=1,
-            rich_help_panel=PARALLEL,
         ),
     ] = 1
     nodes: Annotated[
         int,
-        typer.Option(
+        parallel(
             help="Number of machines; run the same command on each, with MASTER_ADDR set to the "
             "host name of one of them.",
             min=1,
-            rich_help_panel=PARALLEL,
         ),
     ] = 1
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
+        parallel(
             help="Folder for unfinished work; by default beside the panel, with .unfinished "
             "appended to its name. Deleted when the panel has been written.",
-            rich_help_panel=PARALLEL,
             show_default=False,
         ),
     ] = None
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue from unfinished work, if any.", rich_help_panel=PARALLEL
-        ),
-    ] = False
-
-    @property
-    def many(self) -> bool:
-        """Whether more than one process was asked for."""
-        return self.devices * self.nodes > 1
+    resume: Annotated[bool, parallel("--resume", help="Continue from unfinished work, if any.")] = (
+        False
+    )
 
     @property
     def starts(self) -> bool:
         """Whether this process starts the others, rather than being one of them."""
-        return self.many and WORKER not in os.environ
+        return self.devices * self.nodes > 1 and WORKER not in os.environ
 
     def checkpoint_folder(self, out: Path) -> Path:
         """Folder of unfinished work, which must not be overwritten by mistake."""
-        folder = self.checkpoint
-        if folder is None:
-            folder = out.absolute().with_name(f"{out.name}.unfinished")
-        if WORKER in os.environ or self.resume:
-            return folder
-        if (folder / "fit.json").is_file():
+        folder = self.checkpoint or out.absolute().with_name(f"{out.name}.unfinished")
+        fresh = WORKER not in os.environ and not self.resume
+        if fresh and (folder / "fit.json").is_file():
             from fewer.errors import InputError
 
             raise InputError(
@@ -117,7 +93,7 @@ class Processes:
         try:
             yield
         except Exception:
-            if not (existed or self.many):
+            if not existed and self.devices * self.nodes == 1:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 
@@ -126,10 +102,9 @@ class Processes:
         from fewer.distributed import spawn
 
         os.environ[WORKER] = "1"
-        program = "from fewer.cli import main; main()"
         try:
             spawn(
-                ["-c", program, *shlex.split(line)[1:]],
+                ["-c", "from fewer.cli import main; main()", *shlex.split(line)[1:]],
                 devices=self.devices,
                 nodes=self.nodes,
                 hint="Rerun the command with --resume to continue from the last checkpoint",
@@ -143,8 +118,6 @@ class Processes:
         if WORKER not in os.environ:
             yield
             return
-        import warnings
-
         from fewer.errors import FewerError, FewerWarning
 
         if os.environ.get("RANK") != "0":
@@ -162,9 +135,9 @@ class Processes:
 
 def run(
     output: Output,
-    reading: Reading,
-    line: CommandLine,
-    data: DataArgument,
+    reading: opt.Reading,
+    line: opt.CommandLine,
+    data: opt.DataArgument,
     k: Annotated[
         int | None,
         typer.Option("-k", "--k", help="Number of features to choose.", show_default=False),
@@ -173,102 +146,56 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing panel.")] = False,
     target: Annotated[
         str | None,
-        typer.Option(
-            help="Choose features that predict this column instead (.h5ad: a column of obs).",
-            rich_help_panel=CHOICE,
-        ),
+        choice(help="Choose features that predict this column instead (.h5ad: a column of obs)."),
     ] = None,
     include: Annotated[
         list[str] | None,
-        typer.Option(
+        choice(
             help="Features that must be included: comma-separated names, a file with one name per "
-            "line, or a pattern such as 'IL*'; can be repeated.",
-            rich_help_panel=CHOICE,
+            "line, or a pattern such as 'IL*'; can be repeated."
         ),
     ] = None,
     exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Features that must not be chosen, in the same form.", rich_help_panel=CHOICE
-        ),
+        list[str] | None, choice(help="Features that must not be chosen, in the same form.")
     ] = None,
-    costs: Annotated[
-        Path | None,
-        typer.Option(help="A file with two columns: feature and cost.", rich_help_panel=CHOICE),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(help="Maximum panel cost, instead of -k.", rich_help_panel=CHOICE),
-    ] = None,
+    costs: Annotated[Path | None, choice(help="A file with two columns: feature and cost.")] = None,
+    budget: Annotated[float | None, choice(help="Maximum panel cost, instead of -k.")] = None,
     cost_weight: Annotated[
-        float,
-        typer.Option(
-            help="Trade-off instead of a budget: added to the error per unit of cost.",
-            rich_help_panel=CHOICE,
-        ),
+        float, choice(help="Trade-off instead of a budget: added to the error per unit of cost.")
     ] = 0.0,
     groups: Annotated[
         Path | None,
-        typer.Option(
+        choice(
             help="A file with two columns: feature and group. Features of a group are measured "
-            "together and count once.",
-            rich_help_panel=CHOICE,
+            "together and count once."
         ),
     ] = None,
     decoder: Annotated[
-        str,
-        typer.Option(
-            help="The decoder: linear, or widths of hidden layers such as 320,320.",
-            rich_help_panel=COMPARISON,
-        ),
+        str, search(help="The decoder: linear, or widths of hidden layers such as 320,320.")
     ] = "linear",
-    scale: Annotated[
-        str,
-        typer.Option(
-            help="standard: standardise features, so that all count equally. none: features count "
-            "by their variance.",
-            rich_help_panel=COMPARISON,
-        ),
-    ] = "standard",
+    scale: Annotated[str, search(help=opt.SCALE)] = "standard",
     strategies: Annotated[
-        str,
-        typer.Option(
-            help="auto, or a comma-separated subset of search, closed_form, gradient.",
-            rich_help_panel=COMPARISON,
-        ),
+        str, search(help="auto, or a comma-separated subset of search, closed_form, gradient.")
     ] = "auto",
     row_groups: Annotated[
         str | None,
-        typer.Option(
+        search(
             help="A column of group labels, such as patients; rows of one group are held out "
-            "together.",
-            rich_help_panel=COMPARISON,
+            "together."
         ),
     ] = None,
     validation: Annotated[
         str,
-        typer.Option(
+        search(
             help="Rows to hold out: auto, a fraction such as 0.2, a number of folds such as 5, or "
-            "time for rows in time order.",
-            rich_help_panel=COMPARISON,
+            "time for rows in time order."
         ),
     ] = "auto",
     time_limit: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds after which no new strategy is started.", rich_help_panel=COMPARISON
-        ),
+        float | None, search(help="Seconds after which no new strategy is started.")
     ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            help="Random seed; the same seed gives the same panel.", rich_help_panel=COMPARISON
-        ),
-    ] = 0,
-    device: Annotated[
-        str,
-        typer.Option(help="auto, cpu, cuda, cuda:1 or mps.", rich_help_panel=COMPARISON),
-    ] = "auto",
+    seed: Annotated[int, search(help="Random seed; the same seed gives the same panel.")] = 0,
+    device: Annotated[str, search(help=opt.DEVICE)] = "auto",
     report: Annotated[
         Path | None, typer.Option(help="Also write a report to this .html file.")
     ] = None,
@@ -286,30 +213,24 @@ def run(
         raise typer.BadParameter("give a number of features, -k 50, or --costs FILE --budget 100")
     _check_folder(out, force)
     if report is not None:
-        check_unused(report, force)
+        opt.check_unused(report, force)
     checkpoint = processes.checkpoint_folder(out)
     if processes.starts:
         processes.start(line)
         return
-    from fewer.cli._parsing import (
-        parse_costs,
-        parse_decoder,
-        parse_features,
-        parse_groups,
-        parse_strategies,
-        parse_validation,
-    )
+    from fewer.cli import _parsing as parse
     from fewer.distributed import is_rank0, joined
+    from fewer.export import describe
     from fewer.selection import select
 
     options: dict[str, Any] = {
-        "decoder": parse_decoder(decoder),
-        "strategies": parse_strategies(strategies),
+        "decoder": parse.decoder(decoder),
+        "strategies": parse.strategies(strategies),
         "budget": budget,
         "cost_weight": cost_weight,
         "target": target,
         "scale": scale,
-        "validation": parse_validation(validation),
+        "validation": parse.validation(validation),
         "time_limit": time_limit,
         "random_state": seed,
         "device": device,
@@ -325,43 +246,39 @@ def run(
         keep = tuple(name for text in include or () for name in text.split(","))
         source = reading.open_features(data, metadata=(target, row_groups), keep=keep)
         options |= {
-            "include": parse_features(include or (), source.names, "--include"),
-            "exclude": parse_features(exclude or (), source.names, "--exclude"),
-            "costs": parse_costs(costs, source.names),
-            "groups": parse_groups(groups, source.names),
-            "row_groups": read_column(source, row_groups),
+            "include": parse.features(include or (), source.names, "--include"),
+            "exclude": parse.features(exclude or (), source.names, "--exclude"),
+            "costs": parse.costs(costs, source.names),
+            "groups": parse.groups(groups, source.names),
+            "row_groups": opt.read_column(source, row_groups),
         }
         panel = select(source, k, progress=update, **options)
         reading.record_units(panel, data, source)
         update("writing", 0.99)
         if panel.evidence is not None:
             panel.evidence.command = line
-            panel.evidence.source |= {
-                "path": data,
-                "kind": f"{Path(data).suffix or 'unknown'} file",
-            }
+            kind = f"{Path(data).suffix or 'unknown'} file"
+            panel.evidence.source |= {"path": data, "kind": kind}
         panel.save(out)
         if report is not None and is_rank0():
-            from fewer.report import write
-
-            write(panel, report)
+            panel.report(report)
     if not is_rank0():
         return
-    output.result(
-        {"out": out, "report": report, **_document(panel)},
-        lambda screen: _show(panel, out, screen),
-    )
-    output.suggest(f"fewer report {quoted(out)}" if report is None else f"open {quoted(report)}")
+    document = {"out": out, "report": report, **describe(panel)}
+    output.result(document, lambda screen: _show(panel, document, screen))
+    words = ("fewer", "report", str(out)) if report is None else ("open", str(report))
+    output.suggest(shlex.join(words))
 
 
 def _check_folder(path: Path, force: bool) -> None:
     """Refuse to overwrite a panel without --force, and anything else always."""
+    from fewer._files import check_parent
     from fewer.errors import InputError
 
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file, but a panel is a folder; choose another name")
     if path.is_dir() and any(path.iterdir()):
-        if not is_panel(path):
+        if not opt.is_panel(path):
             raise InputError(f"{path} holds something other than a panel; choose another folder")
         if not force:
             raise InputError(
@@ -371,79 +288,39 @@ def _check_folder(path: Path, force: bool) -> None:
     check_parent(path)
 
 
-def _document(panel: "Panel") -> dict[str, Any]:
-    evidence = panel.evidence
-    found = {
-        "k": panel.k,
-        "d": panel.d,
-        "features": panel.features,
-        "held_out": float(panel.held_out),
-        "leaderboard": [
-            {name: row[name] for name in ("strategy", "error", "seconds")}
-            for row in panel.leaderboard
-        ],
-        "settings": panel.settings,
-    }
-    if evidence is not None:
-        found["order"] = [panel.names[j] if panel.names else int(j) for j in evidence.order]
-        found |= {"gains": evidence.gains, "explained_variance": evidence.explained}
-    if panel.target is not None:
-        found["target"] = {"name": panel.target.name, "held_out": panel.target.held_out}
-    return found
-
-
-def _show(panel: "Panel", out: Path, screen: "Console") -> None:
-    _show_features(panel, screen)
-    print_table(panel.leaderboard.table(), screen)
-    _show_scores(panel, screen)
-    if panel.target is not None:
-        metric = "R²" if panel.target.classes is None else "accuracy"
-        screen.print(
-            f"[bold]{panel.target.held_out:.3f}[/] {metric} of {panel.target.name} on held-out rows"
-        )
-    screen.print(
-        f"panel of {panel.k} of {panel.d} features saved to [bold]{out}[/]", soft_wrap=True
-    )
-
-
-def _show_features(panel: "Panel", screen: "Console") -> None:
-    from fewer._tables import Table
-
-    evidence = panel.evidence
-    if evidence is None:
-        screen.print(", ".join(str(name) for name in panel.features), soft_wrap=True)
-        return
-    rows, cumulative = [], 0.0
-    for rank, (column, gain) in enumerate(zip(evidence.order, evidence.gains, strict=True), 1):
-        cumulative += float(gain)
-        name = str(column) if panel.names is None else panel.names[column]
-        rows.append((str(rank), name, percent(float(gain)), percent(cumulative)))
-    header = ("", "feature", "gain", "cumulative")
-    print_table(Table(header, rows[:MAX_SHOWN], (0, 2, 3)), screen)
+def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
+    """Print the features with their gains, the strategies, and the scores on held-out rows."""
+    columns = about["order"], about["gains"], accumulate(about["gains"])
+    rows = [
+        (str(rank), str(name), percent(gain), percent(cumulative))
+        for rank, (name, gain, cumulative) in enumerate(zip(*columns, strict=True), 1)
+    ]
+    print_table(screen, ("", "feature", "gain", "cumulative"), rows[:MAX_SHOWN], (0, 2, 3))
     if panel.k > MAX_SHOWN:
         screen.print(f"... and {panel.k - MAX_SHOWN} more: `fewer export {{panel}} --to list`")
     screen.print("[dim]gain: explained variance added by each feature, on all rows[/]\n")
-
-
-def _show_scores(panel: "Panel", screen: "Console") -> None:
-    from fewer._tables import Table
-
-    scores = {} if panel.evidence is None else panel.evidence.explained
-    if not scores:
-        screen.print(f"[bold]{percent(panel.held_out)}[/] explained variance on held-out rows")
-        return
+    board = panel.leaderboard.table()
+    print_table(screen, board.header, board.rows, board.numbers)
     titles = {"equal": "features standardised", "units": "in the units of the data"}
-    metrics = [metric for metric in titles if metric in scores]
+    explained = about["explained_variance"]
+    scores = {title: explained[name] for name, title in titles.items() if name in explained}
     labels = {
         "panel": f"[bold]this panel of {panel.k}[/]",
         "greedy": "greedy selection",
         "random": "random selection",
         "pca": f"PCA, {panel.k} components (reference)",
     }
-    rows = [
-        (label, *(percent(scores[metric].get(role)) for metric in metrics))
+    references = [
+        (label, *(percent(score.get(role)) for score in scores.values()))
         for role, label in labels.items()
-        if any(scores[metric].get(role) is not None for metric in metrics)
+        if any(role in score for score in scores.values())
     ]
-    header = ("explained variance, held-out rows", *(titles[metric] for metric in metrics))
-    print_table(Table(header, rows, (1, 2)), screen)
+    print_table(screen, ("explained variance, held-out rows", *scores), references, (1, 2))
+    if panel.target is not None:
+        metric = "R²" if panel.target.classes is None else "accuracy"
+        screen.print(
+            f"[bold]{panel.target.held_out:.3f}[/] {metric} of {panel.target.name} on held-out rows"
+        )
+    screen.print(
+        f"panel of {panel.k} of {panel.d} features saved to [bold]{about['out']}[/]", soft_wrap=True
+    )

@@ -46,5 +46,6 @@ def describe(panel: Panel) -> dict[str, Any]:
         about["target"] = {"name": panel.target.name, "held_out": panel.target.held_out}
     if known is not None:
         about["order"] = [names[j] for j in known.order]
-        about["gains"] = [float(gain) for gain in known.gains]
+        about["gains"] = known.gains.tolist()
+        about["explained_variance"] = known.explained
     return about

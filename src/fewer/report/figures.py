@@ -13,18 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
-from fewer._files import write_whole
+from fewer._files import check_path, write_whole
 from fewer.errors import InputError
 from fewer.report.charts import Series, histogram, line_chart
 
-__all__ = [
-    "check_target",
-    "draw_reconstructions",
-    "embedded",
-    "figures",
-    "mosaic",
-    "save_figure",
-]
+__all__ = ["check_target", "draw_reconstructions", "embedded", "figures", "save_figure"]
 
 LINES = {"panel": "this panel", "greedy": "greedy", "pca": "PCA"}
 CURVES: dict[str, tuple[str, dict[str, bool]]] = {
@@ -34,6 +27,7 @@ CURVES: dict[str, tuple[str, dict[str, bool]]] = {
     "distinct": ("distinct features", {"whole": True}),
 }
 MOST_CELLS = 60  # chosen features on the correlation map
+PAIRS = 3  # of chosen features, named below the map
 EXAMPLES = 16
 WARM, COLD = (213, 94, 0), (0, 114, 178)  # of Okabe and Ito
 MAX_16_BIT = 400_000  # entries: beyond this, 8 bits per value keep the page small
@@ -134,28 +128,20 @@ def _correlation(about: dict[str, Any] | None) -> dict[str, Any] | None:
     pixels = np.zeros((*R.shape, 4), dtype=np.uint8)
     pixels[..., :3] = np.where(R[..., None] >= 0, COLD, WARM)
     pixels[..., 3] = (255 * np.abs(np.nan_to_num(R))).round()
+    pairs = np.stack(np.triu_indices(len(R), 1), axis=1)
+    strongest = pairs[np.argsort(-np.abs(R[tuple(pairs.T)]), kind="stable")[:PAIRS]]
     return {
         "source": _png(pixels),
         "names": names,
-        "pairs": _strongest(R, names),
+        "pairs": [{"one": names[a], "other": names[b], "value": R[a, b]} for a, b in strongest],
         "left_out": len(about["names"]) - len(names),
     }
 
 
-def _strongest(R: NDArray[Any], names: list[str], count: int = 3) -> list[dict[str, Any]]:
-    """The pairs with the strongest correlations."""
-    one, other = np.triu_indices(len(R), 1)
-    best = np.argsort(-np.abs(R[one, other]), kind="stable")[:count]
-    return [
-        {"one": names[one[at]], "other": names[other[at]], "value": float(R[one[at], other[at]])}
-        for at in best
-    ]
-
-
 def _image(about: dict[str, Any]) -> dict[str, Any] | None:
-    if about["image"] is None:
+    if about["image_shape"] is None:
         return None
-    height, width = about["image"]["shape"]
+    height, width = about["image_shape"]
     chosen = about["features"]["chosen"].reshape(height, width)
     r2 = np.nan_to_num(about["features"]["r2"].reshape(height, width).astype(float), nan=0.0)
     strength = (255 * np.clip(r2, 0, 1)).round().astype(np.uint8)
@@ -213,9 +199,9 @@ def _packed(true: NDArray[Any], predicted: NDArray[Any]) -> dict[str, Any] | Non
     missing = np.iinfo(kind).max
     both = np.concatenate([true, predicted]).astype(np.float64)  # 2 m x d
     seen = np.isfinite(both)
-    low = np.where(seen, both, np.inf).min(axis=0)
-    high = np.where(seen, both, -np.inf).max(axis=0)
-    low, high = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 0.0)
+    any_seen = seen.any(axis=0)
+    low = np.where(any_seen, np.where(seen, both, np.inf).min(axis=0), 0.0)
+    high = np.where(any_seen, np.where(seen, both, -np.inf).max(axis=0), 0.0)
     span = np.where(high > low, high - low, 1.0)
     level = np.where(seen, (np.where(seen, both, 0.0) - low) / span * (missing - 1), missing)
     codes = level.round().astype(kind).T  # d x 2 m: the values of a feature are contiguous
@@ -255,26 +241,24 @@ def draw_reconstructions(
     ``images`` and ``rebuilt`` are (n, height, width) on one scale, ``chosen`` is a mask of pixels.
     """
     low, high = float(images.min()), float(images.max())
-    grey = {"cmap": "gray", "vmin": low, "vmax": high, "interpolation": "nearest"}
     lines = -(-len(images) // columns)
     panel = 3.3
     figure = Figure(figsize=(4 * panel, panel * lines / columns + 0.75), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, 4, width_ratios=[lines / columns, 1, 1, 1])
     k, d = int(chosen.sum()), chosen.size
-    axes[0].imshow(chosen, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes[0].set_title(f"(a) {k} of {d} pixels chosen", fontsize=10)
-    axes[1].imshow(mosaic(images, columns, high), **grey)
-    axes[1].set_title("(b) inputs, not seen in training", fontsize=10)
-    axes[2].imshow(mosaic(np.where(chosen, images, low), columns, high), **grey)
-    axes[2].set_title(f"(c) the {k} values measured", fontsize=10)
+    titled = {
+        f"(a) {k} of {d} pixels chosen": np.where(chosen, high, low),
+        "(b) inputs, not seen in training": mosaic(images, columns, high),
+        f"(c) the {k} values measured": mosaic(np.where(chosen, images, low), columns, high),
+        "(d) reconstructed from (c) alone": mosaic(rebuilt, columns, high),
+    }
+    for axis, (text, picture) in zip(axes, titled.items(), strict=True):
+        axis.imshow(picture, cmap="gray", vmin=low, vmax=high, interpolation="nearest")
+        axis.set_title(text, fontsize=10)
+        axis.set(xticks=[], yticks=[])
     spots = np.argwhere(mosaic(np.broadcast_to(chosen, images.shape).astype(float), columns, 0))
     axes[2].scatter(spots[:, 1], spots[:, 0], s=9, facecolors="none", edgecolors="#d55e00", lw=0.6)
-    axes[3].imshow(mosaic(rebuilt, columns, high), **grey)
-    axes[3].set_title("(d) reconstructed from (c) alone", fontsize=10)
-    for axis in axes:
-        axis.set_xticks([])
-        axis.set_yticks([])
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
@@ -282,26 +266,13 @@ def draw_reconstructions(
 
 def check_target(path: str | os.PathLike[str]) -> None:
     """Refuse a path that `save_figure` cannot write, before the work that leads to it."""
-    target = Path(path)
-    known = FigureCanvasAgg.get_supported_filetypes()
+    target, known = Path(path), FigureCanvasAgg.get_supported_filetypes()
     if _kind(target) not in known:
         raise InputError(
             f"{target}: figures cannot be written as {target.suffix}; use one of "
             + ", ".join(f".{kind}" for kind in sorted(known))
         )
-    if target.is_dir():
-        raise InputError(
-            f"{target} is a folder; name a file in it, such as {target / 'digits.png'}"
-        )
-    nearest = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
-    if not nearest.is_dir():
-        raise InputError(
-            f"{target} cannot be written: {nearest} is not a folder; choose another path"
-        )
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{target} cannot be written: no permission to write to {nearest}; choose another path"
-        )
+    check_path(target)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> Path:

@@ -8,43 +8,29 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fewer._files import write_text
-from fewer.errors import InputError
+from fewer._files import check_path, write_text
 from fewer.report.summarise import METRICS, Reported, summarise
 
 __all__ = ["brief", "page", "write"]
 
 SHOWN = 12  # features that a notebook shows
+FIRST = 100  # rows that the table of features starts with
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; text, muted and accent are
-# read on page and raised, the rest are shapes
-LIGHT = {
-    "page": "#ffffff",
-    "raised": "#f5f6f8",
-    "text": "#1a1d21",
-    "muted": "#565e68",
-    "accent": "#0069a6",
-    "rule": "#d5d9df",
-    "edge": "#7b838d",
-    "panel": "#0072b2",
-    "greedy": "#d55e00",
-    "random": "#767d87",
-    "pca": "#00805d",
-    "chosen": "#d55e00",
-}
-DARK = {
-    "page": "#14171b",
-    "raised": "#1e2228",
-    "text": "#e9ebee",
-    "muted": "#a9b1bb",
-    "accent": "#79c7f5",
-    "rule": "#383e47",
-    "edge": "#7d8690",
-    "panel": "#56b4e9",
-    "greedy": "#f0883e",
-    "random": "#949ca6",
-    "pca": "#2fc495",
-    "chosen": "#f0883e",
+# light and dark, of Okabe and Ito, which colour-blind readers can tell apart; text, muted and
+# accent are read on page and raised, the rest are shapes
+COLOURS = {
+    "page": ("#ffffff", "#14171b"),
+    "raised": ("#f5f6f8", "#1e2228"),
+    "text": ("#1a1d21", "#e9ebee"),
+    "muted": ("#565e68", "#a9b1bb"),
+    "accent": ("#0069a6", "#79c7f5"),
+    "rule": ("#d5d9df", "#383e47"),
+    "edge": ("#7b838d", "#7d8690"),
+    "panel": ("#0072b2", "#56b4e9"),
+    "greedy": ("#d55e00", "#f0883e"),
+    "random": ("#767d87", "#949ca6"),
+    "pca": ("#00805d", "#2fc495"),
+    "chosen": ("#d55e00", "#f0883e"),
 }
 
 
@@ -77,16 +63,13 @@ def write(
     >>> import fewer
     >>> from fewer.report import write
     >>> from sklearn.datasets import load_iris
-    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, random_state=0)
+    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, strategies=["search"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write(panel, folder + "/iris.html", title="Iris").read_text()[:15]
     '<!doctype html>'
     """
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(f"{target} is a folder; name a file in it, such as {target}/report.html")
-    text = page(summarise(panel, data, title=title, image_shape=image_shape))
-    return write_text(target, text)
+    check_path(path)
+    return write_text(path, page(summarise(panel, data, title=title, image_shape=image_shape)))
 
 
 def page(about: dict[str, Any]) -> str:
@@ -94,11 +77,13 @@ def page(about: dict[str, Any]) -> str:
     # Matplotlib and Jinja take a while to import, and most work with panels needs neither
     from fewer.report.figures import embedded, figures  # noqa: PLC0415
 
+    r2 = about["features"]["r2"]
     return _template().render(
         about=about,
         figures=figures(about),
         data=_as_json(embedded(about)),
-        first=_first_features(about),
+        # the table starts with the features that are reconstructed worst
+        first=[j for j in r2.argsort(kind="stable")[:FIRST].tolist() if not math.isnan(r2[j])],
     )
 
 
@@ -109,7 +94,7 @@ def brief(panel: Reported) -> str:
     --------
     >>> import fewer
     >>> from sklearn.datasets import load_iris
-    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, random_state=0)
+    >>> panel = fewer.select(load_iris(as_frame=True).data, 2, strategies=["search"])
     >>> "petal length" in brief(panel)
     True
     """
@@ -151,12 +136,6 @@ def brief(panel: Reported) -> str:
     )
 
 
-def _first_features(about: dict[str, Any], count: int = 100) -> list[int]:
-    """The features that the table starts with: those that are reconstructed worst."""
-    r2 = about["features"]["r2"]
-    return [j for j in r2.argsort(kind="stable")[:count].tolist() if not math.isnan(r2[j])]
-
-
 def _as_json(value: Any) -> str:
     """JSON that cannot close the script element around it."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
@@ -175,15 +154,17 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name, colours in (("light", LIGHT), ("dark", DARK)):
-        environment.globals[name] = ";".join(f"--{key}:{value}" for key, value in colours.items())
+    for at, name in enumerate(("light", "dark")):
+        environment.globals[name] = ";".join(f"--{key}:{COLOURS[key][at]}" for key in COLOURS)
     environment.globals["style"] = (folder / "report.css").read_text(encoding="utf-8")
     environment.globals["script"] = (folder / "report.js").read_text(encoding="utf-8")
-    environment.filters["percent"] = lambda part: f"{100 * part:.1f}\u00a0%"
-    environment.filters["number"] = _number
-    environment.filters["signed"] = lambda value: f"{value:+.2f}".replace("-", "−")
-    environment.filters["r2"] = lambda x: "below −10" if x < -10 else f"{x:.3f}".replace("-", "−")
-    environment.filters["minus"] = lambda text: text.replace("-", "−")
+    environment.filters |= {
+        "percent": lambda part: f"{100 * part:.1f}\u00a0%",
+        "number": _number,
+        "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
+        "r2": lambda x: "below −10" if x < -10 else f"{x:.3f}".replace("-", "−"),
+        "minus": lambda text: text.replace("-", "−"),
+    }
     return environment.get_template("report.html.j2")
 
 

@@ -37,27 +37,16 @@ class Reported(Protocol):
     evidence: Evidence | None
 
     @property
-    def k(self) -> int:
-        """Number of chosen features."""
-
+    def k(self) -> int: ...
     @property
-    def d(self) -> int:
-        """Number of all features."""
-
+    def d(self) -> int: ...
     @property
-    def names(self) -> list[str] | None:
-        """Names of all features."""
-
+    def names(self) -> list[str] | None: ...
     @property
-    def indices(self) -> NDArray[np.int64]:
-        """The chosen columns."""
-
+    def indices(self) -> NDArray[np.int64]: ...
     @property
-    def features(self) -> list[Any]:
-        """The chosen features."""
-
-    def examine(self, X: Any) -> Examined:
-        """How well it reconstructs some rows."""
+    def features(self) -> list[Any]: ...
+    def examine(self, X: Any) -> Examined: ...
 
 
 def summarise(
@@ -67,37 +56,16 @@ def summarise(
     title: str | None = None,
     image_shape: tuple[int, int] | str | None = "auto",
 ) -> dict[str, Any]:
-    """Collect what a report says about a panel.
-
-    Parameters
-    ----------
-    panel : Panel
-        Made by `fewer.select`, or loaded.
-    data : array, table, path or source of whole rows, default=None
-        Additional rows to evaluate the panel on, besides those that `select` held out.
-    title : str, default=None
-        Title of the page.
-    image_shape : (int, int), "auto" or None, default="auto"
-        Height and width if rows are images; "auto" infers it from names such as pixel_3_14.
-
-    Examples
-    --------
-    >>> import fewer
-    >>> from sklearn.datasets import load_digits
-    >>> X = load_digits(as_frame=True).data
-    >>> panel = fewer.select(X[:1400], k=10, scale="none", random_state=0)
-    >>> about = summarise(panel, X[1400:])
-    >>> about["k"], about["d"], about["image"]["shape"]
-    (10, 64, (8, 8))
-    >>> about["given"]["explained"] == panel.score(X[1400:])
-    True
-    """
+    """What a report says about a panel; the parameters are those of `fewer.report.write`."""
     known = panel.evidence
     names = [
         name if name.strip() else f"(column {j})"
         for j, name in enumerate(panel.names or map(str, range(panel.d)))
     ]
-    seen = _seen(panel, data)
+    given = None if data is None else panel.examine(data)
+    seen: Any = known if given is None else given  # an `Evidence`, an `Examined` or None
+    errors = panel.held_out.errors if known is None else known.errors
+    nothing = np.zeros((0, panel.d), dtype=np.float32)
     return {
         "title": title or f"{panel.k} of {panel.d:,} features",
         "k": panel.k,
@@ -106,38 +74,30 @@ def summarise(
         "names": names,
         "explained": float(panel.held_out),
         "standardised": None if known is None else known.explained.get("equal", {}).get("panel"),
-        "where": "the additional rows" if data is not None else "held-out rows",
-        "given": None if data is None else {"explained": float(seen["score"]), "rows": seen["n"]},
+        "where": "the additional rows" if given is not None else "held-out rows",
+        "given": None if given is None else {"explained": float(given.score), "rows": given.n},
         "target": _target(panel.target),
         "held_rows": None if known is None else known.source.get("held"),
         "bars": [] if known is None else _bars(known, panel),
         "chosen": _chosen(known, panel, names),
-        "features": _features(panel, seen),
-        "sample": {"true": seen["rows"], "predicted": seen["reconstructed"]},
+        "features": _features(
+            panel.indices,
+            errors if given is None else given.score.errors,
+            None if seen is None else seen.variance,
+        ),
+        "sample": {
+            "true": nothing if seen is None else seen.rows,
+            "predicted": nothing if seen is None else seen.reconstructed,
+        },
         "curve": None if known is None else _curve(known),
         "correlation": None if known is None else _correlation(known, names),
         "history": {} if known is None else known.history,
         "leaderboard": rank_candidates(panel.leaderboard),
-        "image": _image(panel, names, seen, image_shape),
+        "image_shape": _image_shape(panel, image_shape),
         "provenance": _provenance(known, panel),
         "settings": {name: _setting_text(value) for name, value in panel.settings.items()},
         "call": None if known is None else reproducing_code(known),
         "command": None if known is None else known.command,
-    }
-
-
-def _seen(panel: Reported, data: Any) -> dict[str, Any]:
-    """Errors, variances and some rows, of the given data or of the held-out rows."""
-    if data is not None:
-        found = panel.examine(data)
-        return found._asdict() | {"errors": found.score.errors}
-    known = panel.evidence
-    nothing = np.zeros((0, panel.d), dtype=np.float32)
-    return {
-        "errors": panel.held_out.errors if known is None else known.errors,
-        "variance": None if known is None else known.variance,
-        "rows": nothing if known is None else known.rows,
-        "reconstructed": nothing if known is None else known.reconstructed,
     }
 
 
@@ -150,7 +110,6 @@ def _target(target: Any) -> dict[str, Any] | None:
 
 def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
     """For each metric, the panel and its references."""
-    metrics = [name for name in METRICS if known.explained.get(name)]
     places = {"k": panel.k, "d": f"{panel.d:,}", "draws": known.source.get("draws", 1)}
     return [
         {
@@ -166,14 +125,15 @@ def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
                 if role in known.explained[metric]
             ],
         }
-        for metric in metrics
+        for metric in METRICS
+        if known.explained.get(metric)
     ]
 
 
 def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> list[dict[str, Any]]:
     if known is None:
         return [{"name": names[j], "column": int(j)} for j in panel.indices]
-    found = []
+    found, cumulative = [], known.gains.cumsum()
     for place, j in enumerate(known.order):
         substitute = int(known.substitutes[place, 0]) if known.substitutes.shape[1] else -1
         found.append(
@@ -182,7 +142,7 @@ def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> li
                 "name": names[j],
                 "column": int(j),
                 "gain": float(known.gains[place]),
-                "cumulative": float(known.gains[: place + 1].sum()),
+                "cumulative": float(cumulative[place]),
                 "represents": int(known.represents[place]),
                 "related": [
                     {"name": names[other], "correlation": float(correlation)}
@@ -198,30 +158,23 @@ def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> li
     return found
 
 
-def _features(panel: Reported, seen: dict[str, Any]) -> dict[str, Any]:
+def _features(chosen: Any, errors: NDArray[Any], variance: NDArray[Any] | None) -> dict[str, Any]:
     """Root mean squared error, standard deviation and R² per feature."""
-    errors = np.asarray(seen["errors"], dtype=float)
-    chosen = np.zeros(panel.d, dtype=bool)
-    chosen[panel.indices] = True
-    if seen["variance"] is None:
-        r2 = np.full(panel.d, np.nan)
-        spread = r2
-    else:
-        variance = np.asarray(seen["variance"], dtype=float)
-        spread = np.sqrt(np.maximum(variance, 0.0))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            r2 = np.where(variance > 0, 1.0 - errors / variance, np.nan)
-    others = r2[~chosen & np.isfinite(r2)]
+    known = np.full(len(errors), np.nan) if variance is None else variance.astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r2 = np.where(known > 0, 1.0 - errors / known, np.nan)
+    mask = np.isin(np.arange(len(errors)), chosen)
+    others = r2[~mask & np.isfinite(r2)]
     return {
         "error": np.sqrt(np.maximum(errors, 0.0)),
-        "std": spread,
+        "std": np.sqrt(np.maximum(known, 0.0)),
         "r2": r2,
-        "chosen": chosen,
+        "chosen": mask,
         "others": others,
         "median": float(np.median(others)) if len(others) else None,
         "good": int((others >= RECONSTRUCTED).sum()),
         "threshold": RECONSTRUCTED,
-        "constant": int((~np.isfinite(r2)).sum()) if seen["variance"] is not None else 0,
+        "constant": 0 if variance is None else int((~np.isfinite(r2)).sum()),
     }
 
 
@@ -255,21 +208,19 @@ def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _image(
-    panel: Reported, names: Sequence[str], seen: dict[str, Any], wanted: Any
-) -> dict[str, Any] | None:
-    shape = _shape_from_names(names if panel.names else ()) if wanted == "auto" else wanted
+def _image_shape(panel: Reported, given: Any) -> tuple[int, int] | None:
+    shape = _shape_from_names(panel.names or ()) if given == "auto" else given
     if shape is None:
         return None
     try:
         height, width = (int(side) for side in shape)
     except (TypeError, ValueError) as error:
-        raise InputError(f"image_shape={wanted!r}; use (height, width), 'auto' or None") from error
+        raise InputError(f"image_shape={given!r}; use (height, width), 'auto' or None") from error
     if height < 1 or width < 1 or height * width != panel.d:
         raise InputError(
-            f"image_shape={wanted!r} has {height * width} pixels, but there are {panel.d} features"
+            f"image_shape={given!r} has {height * width} pixels, but there are {panel.d} features"
         )
-    return {"shape": (height, width)}
+    return height, width
 
 
 def _shape_from_names(names: Sequence[str]) -> tuple[int, int] | None:
@@ -291,9 +242,11 @@ def _provenance(known: Evidence | None, panel: Reported) -> list[tuple[str, str]
     found = [("Data", str(source.get("path") or source["kind"]))]
     if source.get("path"):
         found.append(("Format", source["kind"]))
-    found += [("Rows", f"{source['rows']:,}"), ("Features", f"{source['columns']:,}")]
-    missing = source["missing"]
-    found.append(("Missing values", "none" if not missing else f"{missing:.2%}"))
+    found += [
+        ("Rows", f"{source['rows']:,}"),
+        ("Features", f"{source['columns']:,}"),
+        ("Missing values", f"{source['missing']:.2%}" if source["missing"] else "none"),
+    ]
     # older folders call them left_out
     ignored = source.get("metadata_columns") or source.get("left_out")
     if ignored:
@@ -326,43 +279,28 @@ def _setting_text(value: Any) -> str:
 
 def reproducing_code(known: Evidence) -> str:
     """The call of `fewer.select` with its options; arrays and functions are only named."""
-    path = known.source.get("path")
-    data = repr(path) if path else "data"
+    source, options = known.source, {"k": known.options.get("k")} | known.options
+    if options["k"] is None:
+        del options["k"]
+    code = {name: _spelled(value) for name, value in options.items()}
     lines = ["import fewer", ""]
-    if not path:
-        lines[1:1] = ["", f"data = ...  # {known.source['kind']}, {_size(known)}"]
-    k = known.options.get("k")
-    options = [] if k is None else [f"k={k}"]
-    lost = []
-    for name, value in known.options.items():
-        if name == "k":
-            continue
-        text = _spelled(value)
-        if text is None:
-            text = name
-            lost.append(name)
-        options.append(f"{name}={text}")
-    lines[-1:-1] = [f"{name} = ...  # as passed originally" for name in lost]
-    lines.append(f"panel = fewer.select({', '.join([data, *options])})")
-    if known.options.get("random_state") is None:
+    if not source.get("path"):
+        size = f"{source['rows']:,} x {source['columns']:,}"
+        lines[1:1] = ["", f"data = ...  # {source['kind']}, {size}"]
+    lines[-1:-1] = [f"{name} = ...  # as passed originally" for name in code if code[name] is None]
+    arguments = [f"{name}={text or name}" for name, text in code.items()]
+    data = repr(source["path"]) if source.get("path") else "data"
+    lines.append(f"panel = fewer.select({', '.join([data, *arguments])})")
+    if options.get("random_state") is None:
         lines.append("# random_state was not set: another run may choose slightly differently")
     return "\n".join(lines)
-
-
-def _size(known: Evidence) -> str:
-    return f"{known.source['rows']:,} x {known.source['columns']:,}"
 
 
 def _spelled(value: Any) -> str | None:
     """Python code for a stored option; None where it would be long or cannot be written."""
     if isinstance(value, dict):
         if "mapping" in value and len(value["mapping"]) <= LONG:
-            return repr({_hashable(key): item for key, item in value["mapping"]})
+            pairs = value["mapping"]
+            return repr({tuple(k) if isinstance(k, list) else k: item for k, item in pairs})
         return f"float({value['number']!r})" if "number" in value else None
-    if isinstance(value, list):
-        return repr(value) if len(value) <= LONG else None
-    return repr(value)
-
-
-def _hashable(key: Any) -> Any:
-    return tuple(key) if isinstance(key, list) else key
+    return None if isinstance(value, list) and len(value) > LONG else repr(value)
