@@ -149,7 +149,7 @@ def test_a_lost_connection_says_what_to_do():
     ]
     errors = [job.communicate(timeout=120)[1] for job in jobs]
     assert "ProcessError: process 0 of 2 lost the others" in errors[0]
-    assert "with checkpoint= the same call goes on from the last checkpoint" in errors[0]
+    assert "with checkpoint= the same call resumes from the last checkpoint" in errors[0]
 
 
 COMMAND = [sys.executable, "-c", "from fewer.cli import main; main()", "select", "rows.csv"]

@@ -16,18 +16,18 @@ import threading
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
 import fewer.errors
+from fewer._checks import check_whole
 from fewer.errors import (
     FewerError,
     FewerWarning,
@@ -58,7 +58,6 @@ __all__ = [
 
 TIMEOUT_VARIABLE = "FEWER_TIMEOUT"  # seconds, in the environment
 TIMEOUT = 24 * 3600.0  # ranks wait this long while rank 0 searches; a dead rank is noticed at once
-ELASTIC = "torch.distributed.elastic"
 LOST = "lost the others"
 
 P = ParamSpec("P")
@@ -66,19 +65,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class _Rows(Protocol):
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
-S = TypeVar("S", bound=_Rows)
-
-
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     rank: int = 0
     world_size: int = 1
-    cpu: Any = field(default=None, compare=False)  # a gloo group; GPUs use torch's default group
+    cpu: Any = None  # a gloo group; GPUs use torch's default group
 
 
 _SINGLE = _Group()
@@ -86,7 +76,8 @@ _CURRENT: ContextVar[_Group | None] = ContextVar("fewer_process_group", default=
 _JOB: dict[int, _Group] = {}  # by process id, since a fork has no part in its parent's connections
 
 
-# -- who am I ------------------------------------------------------------------------------
+def _group() -> _Group:
+    return _CURRENT.get() or _SINGLE
 
 
 def rank() -> int:
@@ -94,7 +85,6 @@ def rank() -> int:
 
     Examples
     --------
-    >>> from fewer.distributed import rank
     >>> rank()
     0
     """
@@ -106,7 +96,6 @@ def world_size() -> int:
 
     Examples
     --------
-    >>> from fewer.distributed import world_size
     >>> world_size()
     1
     """
@@ -121,27 +110,20 @@ def is_rank0() -> bool:
 
     Examples
     --------
-    >>> from fewer.distributed import is_rank0
     >>> is_rank0()
     True
     """
-    group = _CURRENT.get()
-    return (_JOB.get(os.getpid(), _SINGLE) if group is None else group).rank == 0
+    return (_CURRENT.get() or _JOB.get(os.getpid(), _SINGLE)).rank == 0
 
 
 def shard_bounds(n: int, rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """Return where this rank's share of n things starts and stops; shares differ by one at most.
+    """Return where this rank's share of n items starts and stops; shares differ by one at most.
 
-    Parameters
-    ----------
-    n : int
-        How many there are.
-    rank, world_size : int, default=None
-        Of the current group. Threads have to be told, since they are in no group.
+    ``rank`` and ``world_size`` are those of the current group. Threads, which are in no group,
+    must pass them.
 
     Examples
     --------
-    >>> from fewer.distributed import shard_bounds
     >>> [shard_bounds(7, rank, 3) for rank in range(3)]
     [(0, 3), (3, 5), (5, 7)]
     """
@@ -149,10 +131,6 @@ def shard_bounds(n: int, rank: int | None = None, world_size: int | None = None)
     size, longer = divmod(n, _group().world_size if world_size is None else world_size)
     start = at * size + min(at, longer)
     return start, start + size + (at < longer)
-
-
-def _group() -> _Group:
-    return _CURRENT.get() or _SINGLE
 
 
 # -- exchange ------------------------------------------------------------------------------
@@ -170,18 +148,16 @@ def all_reduce(*tensors: Tensor, op: str = "sum") -> None:
 
     Examples
     --------
-    >>> from fewer.distributed import all_reduce
     >>> total = torch.tensor([2.0])
     >>> all_reduce(total)  # one process: the sum is its own
     >>> total
     tensor([2.])
     """
-    group = _group()
-    if group.world_size > 1:
+    if world_size() > 1:
         how = getattr(torch.distributed.ReduceOp, op.upper())
         for tensor in tensors:
-            with _connected(group):
-                torch.distributed.all_reduce(tensor, how, group=_group_of(tensor, group))
+            with _connected(tensor) as group:
+                torch.distributed.all_reduce(tensor, how, group=group)
 
 
 def broadcast(value: T) -> T:
@@ -191,17 +167,15 @@ def broadcast(value: T) -> T:
 
     Examples
     --------
-    >>> from fewer.distributed import broadcast
     >>> broadcast({"columns": [1, 4]})
     {'columns': [1, 4]}
     """
-    group = _group()
-    if group.world_size == 1:
+    if world_size() == 1:
         return value
-    sent: list[Any] = [_on_cpu(value) if group.rank == 0 else None]
-    with _connected(group):
-        torch.distributed.broadcast_object_list(sent, src=0, group=group.cpu)
-    return value if group.rank == 0 else sent[0]
+    sent: list[Any] = [None if rank() else _on_cpu(value)]
+    with _connected() as group:
+        torch.distributed.broadcast_object_list(sent, src=0, group=group)
+    return sent[0] if rank() else value
 
 
 def broadcast_tensors(*tensors: Tensor) -> None:
@@ -209,18 +183,15 @@ def broadcast_tensors(*tensors: Tensor) -> None:
 
     Examples
     --------
-    >>> from fewer.distributed import broadcast_tensors
     >>> layer = torch.nn.Linear(2, 1)
     >>> broadcast_tensors(*layer.state_dict().values())
     """
-    group = _group()
-    if group.world_size > 1:
-        for tensor in tensors:
-            whole = tensor.contiguous()
-            with _connected(group):
-                torch.distributed.broadcast(whole, src=0, group=_group_of(tensor, group))
-            if whole is not tensor:
-                tensor.copy_(whole)
+    for tensor in tensors if world_size() > 1 else ():
+        whole = tensor.contiguous()
+        with _connected(tensor) as group:
+            torch.distributed.broadcast(whole, src=0, group=group)
+        if whole is not tensor:
+            tensor.copy_(whole)
 
 
 def gather(value: T) -> list[T]:
@@ -228,21 +199,15 @@ def gather(value: T) -> list[T]:
 
     Examples
     --------
-    >>> from fewer.distributed import gather
     >>> gather("only me")
     ['only me']
     """
-    group = _group()
-    if group.world_size == 1:
+    if world_size() == 1:
         return [value]
-    found: list[Any] = [None] * group.world_size
-    with _connected(group):
-        torch.distributed.all_gather_object(found, _on_cpu(value), group=group.cpu)
+    found: list[Any] = [None] * world_size()
+    with _connected() as group:
+        torch.distributed.all_gather_object(found, _on_cpu(value), group=group)
     return found
-
-
-def _group_of(tensor: Tensor, group: _Group) -> Any:
-    return group.cpu if tensor.device.type == "cpu" else None
 
 
 def _on_cpu(value: Any) -> Any:
@@ -257,17 +222,18 @@ def _on_cpu(value: Any) -> Any:
 
 
 @contextmanager
-def _connected(group: _Group) -> Iterator[None]:
-    """Say what happened when a connection breaks or times out."""
+def _connected(tensor: Tensor | None = None) -> Iterator[Any]:
+    """The group that exchanges a tensor or an object; says what happened when it loses a rank."""
+    group = _group()
     try:
-        yield
+        yield group.cpu if tensor is None or tensor.device.type == "cpu" else None
     except RuntimeError as error:  # what torch raises for connections and timeouts
-        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        first = (str(error).strip() or repr(error)).splitlines()[0]
         raise ProcessError(
             f"process {group.rank} of {group.world_size} {LOST} ({first[:200]}): one of them "
             f"ended, or did not answer for {_timeout().total_seconds():g} s "
             f"({TIMEOUT_VARIABLE}). Look for its own message; with checkpoint= the same call "
-            "goes on from the last checkpoint"
+            "resumes from the last checkpoint"
         ) from error
 
 
@@ -279,89 +245,46 @@ def on_rank0(work: Callable[[], T]) -> T:
 
     The others wait. What the work raises is raised on every rank.
 
-    Parameters
-    ----------
-    work : callable
-        Takes no arguments; its result is `broadcast`.
-
     Examples
     --------
-    >>> from fewer.distributed import on_rank0
     >>> on_rank0(lambda: 6)
     6
     """
-    group = _group()
-    if group.world_size == 1:
+    if world_size() == 1:
         return work()
-    value: Any = None
-    failed: Exception | None = None
-    if group.rank == 0:
-        try:
-            with single_process():
-                value = work()
-        except Exception as error:
-            failed = error
-    told, found = broadcast((None if failed is None else _described(failed), value))
-    if failed is not None:
-        raise failed
-    if told is not None:
-        raise _restored(told)
-    return found
+    value, failed = (None, None) if rank() else _attempt(work)
+    told, found = broadcast((_described(failed), value))
+    _raise(failed, told)
+    return found  # type: ignore[return-value]
 
 
 def all_or_raise(work: Callable[[], T]) -> T:
-    """Do some work on every rank, each on its own; if it fails on one rank, it fails on all.
+    """Do some work on every rank and return its own result; a failure on one fails on all.
 
-    Parameters
-    ----------
-    work : callable
-        Takes no arguments, and exchanges nothing with other ranks.
-
-    Returns
-    -------
-    object
-        What this rank's own work returned.
+    The work must exchange nothing with other ranks.
 
     Examples
     --------
-    >>> from fewer.distributed import all_or_raise
     >>> all_or_raise(lambda: 7)
     7
     """
-    group = _group()
-    if group.world_size == 1:
+    if world_size() == 1:
         return work()
-    value: Any = None
-    failed: Exception | None = None
-    try:
-        with single_process():
-            value = work()
-    except Exception as error:
-        failed = error
-    told = gather(None if failed is None else _described(failed))
-    if failed is not None:
-        raise failed
-    for number, error_there in enumerate(told):
-        if error_there is not None:
-            raise _restored(error_there, f"process {number} of {group.world_size}: ")
-    return value
+    value, failed = _attempt(work)
+    for number, told in enumerate(gather(_described(failed))):
+        _raise(failed, told, f"process {number} of {world_size()}: ")
+    return value  # type: ignore[return-value]
 
 
 def check_equal(facts: Mapping[str, Any]) -> None:
     """Raise `InputError` on every rank if a fact, such as the number of rows, differs between them.
 
-    Parameters
-    ----------
-    facts : mapping from str to values
-        What each is called in the message, and what this rank sees.
+    ``facts`` has what each is called in the message, and what this rank sees.
 
     Examples
     --------
-    >>> from fewer.distributed import check_equal
     >>> check_equal({"the number of rows": 100})
     """
-    if world_size() == 1:
-        return
     told = gather(dict(facts))
     for name in facts:
         seen = [other.get(name) for other in told]
@@ -373,10 +296,10 @@ def check_equal(facts: Mapping[str, Any]) -> None:
             )
 
 
-def open_together(work: Callable[[], S], names: Callable[[], Any] | None = None) -> S:
+def open_together(work: Callable[[], T], names: Callable[[], Any] | None = None) -> T:
     """Open rows on every rank, on one rank per machine first, and check that all see the same.
 
-    The first one makes what the others then find: the binary copy of a text file.
+    The first one creates what the others then find: the binary copy of a text file.
 
     Parameters
     ----------
@@ -387,7 +310,6 @@ def open_together(work: Callable[[], S], names: Callable[[], Any] | None = None)
 
     Examples
     --------
-    >>> from fewer.distributed import open_together
     >>> open_together(lambda: torch.zeros(5, 2)).shape
     torch.Size([5, 2])
     """
@@ -395,7 +317,7 @@ def open_together(work: Callable[[], S], names: Callable[[], Any] | None = None)
         return work()
     first = int(os.environ.get("LOCAL_RANK", rank())) == 0
     begun = all_or_raise(lambda: work() if first else None)
-    found = all_or_raise(lambda: work() if begun is None else begun)
+    found: Any = all_or_raise(lambda: work() if begun is None else begun)
     called = getattr(found, "names", None) if names is None else names()
     called = None if called is None else [str(name) for name in called]
     check_equal(
@@ -417,11 +339,10 @@ def shared_seed(random_state: Any, stored: Callable[[], int | None] | None = Non
     random_state : int, RandomState or None
         As in scikit-learn.
     stored : callable, default=None
-        Asked where ``random_state`` is None: the seed of an unfinished fit, to resume it.
+        Called where ``random_state`` is None: the seed of an unfinished fit, to resume it.
 
     Examples
     --------
-    >>> from fewer.distributed import shared_seed
     >>> shared_seed(0)
     209652396
     """
@@ -435,18 +356,29 @@ def shared_seed(random_state: Any, stored: Callable[[], int | None] | None = Non
     return on_rank0(drawn)
 
 
-def _described(error: Exception) -> tuple[str, str]:
+def _attempt(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        with single_process():
+            return work(), None
+    except Exception as error:
+        return None, error
+
+
+def _described(error: Exception | None) -> tuple[str, str] | None:
     # as text: not every exception can be pickled
-    return type(error).__name__, str(error)
+    return None if error is None else (type(error).__name__, str(error))
 
 
-def _restored(told: tuple[str, str], where: str = "") -> Exception:
-    """An error of another rank, of the same class where it is one of ours."""
-    name, text = told
-    kind = getattr(fewer.errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, FewerError):
-        return kind(where + text)
-    return ProcessError(f"{where}{name}: {text}")
+def _raise(own: Exception | None, told: tuple[str, str] | None, where: str = "") -> None:
+    """Raise this rank's own error, or another's, of the same class where it is one of ours."""
+    if own is not None:
+        raise own
+    if told is not None:
+        name, text = told
+        kind = getattr(fewer.errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, FewerError):
+            raise kind(where + text)
+        raise ProcessError(f"{where}{name}: {text}")
 
 
 # -- groups --------------------------------------------------------------------------------
@@ -457,16 +389,11 @@ def joined(device: str | torch.device = "auto") -> Iterator[None]:
     """Work together with the other processes of this job inside the block, if there are any.
 
     There are if ``torchrun`` started this process, or if ``torch.distributed`` is set up already.
-    All of them must then enter. Inside, only rank 0 shows the warnings of fewer.
-
-    Parameters
-    ----------
-    device : str or torch.device, default="auto"
-        Each process takes the GPU of its machine that ``LOCAL_RANK`` numbers, unless this is "cpu".
+    All of them must then enter. Inside, only rank 0 shows the warnings of fewer. Each process
+    takes the GPU of its machine that ``LOCAL_RANK`` numbers, unless ``device`` is "cpu".
 
     Examples
     --------
-    >>> from fewer.distributed import joined, world_size
     >>> with joined("cpu"):
     ...     world_size()
     1
@@ -486,7 +413,6 @@ def single_process() -> Iterator[None]:
 
     Examples
     --------
-    >>> from fewer.distributed import single_process, world_size
     >>> with single_process():
     ...     world_size()
     1
@@ -500,7 +426,6 @@ def collective(method: Callable[P, R]) -> Callable[P, R]:
 
     Examples
     --------
-    >>> from fewer.distributed import collective, world_size
     >>> class Count:
     ...     device = "cpu"
     ...
@@ -594,14 +519,10 @@ def _timeout() -> timedelta:
 # -- starting processes ------------------------------------------------------------------------
 
 
-def spawn(
-    command: Sequence[str],
-    *,
-    devices: int = 1,
-    nodes: int = 1,
-    hint: str = "",
-) -> None:
+def spawn(command: Sequence[str], *, devices: int = 1, nodes: int = 1, hint: str = "") -> None:
     """Run a Python program in several processes on this machine, and wait for all of them.
+
+    If one fails, the others are ended and `ProcessError` is raised.
 
     Parameters
     ----------
@@ -615,28 +536,18 @@ def spawn(
     hint : str, default=""
         What to tell a user when a process dies.
 
-    Raises
-    ------
-    ProcessError
-        If a process fails; the others are ended.
-
     Examples
     --------
     >>> spawn(["-c", "pass"], devices=1)
     """
-    for name, value in (("devices", devices), ("nodes", nodes)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name}={value!r} must be a whole number of at least 1")
+    check_whole("devices", devices)
+    check_whole("nodes", nodes)
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.api import SignalException  # noqa: PLC0415
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
-    with (
-        tempfile.TemporaryDirectory(prefix="fewer-") as logs,
-        _threads_for_each(devices),
-        _own_handlers(),
-    ):
+    with tempfile.TemporaryDirectory(prefix="fewer-") as logs, _launching(devices):
         config = LaunchConfig(
             min_nodes=nodes,
             max_nodes=nodes,
@@ -648,12 +559,7 @@ def spawn(
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
         try:
-            # what they say of a failure is said below, in one line
-            with (
-                _quiet(f"{ELASTIC}.multiprocessing.api", logging.CRITICAL),
-                _quiet(f"{ELASTIC}.agent.server.api", logging.CRITICAL),
-            ):
-                elastic_launch(config, sys.executable)(*command)
+            elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
             raise ProcessError(_reason(error.failures, devices * nodes, hint)) from None
         except SignalException as error:
@@ -664,30 +570,22 @@ def spawn(
 
 
 @contextmanager
-def _threads_for_each(devices: int) -> Iterator[None]:
-    """Divide the cores among processes that are started here, unless a user has done so."""
-    name = "OMP_NUM_THREADS"
-    given = os.environ.get(name)
-    os.environ.setdefault(name, str(_threads(devices)))
-    try:
+def _launching(devices: int) -> Iterator[None]:
+    """Divide the cores among the processes; undo what torch's launcher does to this one."""
+    with ExitStack() as undo:
+        if "OMP_NUM_THREADS" not in os.environ:
+            usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+            os.environ["OMP_NUM_THREADS"] = str(max(1, (usable or 1) // devices))
+            undo.callback(os.environ.pop, "OMP_NUM_THREADS")
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                undo.callback(signal.signal, number, signal.getsignal(number))
+        for name in ("multiprocessing.api", "agent.server.api"):
+            # what they report about a failure is in the one line of `_reason`
+            log = logging.getLogger(f"torch.distributed.elastic.{name}")
+            undo.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL)
         yield
-    finally:
-        if given is None:
-            del os.environ[name]
-
-
-@contextmanager
-def _own_handlers() -> Iterator[None]:
-    """Put back what this process does on Ctrl-C: torch's launcher leaves its own behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 def _reason(failures: Mapping[int, Any], processes: int, hint: str) -> str:
@@ -703,16 +601,10 @@ def _reason(failures: Mapping[int, Any], processes: int, hint: str) -> str:
     how = f"exit code {failed.exitcode}"
     if failed.exitcode < 0:
         how = f"ended by {signal.Signals(-failed.exitcode).name}"
-    elif failed.error_file_data.get("message") == failed.message:  # it has said why
+    elif failed.error_file_data.get("message") == failed.message:  # it gave the reason
         return failed.message
     text = f"process {rank} of {processes} failed ({how}); the others were ended"
     return f"{text}. {hint}" if hint else text
-
-
-def _threads(devices: int) -> int:
-    """Threads for each process, so that together they take the processors that there are."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (usable or 1) // devices)
 
 
 def _meeting_point(nodes: int) -> str:
@@ -725,15 +617,3 @@ def _meeting_point(nodes: int) -> str:
             "one of them (and MASTER_PORT to a free port there, 29500 if unset) on each"
         )
     return f"{host}:{port}"
-
-
-@contextmanager
-def _quiet(name: str, level: int = logging.WARNING) -> Iterator[None]:
-    """Leave out what a library has to say below a level."""
-    log = logging.getLogger(name)
-    before = log.level
-    log.setLevel(level)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
