@@ -122,6 +122,8 @@ def _upgrade(
         if isinstance(meta.get(part), dict):
             meta[part] = {names.get(key, key): value for key, value in meta[part].items()}
     renamed = {f"evidence.{old}": f"evidence.{new}" for old, new in _EVIDENCE_1.items()}
+    for name, value in meta.pop("numbers", {}).items():  # of baselines
+        meta[name.removesuffix("_")] = value
     return meta, {renamed.get(name, name): part for name, part in tensors.items()}
 
 

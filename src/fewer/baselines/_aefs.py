@@ -1,6 +1,6 @@
 """Autoencoder feature selection: an autoencoder whose first layer ignores most features."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,26 +18,15 @@ SMOOTH = 1e-3  # rows of the first layer shorter than this are penalised by thei
 
 
 def first_layer(
-    rows: Tensor,
-    hidden: int,
-    *,
-    alpha: float,
-    beta: float,
-    max_iter: int,
+    rows: Tensor, hidden: int, *, alpha: float, beta: float, max_iter: int
 ) -> tuple[NDArray[np.float32], list[float]]:
-    r"""Weights (d x hidden) from the features to the hidden layer of a sparse autoencoder.
+    r"""Weights (d x hidden) of the first layer of a sparse autoencoder; objective per evaluation.
 
     .. math:: \min \frac{1}{2n} |X - f(g(X))|^2 + \alpha \sum_i |w_i|
         + \frac{\beta}{2} (|W_1|^2 + |W_2|^2)
 
     with :math:`g(X) = \sigma(X W_1 + b_1)`, :math:`f(Z) = Z W_2 + b_2` and :math:`w_i` the rows
     of :math:`W_1`; by L-BFGS on all rows at once, from a random start that torch's seed decides.
-
-    Returns
-    -------
-    W : ndarray of shape (d, hidden)
-    objective : list of float
-        At each evaluation, of which a step takes one or a few.
     """
     n, d = rows.shape
     encoder = nn.Linear(d, hidden, device=rows.device)
@@ -89,21 +78,13 @@ class AEFS(RowRankingBaseline):
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns, most important first.
+    {ranked}
     scores_ : ndarray of shape (n_features,)
         Length of each feature's row of weights.
-    ranking_ : ndarray of shape (n_features,)
-        All columns, best first.
     objective_ : float
         What was minimised, at the end.
     n_iter_ : int
         Number of evaluations.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features; the autoencoder itself needs
-        all of them and is not kept.
 
     Examples
     --------
@@ -114,7 +95,10 @@ class AEFS(RowRankingBaseline):
     True
     """
 
-    numbers_to_keep = ("n_iter_", "objective_")
+    _saved: ClassVar[dict[str, str]] = RowRankingBaseline._saved | {
+        "n_iter_": "optional",
+        "objective_": "optional",
+    }
     objective_: float
     n_iter_: int
 

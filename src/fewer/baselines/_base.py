@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from torch import Tensor
 
 from fewer.constraints import check_k
 from fewer.data import Moments, Source
@@ -24,7 +23,6 @@ __all__ = [
     "RowRankingBaseline",
     "SubsetBaseline",
     "Values",
-    "best_first",
     "row_lengths",
     "varying_rows",
 ]
@@ -33,13 +31,22 @@ Columns = NDArray[np.int64]
 Values = NDArray[np.float64]
 
 
+CHOSEN = """columns_ : ndarray of int
+    The chosen columns, ascending.
+order_ : ndarray of int
+    The chosen columns in the order of the method, most important first.
+decoder_ : fewer.nn.MeasuredDecoder
+    Least squares from the k measured values to all features."""
+RANKED = f"""{CHOSEN}
+ranking_ : ndarray of shape (n_features,)
+    All columns, best first; of equal ones, the one of larger variance."""
+
+
 class Baseline(FeatureSelector):
-    """Base of all baselines; a subclass says which columns, by `_choose`.
+    """Base of all baselines; a subclass says which columns, by `_choose`."""
 
-    ``include``, ``exclude`` and the like are for methods that can obey them; most cannot.
-    """
-
-    numbers_to_keep: ClassVar[tuple[str, ...]] = ()  # fitted numbers that `save` writes
+    _shared_texts = FeatureSelector._shared_texts | {"chosen": CHOSEN, "ranked": RANKED}
+    _saved: ClassVar[dict[str, str]] = {"order_": "array"}
     order_: Columns
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -72,44 +79,27 @@ class Baseline(FeatureSelector):
     def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
         """Choose columns, all different, most important first."""
 
-    def _extra_meta(self) -> dict[str, Any]:
-        fitted = [name for name in self.numbers_to_keep if hasattr(self, name)]
-        numbers = {name: getattr(self, name) for name in fitted}
-        return {"order": self.order_.tolist(), "numbers": numbers}
-
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.order_ = np.array(meta["order"], dtype=np.int64)
-        for name in self.numbers_to_keep:
-            if name in meta["numbers"]:
-                setattr(self, name, meta["numbers"][name])
-
 
 class RankingBaseline(Baseline):
     """Base of methods that give each feature a score and take the k best."""
 
+    _saved: ClassVar[dict[str, str]] = Baseline._saved | {
+        "scores_": "tensor",
+        "ranking_": "tensor",
+    }
     smallest_is_best: ClassVar[bool] = False
     scores_: Values
     ranking_: Columns
 
     def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
         self.scores_ = self._scores(source, stats, rng)
-        signed = -self.scores_ if self.smallest_is_best else self.scores_
-        self.ranking_ = best_first(signed, stats.variance)
+        descending = self.scores_ if self.smallest_is_best else -self.scores_
+        self.ranking_ = np.lexsort((-stats.variance, descending))  # ties by variance
         return self.ranking_[: self.k]
 
     @abstractmethod
     def _scores(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Values:
         """Score all d features."""
-
-    def _extra_tensors(self) -> dict[str, Tensor]:
-        return {
-            "scores": torch.from_numpy(self.scores_),
-            "ranking": torch.from_numpy(self.ranking_),
-        }
-
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        super()._restore_extra(meta, tensors)
-        self.scores_, self.ranking_ = tensors["scores"].numpy(), tensors["ranking"].numpy()
 
 
 class RowRankingBaseline(RankingBaseline):
@@ -136,7 +126,7 @@ class SubsetBaseline(Baseline):
         size = min(int(self.k or 0), len(varying))
         chosen = varying[self._subset(rows, size, rng)] if size else varying
         # where fewer features differ than are asked for, the rest of the panel is free
-        rest = best_first(stats.variance, stats.variance)
+        rest = np.argsort(-stats.variance, kind="stable")
         return np.concatenate([chosen, rest[~np.isin(rest, chosen)]])[: self.k]
 
     @abstractmethod
@@ -144,17 +134,10 @@ class SubsetBaseline(Baseline):
         """At most k columns of dense centred rows, all different, most important first."""
 
 
-def best_first(scores: Values, variance: Values) -> Columns:
-    """Columns by descending score; of equal ones, by descending variance."""
-    return np.lexsort((-variance, -scores))
-
-
-def varying_rows(source: Source, stats: Moments) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Centred rows of the columns that vary, gaps filled with the column's mean, and which.
-
-    A constant column tells nothing, but has every graph score undefined (0 / 0) and is a
-    perfect direction for methods that look for small variance within neighbourhoods.
-    """
+def varying_rows(source: Source, stats: Moments) -> tuple[Values, Columns]:
+    """Centred rows of the columns that vary, gaps filled with the column's mean, and which."""
+    # a constant column has undefined graph scores (0 / 0), and is a perfect direction for methods
+    # that look for small variance within neighbourhoods
     varying = np.flatnonzero(~stats.constant)
     n, d = source.shape
     rows = np.empty((n, len(varying)))

@@ -7,33 +7,27 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy import sparse
-from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from fewer._checks import check_number, check_observed, check_whole
+from fewer._checks import check_number, check_whole
 from fewer.constraints import check_k
-from fewer.data import Moments, RowView, Source, covariance, moments
-from fewer.data.columns import check_values
-from fewer.data.source import array_source
-from fewer.data.tables import as_array
-from fewer.errors import InputError, NotFittedError, translate_sklearn_errors
+from fewer.data import Moments, RowView, Source, covariance
+from fewer.errors import translate_sklearn_errors
+from fewer.estimators.selector import RowEstimator
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import hidden_widths, linear_layer
-from fewer.reconstructor import run_decoder
+from fewer.reconstructor import Reconstructor
 from fewer.search.eigen import largest_eigenvectors
 from fewer.train.device import pick_device, seeded
 from fewer.train.optimize import Adam, KeepBest
-from fewer.train.score import explained_variance
 
 __all__ = ["AutoencoderBound", "PCABound"]
 
 ENOUGH = 20  # rows below which none are held out
 
 
-class Bound(BaseEstimator):
+class Bound(RowEstimator):
     """Base of the bounds; a subclass learns ``autoencoder_``, whole rows in and out.
 
     There is no ``transform``: a bound chooses no features, it shows what k numbers can hold.
@@ -47,15 +41,13 @@ class Bound(BaseEstimator):
 
         Parameters
         ----------
-        X : array, sparse matrix or table of shape (n, n_features)
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
             Rows to learn from; as input, NaN counts as its column's mean.
         y : ignored
         """
         X = self._validated(X, reset=True)
         self._check_options(X.shape[1])
-        source = array_source(X)
-        stats = moments(source)
-        check_observed(stats.observed, getattr(self, "feature_names_in_", None))
+        source, stats = self._opened(X)
         with translate_sklearn_errors():
             rng = check_random_state(getattr(self, "random_state", None))
         net, scale = self._learn(source, stats, rng)
@@ -79,50 +71,10 @@ class Bound(BaseEstimator):
     ) -> tuple[nn.Module, float]:
         """Learn a network on rows less their mean, divided by a number; and that number."""
 
-    def reconstruct(self, X: Any) -> np.ndarray:
-        """Whole rows from whole rows, by way of k numbers for each."""
-        self._check_fitted()
-        X = self._validated(X, reset=False)
-        return run_decoder(self.autoencoder_, X.toarray() if sparse.issparse(X) else X)
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """1 - SSE / SST over all observed entries: 1 is perfect, 0 as good as the means of X.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or table of shape (n, n_features)
-            Whole rows.
-        y : ignored
-        """
-        self._check_fitted()
-        source = array_source(self._validated(X, reset=False))
-        return explained_variance(self.autoencoder_, source, np.arange(source.shape[1]))[0]
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        with translate_sklearn_errors():
-            X = validate_data(
-                self,
-                as_array(X),
-                reset=reset,
-                accept_sparse=("csr", "csc"),
-                dtype="numeric",
-                ensure_all_finite=False,
-                ensure_min_samples=2 if reset else 1,
-            )
-        check_values(X, getattr(self, "feature_names_in_", None))
-        return X
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "autoencoder_"):
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit(X) first")
-        check_is_fitted(self)
-
-    def __sklearn_tags__(self) -> Tags:
-        """Say that sparse input and missing values are welcome."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags
+    def _reconstructor(self) -> Reconstructor:
+        self._check_fitted("autoencoder_")
+        d = self.n_features_in_
+        return Reconstructor(np.arange(d), self.autoencoder_, d, self._names())
 
 
 class PCABound(Bound):
@@ -174,21 +126,13 @@ class PCABound(Bound):
 def projection(components: np.ndarray) -> nn.Sequential:
     """Linear encoder to the components and linear decoder back, both d x k."""
     weight = torch.from_numpy(np.ascontiguousarray(components, dtype=np.float64))
-    encoder, decoder = linear_layer(weight), linear_layer(weight.T)
-    return nn.Sequential(encoder, decoder)
+    return nn.Sequential(linear_layer(weight), linear_layer(weight.T))
 
 
 class PrincipalAutoencoder(nn.Module):
     """An autoencoder that starts as principal component analysis.
 
     Encoder and decoder are each a linear map plus a network, whose last layer starts at 0.
-
-    Parameters
-    ----------
-    components : ndarray of shape (k, d)
-        The linear maps at the start.
-    hidden : sequence of int
-        Widths of the decoder's hidden layers; the encoder has them in reverse.
     """
 
     def __init__(self, components: np.ndarray, hidden: Sequence[int]) -> None:
@@ -283,11 +227,7 @@ class AutoencoderBound(Bound):
         for name in ("epochs", "batch_size", "patience"):
             check_whole(name, getattr(self, name))
         check_number("learning_rate", self.learning_rate, above=0)
-        check_number("validation_fraction", self.validation_fraction)
-        if self.validation_fraction > 0.9:
-            raise InputError(
-                f"validation_fraction={self.validation_fraction!r} must be at most 0.9"
-            )
+        check_number("validation_fraction", self.validation_fraction, most=0.9)
 
     def _learn(
         self, source: Source, stats: Moments, rng: np.random.RandomState

@@ -47,16 +47,9 @@ class LaplacianScore(RowRankingBaseline):
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns, most important first.
+    {ranked}
     scores_ : ndarray of shape (n_features,)
         Laplacian scores: the smaller, the better; infinite for constant features.
-    ranking_ : ndarray of shape (n_features,)
-        All columns, best first.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features.
 
     Examples
     --------

@@ -51,16 +51,9 @@ class MCFS(RowRankingBaseline):
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns, most important first.
+    {ranked}
     scores_ : ndarray of shape (n_features,)
         Largest absolute weight of each feature.
-    ranking_ : ndarray of shape (n_features,)
-        All columns, best first; of those without weight, the ones that vary most.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features.
 
     Examples
     --------

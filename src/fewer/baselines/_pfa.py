@@ -58,12 +58,7 @@ class PFA(SubsetBaseline):
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns, from the largest cluster to the smallest.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features.
+    {chosen}
 
     Examples
     --------

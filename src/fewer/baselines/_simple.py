@@ -1,10 +1,9 @@
 """Four simple methods: features at random, by variance, by pivoted QR, and greedily."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import qr
-from torch import Tensor
 
 from fewer.baselines._base import Baseline, Columns, RankingBaseline, SubsetBaseline, Values
 from fewer.data import Moments, Source, covariance
@@ -26,12 +25,7 @@ class RandomSubset(Baseline):
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns as they were drawn.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features.
+    {chosen}
 
     Examples
     --------
@@ -60,16 +54,9 @@ class MaxVariance(RankingBaseline):
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns, most important first.
+    {ranked}
     scores_ : ndarray of shape (n_features,)
         Variance of each feature over its observed values.
-    ranking_ : ndarray of shape (n_features,)
-        All columns, best first.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features.
 
     Examples
     --------
@@ -102,12 +89,7 @@ class PivotedQR(SubsetBaseline):
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns in the order of the pivots.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features.
+    {chosen}
 
     Examples
     --------
@@ -134,25 +116,13 @@ class Greedy(Baseline):
     ----------
     k : int or None, default=10
         Number of features to choose; None to spend ``budget`` instead.
-    include, exclude : lists of names or column numbers, default=()
-        Features that must be included, and features that must not be.
-    costs : mapping from feature to cost, or array, default=None
-        What measuring each feature costs.
-    budget : float, default=None
-        Maximum total cost of the chosen features.
-    groups : list of lists of features, or a label for each, default=None
-        Features that are measured together: choosing one brings all of its group.
+    {constraints}
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns in the order in which they were taken.
+    {chosen}
     residuals_ : ndarray of float
         Sum over all features of the variance left unexplained after each pick.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features.
 
     Examples
     --------
@@ -162,6 +132,7 @@ class Greedy(Baseline):
     (array([2, 0]), array([0.36 , 0.144]))
     """
 
+    _saved: ClassVar[dict[str, str]] = Baseline._saved | {"residuals_": "array"}
     residuals_: Values
 
     def __init__(
@@ -188,10 +159,3 @@ class Greedy(Baseline):
         path = greedy(covariance(source).matrix, self._constraints(source.shape[1]))
         self.residuals_ = path.errors
         return path.order
-
-    def _extra_meta(self) -> dict[str, Any]:
-        return {**super()._extra_meta(), "residuals": self.residuals_.tolist()}
-
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        super()._restore_extra(meta, tensors)
-        self.residuals_ = np.array(meta["residuals"])

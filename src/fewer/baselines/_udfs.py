@@ -1,5 +1,7 @@
 """Unsupervised discriminative feature selection."""
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -44,14 +46,9 @@ def local_scatter(rows: Values, neighbours: NDArray[np.int64], ridge: float) -> 
 
 
 def row_sparse_directions(
-    M: NDArray[np.float64],
-    count: int,
-    gamma: float,
-    *,
-    max_iter: int = 50,
-    tol: float = 1e-6,
-) -> tuple[NDArray[np.float64], list[float]]:
-    r"""Orthonormal directions of small variance that use few features.
+    M: Values, count: int, gamma: float, *, max_iter: int = 50, tol: float = 1e-6
+) -> tuple[Values, list[float]]:
+    r"""Orthonormal directions of small variance that use few features; objective after each step.
 
     .. math:: \min_W tr(W^\top M W) + \gamma \sum_i |w_i|, \quad W^\top W = I
 
@@ -59,12 +56,6 @@ def row_sparse_directions(
     equality at r = \|w\|, each step replaces the sum by :math:`tr(W^\top D W)` with
     :math:`D_{ii} = 1 / 2 |w_i|` from the step before, which makes it an eigenproblem, and never
     raises the objective.
-
-    Returns
-    -------
-    W : ndarray of shape (d, count)
-    objective : list of float
-        After each step.
     """
     # The paper starts with D = I, for which gamma does not matter. Where M is singular that
     # leaves the first W open; this settles it, for the features that vary most.
@@ -110,18 +101,11 @@ class UDFS(RowRankingBaseline):
 
     Attributes
     ----------
-    columns_ : ndarray of int
-        The chosen columns, ascending.
-    order_ : ndarray of int
-        The chosen columns, most important first.
+    {ranked}
     scores_ : ndarray of shape (n_features,)
         Length of each feature's row of W.
-    ranking_ : ndarray of shape (n_features,)
-        All columns, best first.
     n_iter_ : int
         Eigenproblems that were solved.
-    decoder_ : fewer.nn.MeasuredDecoder
-        Least squares from the k measured values to all features.
 
     Examples
     --------
@@ -130,7 +114,7 @@ class UDFS(RowRankingBaseline):
     (2,)
     """
 
-    numbers_to_keep = ("n_iter_",)
+    _saved: ClassVar[dict[str, str]] = RowRankingBaseline._saved | {"n_iter_": "optional"}
     n_iter_: int
 
     def __init__(

@@ -7,7 +7,7 @@ from fewer.estimators._concrete import (
     ConcreteRegressor,
 )
 from fewer.estimators._parameters import PAPER
-from fewer.estimators._selector import FeatureSelector
+from fewer.estimators.selector import FeatureSelector
 
 __all__ = [
     "PAPER",

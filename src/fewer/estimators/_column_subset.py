@@ -1,7 +1,7 @@
 """Choose k features by searching their covariance matrix."""
 
 import time
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from fewer.constraints import Constraints, resolve
 from fewer.data import Source, covariance
 from fewer.distributed import collective, on_rank0, shared_seed
 from fewer.errors import InputError, warn
-from fewer.estimators._selector import FeatureSelector
+from fewer.estimators.selector import FeatureSelector
 from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search
 from fewer.search.exchange import swap_losses
@@ -38,17 +38,9 @@ class ColumnSubset(FeatureSelector):
         Penalty on squared weights of the decoder, in units of variance, in the search as in the
         final decoder. "auto" tries several on held-out rows: worth it where rows are not many
         times more than k.
-    include, exclude : lists of names or column numbers, default=()
-        Features that must be on the panel, and features that must not be.
-    costs : mapping from feature to cost, or array, default=None
-        What measuring each feature costs.
+    {constraints}
     cost_weight : float, default=0.0
         Trade-off: how much each unit of cost adds to the mean squared error.
-    budget : float, default=None
-        Maximum total cost of the chosen features.
-    groups : list of lists of features, or a label for each, default=None
-        Features that are measured together: choosing one brings all of its group, which counts
-        once towards k and is paid once, at its highest cost.
     starts : int, default=None
         Panels that are improved side by side; as many as fill the processor if None.
     stall : int, default=None
@@ -91,6 +83,15 @@ class ColumnSubset(FeatureSelector):
     >>> subset.inverse_transform(subset.transform(X[1400:])).shape
     (397, 64)
     """
+
+    _saved: ClassVar[dict[str, str]] = {
+        "ridge_": "value",
+        "residual_": "value",
+        "order_": "array",
+        "residuals_": "array",
+        "history_": "value",
+        "swap_losses_": "tensor",
+    }
 
     def __init__(
         self,
@@ -222,23 +223,3 @@ class ColumnSubset(FeatureSelector):
         return self._named_groups(
             [np.argsort(losses, kind="stable")[:m] for losses in self.swap_losses_], m
         )
-
-    def _extra_meta(self) -> dict[str, Any]:
-        return {
-            "ridge": self.ridge_,
-            "residual": self.residual_,
-            "order": self.order_.tolist(),
-            "residuals": self.residuals_.tolist(),
-            "history": self.history_,
-        }
-
-    def _extra_tensors(self) -> dict[str, Tensor]:
-        return {"swap_losses": torch.from_numpy(self.swap_losses_)}
-
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.ridge_ = meta["ridge"]
-        self.residual_ = meta["residual"]
-        self.order_ = np.array(meta["order"], dtype=np.int64)
-        self.residuals_ = np.array(meta["residuals"])
-        self.history_ = meta["history"]
-        self.swap_losses_ = tensors["swap_losses"].numpy()

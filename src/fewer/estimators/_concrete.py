@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,10 +15,8 @@ from fewer._checks import check_choice
 from fewer.data import Moments, Source
 from fewer.distributed import collective, shared_seed
 from fewer.errors import InputError, translate_sklearn_errors
-from fewer.estimators._parameters import documented
-from fewer.estimators._selector import FeatureSelector
+from fewer.estimators.selector import FeatureSelector
 from fewer.nn import Loss, MeasuredDecoder, build_decoder, make_loss
-from fewer.storage import describe_labels, restore_decoder, restore_labels
 from fewer.train import TrainingConfig, fit_gradient, fit_linear
 from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
@@ -47,6 +45,14 @@ class ConcreteEstimator(FeatureSelector):
 
     _auto_decoder: Any = "linear"
     _auto_loss = "mse"
+    _saved: ClassVar[dict[str, str]] = {
+        "nodes_": "array",
+        "logits_": "tensor",
+        "history_": "value",
+        "refit_history_": "value",
+        "converged_": "value",
+        "n_conflicts_": "value",
+    }
 
     def __init__(
         self,
@@ -273,28 +279,7 @@ class ConcreteEstimator(FeatureSelector):
                 norm=self.norm,
             )
 
-    def _extra_meta(self) -> dict[str, Any]:
-        return {
-            "nodes": self.nodes_.tolist(),
-            "history": self.history_,
-            "refit_history": self.refit_history_,
-            "converged": self.converged_,
-            "n_conflicts": self.n_conflicts_,
-        }
 
-    def _extra_tensors(self) -> dict[str, Tensor]:
-        return {"logits": torch.from_numpy(self.logits_)}
-
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.nodes_ = np.array(meta["nodes"], dtype=np.int64)
-        self.logits_ = tensors["logits"].numpy()
-        self.history_ = meta["history"]
-        self.refit_history_ = meta["refit_history"]
-        self.converged_ = meta["converged"]
-        self.n_conflicts_ = meta["n_conflicts"]
-
-
-@documented
 class ConcreteAutoencoder(ConcreteEstimator):
     """Choose the k features from which all others are best reconstructed.
 
@@ -346,6 +331,9 @@ class SupervisedEstimator(ConcreteEstimator):
 
     _auto_decoder = (100,)
     _reconstructs_with = "reconstruction_"
+    _saved: ClassVar[dict[str, str]] = ConcreteEstimator._saved | {
+        "reconstruction_": "linear decoder"
+    }
 
     def _fit_more(self, source: Source, stats: Moments, columns: np.ndarray) -> None:
         fill = torch.from_numpy(stats.mean[columns])
@@ -360,14 +348,6 @@ class SupervisedEstimator(ConcreteEstimator):
         model = self._reconstructor("decoder_")
         return model.decode(model.read(measured))
 
-    def _modules(self) -> dict[str, MeasuredDecoder]:
-        return {**super()._modules(), "reconstruction": self.reconstruction_}
-
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        super()._restore_extra(meta, tensors)
-        net = nn.Linear(len(self.columns_), self.n_features_in_)
-        self.reconstruction_ = restore_decoder(net, "reconstruction", tensors, None)
-
     def __sklearn_tags__(self) -> Tags:
         """Say that a target is required."""
         tags = super().__sklearn_tags__()
@@ -375,7 +355,6 @@ class SupervisedEstimator(ConcreteEstimator):
         return tags
 
 
-@documented
 class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
     """Choose the k features from which a class is best predicted.
 
@@ -404,6 +383,7 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
     """
 
     _auto_loss = "cross_entropy"
+    _saved: ClassVar[dict[str, str]] = SupervisedEstimator._saved | {"classes_": "labels"}
 
     @collective
     def fit(self, X: Any, y: Any) -> Self:
@@ -445,16 +425,7 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
         best = self.predict_proba_measured(measured).argmax(axis=1)
         return self.classes_[best]
 
-    def _extra_meta(self) -> dict[str, Any]:
-        labels, dtype = describe_labels(self.classes_)
-        return super()._extra_meta() | {"classes": labels, "classes_dtype": dtype}
 
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        super()._restore_extra(meta, tensors)
-        self.classes_ = restore_labels(meta["classes"], meta["classes_dtype"])
-
-
-@documented
 class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
     """Choose the k features from which one or many targets are best predicted.
 
@@ -477,6 +448,8 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
     >>> model.score(X[300:], y[300:]) > 0.4
     True
     """
+
+    _saved: ClassVar[dict[str, str]] = SupervisedEstimator._saved | {"_one_target": "value"}
 
     @collective
     def fit(self, X: Any, y: Any) -> Self:
@@ -506,13 +479,6 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._one_target else values
-
-    def _extra_meta(self) -> dict[str, Any]:
-        return super()._extra_meta() | {"one_target": self._one_target}
-
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        super()._restore_extra(meta, tensors)
-        self._one_target = meta["one_target"]
 
     def __sklearn_tags__(self) -> Tags:
         """Say that targets may be many."""

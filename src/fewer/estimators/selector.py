@@ -1,14 +1,16 @@
-"""What every estimator here has in common: validation, the choice, decoding, saving."""
+"""What all estimators have in common: checks of rows, the choice, decoding, saving."""
 
+import inspect
 import os
-from typing import Any, Self
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from fewer._checks import check_observed, check_whole
@@ -19,27 +21,25 @@ from fewer.data.open import as_source, is_source_like
 from fewer.data.source import array_source
 from fewer.data.tables import as_array
 from fewer.distributed import open_together
-from fewer.errors import (
-    FileFormatError,
-    InputError,
-    NotFittedError,
-    translate_sklearn_errors,
-)
+from fewer.errors import FileFormatError, InputError, NotFittedError, translate_sklearn_errors
+from fewer.estimators._parameters import SHARED
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import Reconstructor
 from fewer.storage import (
     damaged_where_unfit,
+    describe_labels,
     describe_parameters,
     read_folder,
     require,
     restore_columns,
     restore_decoder,
+    restore_labels,
     restore_parameters,
     write_folder,
 )
 from fewer.train.device import pick_device
 
-__all__ = ["FeatureSelector"]
+__all__ = ["FeatureSelector", "RowEstimator"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
 DESCRIPTION = {
@@ -51,7 +51,98 @@ DESCRIPTION = {
 }
 
 
-class FeatureSelector(SelectorMixin, BaseEstimator):
+class RowEstimator(BaseEstimator):
+    """Base of all that is fitted on rows and reconstructs rows."""
+
+    n_features_in_: int
+    # texts that the docstrings of subclasses share, written there as {name}
+    _shared_texts: ClassVar[dict[str, str]] = SHARED
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__doc__:
+            cls.__doc__ = inspect.cleandoc(cls.__doc__)
+            for name, shared in cls._shared_texts.items():
+                cls.__doc__ = cls.__doc__.replace(f"{{{name}}}", shared)
+
+    def _validated(self, X: Any, *, reset: bool) -> Any:
+        if not reset:
+            return self._checked(X, reset=False)
+        # an earlier fit goes: its columns must not meet the features of this one
+        fitted = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
+        for name in (*fitted, "_one_target"):
+            self.__dict__.pop(name, None)
+        return open_together(lambda: self._checked(X, reset=True), self._names)
+
+    def _names(self) -> Any:
+        return getattr(self, "feature_names_in_", None)
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        if is_source_like(X):  # values are checked as they are read
+            source = as_source(X, least_rows=2 if reset else 1)
+            if not reset:
+                name = type(self).__name__
+                return match_columns(source, self._names(), self.n_features_in_, name)
+            self.n_features_in_ = source.shape[1]
+            if source.names is not None:
+                self.feature_names_in_ = np.array(source.names, dtype=object)
+            return source
+        with translate_sklearn_errors():
+            X = validate_data(
+                self,
+                as_array(X),
+                reset=reset,
+                accept_sparse=("csr", "csc"),
+                dtype="numeric",
+                ensure_all_finite=False,  # infinities are refused below, saying where they are
+                ensure_min_samples=2 if reset else 1,
+            )
+        check_values(X, self._names())
+        return X
+
+    def _opened(self, X: Any) -> tuple[Source, Moments]:
+        """Source and moments of validated rows, which must hold something in every column."""
+        source = array_source(X)
+        stats = moments(source, pick_device(getattr(self, "device", "cpu")))
+        check_observed(stats.observed, self._names())
+        return source, stats
+
+    @abstractmethod
+    def _reconstructor(self) -> Reconstructor:
+        """What reconstructs rows once this is fitted."""
+
+    def reconstruct(self, X: Any) -> np.ndarray:
+        """Whole rows from whole rows, by way of the k values alone."""
+        model = self._reconstructor()
+        return model.decode(model.take(self._validated(X, reset=False)))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """1 - SSE / SST over all observed entries: 1 is perfect, 0 as good as the means of X.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, table, path or source of shape (n, n_features)
+            Whole rows; they are reconstructed from their k values alone.
+        y : ignored
+        """
+        model = self._reconstructor()
+        return float(model.score(self._validated(X, reset=False)))
+
+    def _check_fitted(self, attribute: str, otherwise: str = "") -> None:
+        if not hasattr(self, attribute):
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted yet; call fit(X) first{otherwise}"
+            )
+
+    def __sklearn_tags__(self) -> Tags:
+        """Say that sparse input and missing values are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class FeatureSelector(SelectorMixin, RowEstimator):
     """Base of all estimators: k chosen columns and a decoder that starts from them.
 
     A subclass sets ``columns_``, ascending, and ``decoder_`` in ``fit``; it has an option ``k``.
@@ -70,46 +161,11 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
     costs: Any
     budget: float | None
     groups: Any
-    n_features_in_: int
     columns_: np.ndarray
     decoder_: MeasuredDecoder
-
-    # -- input -----------------------------------------------------------------------------
-
-    def _validated(self, X: Any, *, reset: bool) -> Any:
-        if reset:
-            self._forget()
-            return open_together(lambda: self._checked(X, reset), self._names)
-        return self._checked(X, reset)
-
-    def _names(self) -> Any:
-        return getattr(self, "feature_names_in_", None)
-
-    def _checked(self, X: Any, reset: bool) -> Any:
-        if is_source_like(X):
-            return self._validated_source(X, reset)
-        with translate_sklearn_errors():
-            X = validate_data(
-                self,
-                as_array(X),
-                reset=reset,
-                accept_sparse=("csr", "csc"),
-                dtype="numeric",
-                ensure_all_finite=False,  # infinities are refused below, saying where they are
-                ensure_min_samples=2 if reset else 1,
-            )
-        check_values(X, self._names())
-        return X
-
-    def _validated_source(self, X: Any, reset: bool) -> Source:
-        """Rows from a path, a store or a source; their values are checked as they are read."""
-        source = as_source(X, least_rows=2 if reset else 1)
-        if not reset:
-            return match_columns(source, self._names(), self.n_features_in_, type(self).__name__)
-        self.n_features_in_ = source.shape[1]
-        if source.names is not None:
-            self.feature_names_in_ = np.array(source.names, dtype=object)
-        return source
+    _reconstructs_with = "decoder_"  # the attribute that holds the decoder of all features
+    # further fitted attributes, and how folders hold each of them (see `save`)
+    _saved: ClassVar[dict[str, str]] = {}
 
     def _validated_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         if y is None:
@@ -125,19 +181,6 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         if len(y) != X.shape[0]:
             raise InputError(f"y has {len(y)} values for the {X.shape[0]} rows of X")
         return X, y
-
-    def _forget(self) -> None:
-        """Drop an earlier fit: its columns must not meet the features of a later one."""
-        fitted = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
-        for name in (*fitted, "_one_target"):
-            self.__dict__.pop(name, None)
-
-    def _opened(self, X: Any) -> tuple[Source, Moments]:
-        """Source and moments of validated rows, which must hold something in every column."""
-        source = array_source(X)
-        stats = moments(source, pick_device(getattr(self, "device", "cpu")))
-        check_observed(stats.observed, self._names())
-        return source, stats
 
     def _constraints(self, d: int) -> Constraints:
         """What the options ask of a panel, with names resolved to columns."""
@@ -168,8 +211,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         return super().get_feature_names_out(input_features)
 
     def _named_groups(self, groups: list[np.ndarray], m: Any) -> list[list[Any]]:
-        d = self.n_features_in_
-        check_whole("m", m, 1, d)
+        check_whole("m", m, 1, self.n_features_in_)
         names = self._names()
         return [[int(j) if names is None else str(names[j]) for j in group] for group in groups]
 
@@ -184,8 +226,6 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         return super().transform(X if hasattr(X, "columns") else checked)
 
     # -- reconstruction --------------------------------------------------------------------
-
-    _reconstructs_with = "decoder_"  # the attribute that holds the decoder of all features
 
     def _reconstructor(self, decoder: str | None = None) -> Reconstructor:
         """The chosen columns with one of the fitted decoders."""
@@ -210,24 +250,7 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         """
         return self._reconstructor().reconstruct(measured)
 
-    def reconstruct(self, X: Any) -> np.ndarray:
-        """Whole rows from whole rows, by way of the chosen features alone."""
-        model = self._reconstructor()
-        return model.decode(model.take(self._validated(X, reset=False)))
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """1 - SSE / SST over all observed entries: 1 is perfect, 0 as good as the means of X.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, table, path or source of shape (n, n_features)
-            Whole rows; they are reconstructed from their chosen features alone.
-        y : ignored
-        """
-        model = self._reconstructor()
-        return float(model.score(self._validated(X, reset=False)))
-
-    # -- keeping ---------------------------------------------------------------------------
+    # -- storage ---------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator into a folder: safetensors and JSON, never pickle.
@@ -235,25 +258,31 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         Functions given as options (decoder, loss, ...) are not stored; `load` takes them again.
         """
         self._check_fitted()
-        names = self._names()
-        meta = {
+        names, options = self._names(), self.get_params(deep=False)
+        if "checkpoint" in options:  # where an unfinished fit is stored
+            options["checkpoint"] = None
+        with torch.no_grad():
+            out = self.decoder_(self.decoder_.fill[None]).shape[1]
+        meta: dict[str, Any] = {
             "class": type(self).__name__,
-            "parameters": describe_parameters(self._kept_parameters()),
+            "parameters": describe_parameters(options),
             "n_features_in": int(self.n_features_in_),
             "feature_names_in": None if names is None else [str(name) for name in names],
             "columns": self.columns_.tolist(),
-            "decoder": _outline(self.decoder_),
-            **self._extra_meta(),
+            "decoder": {"out": out, "link": self.decoder_.link},
         }
-        tensors = self._extra_tensors()
-        for prefix, module in self._modules().items():
-            tensors |= {f"{prefix}.{name}": part for name, part in module.state_dict().items()}
+        tensors: dict[str, Tensor] = {}
+        for name, kind in {"decoder_": "decoder", **self._saved}.items():
+            key, value = name.strip("_"), getattr(self, name, None)
+            if isinstance(value, MeasuredDecoder):
+                tensors |= {f"{key}.{part}": one for part, one in value.state_dict().items()}
+            elif kind == "tensor":
+                tensors[key] = torch.from_numpy(value)
+            elif kind == "labels":
+                meta[key], meta[f"{key}_dtype"] = describe_labels(np.asarray(value))
+            else:
+                meta[key] = value.tolist() if isinstance(value, np.ndarray) else value
         write_folder(path, meta, tensors)
-
-    def _kept_parameters(self) -> dict[str, Any]:
-        """Options that are saved: all but where a fit is kept while it is unfinished."""
-        found = self.get_params(deep=False)
-        return found | {"checkpoint": None} if "checkpoint" in found else found
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **functions: Any) -> Self:
@@ -284,44 +313,24 @@ class FeatureSelector(SelectorMixin, BaseEstimator):
         with damaged_where_unfit(path):
             net = self._bare_decoder(meta["decoder"]["out"])
             self.decoder_ = restore_decoder(net, "decoder", tensors, meta["decoder"]["link"])
-            self._restore_extra(meta, tensors)
+            for name, kind in cls._saved.items():
+                if kind != "optional" or meta.get(name.strip("_")) is not None:
+                    setattr(self, name, self._restored(name.strip("_"), kind, meta, tensors))
         return self
+
+    def _restored(self, key: str, kind: str, meta: dict[str, Any], tensors: Any) -> Any:
+        if kind == "linear decoder":
+            net = nn.Linear(len(self.columns_), self.n_features_in_)
+            return restore_decoder(net, key, tensors, None)
+        if kind == "tensor":
+            return tensors[key].numpy()
+        if kind == "labels":
+            return restore_labels(meta[key], meta[f"{key}_dtype"])
+        return np.array(meta[key]) if kind == "array" else meta[key]
 
     def _bare_decoder(self, out: int) -> nn.Module:
         """Make the network whose weights a saved folder holds."""
         return nn.Linear(len(self.columns_), out)
 
-    def _modules(self) -> dict[str, MeasuredDecoder]:
-        return {"decoder": self.decoder_}
-
-    def _extra_meta(self) -> dict[str, Any]:
-        return {}
-
-    def _extra_tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def _restore_extra(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        pass
-
-    # -- scikit-learn ----------------------------------------------------------------------
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "columns_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} is not fitted yet; call fit(X) first, "
-                "or load a saved one"
-            )
-        check_is_fitted(self)
-
-    def __sklearn_tags__(self) -> Tags:
-        """Say that sparse input and missing values are welcome."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags
-
-
-def _outline(decoder: MeasuredDecoder) -> dict[str, Any]:
-    with torch.no_grad():
-        out = decoder(decoder.fill[None]).shape[1]
-    return {"out": out, "link": decoder.link}
+    def _check_fitted(self, attribute: str = "columns_", otherwise: str = "") -> None:
+        super()._check_fitted(attribute, otherwise or ", or load a saved one")
