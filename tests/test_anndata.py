@@ -216,6 +216,11 @@ def with_batch_effect(cells, genes):
     return cells
 
 
+def test_evidence_is_computed_only_where_it_is_asked_for(cells, monkeypatch):
+    monkeypatch.setattr("fewer.selection.api.gather_evidence", lambda *a, **b: pytest.fail("early"))
+    select_genes(cells, 3, inplace=False, **QUICK)
+
+
 def test_no_gene_is_chosen_for_its_batches(cells):
     cells = with_batch_effect(cells, [4, 5])
     assert {"gene4", "gene5"} & {*select_genes(cells, 3, **QUICK).features}

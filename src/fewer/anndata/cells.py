@@ -22,15 +22,7 @@ from fewer.data.on_disk import damaged
 from fewer.errors import InputError, TypeInputError, warn
 from fewer.panel import Panel
 
-__all__ = [
-    "SETTINGS",
-    "CellFile",
-    "as_annotated",
-    "describe_units",
-    "in_units",
-    "obs_column",
-    "open_cells",
-]
+__all__ = ["SETTINGS", "as_annotated", "describe_units", "in_units", "obs_column", "open_cells"]
 
 SETTINGS = "cells"  # the key of a panel's settings with the units that it was made from
 
@@ -97,10 +89,9 @@ def open_cells(
 
 
 class CellFile:
-    """What an .h5ad file says about its cells and genes; its matrices stay on disk.
+    """The members of an AnnData that are needed here, without reading matrices into memory.
 
-    It has the members of an AnnData that are needed here. A backed AnnData would read all layers
-    into memory.
+    A backed AnnData would read all layers.
     """
 
     isbacked, is_view = True, False
@@ -187,20 +178,19 @@ def in_units(
     return NormalizedCounts(genes, made.get("target_sum", target_sum), totals)
 
 
-def describe_units(source: Source, panel: Panel) -> dict[str, Any]:
-    """What the settings of a panel say about the values that it was made from."""
+def describe_units(source: Source, panel: Panel | None = None) -> dict[str, Any]:
+    """What the settings of a panel say about the values that it was, or will be, made from."""
     while isinstance(source, ColumnView):
         source = source.source
     if not isinstance(source, NormalizedCounts):
         return {"counts": "none", "units": "as in the data"}
-    mean = moments(source.source).mean
-    on_panel = find_names(panel.features, source.names or (), "the source lacks {} genes")
-    return {
-        "counts": "log1p",
-        "target_sum": source.target_sum,
-        "units": f"log(1 + counts per {source.target_sum:,.10g})",
-        "panel_share": float(mean[on_panel].sum() / mean.sum()),
-    }
+    units = f"log(1 + counts per {source.target_sum:,.10g})"
+    found = {"counts": "log1p", "target_sum": source.target_sum, "units": units}
+    if panel is not None:
+        mean = moments(source.source).mean
+        on_panel = find_names(panel.features, source.names or (), "the source lacks {} genes")
+        found["panel_share"] = float(mean[on_panel].sum() / mean.sum())
+    return found
 
 
 def _are_counts(source: Source, counts: str, made: Mapping[str, Any] | None) -> bool:

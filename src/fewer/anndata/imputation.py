@@ -78,7 +78,11 @@ def impute(
     True
     """
     cells = as_annotated(data)
-    path = None if out is None else _checked(Path(out))
+    path = None if out is None else Path(out)
+    if path is not None:
+        if path.suffix.lower() != ".h5ad":
+            raise InputError(f"out={str(path)!r} must end in .h5ad")
+        check_out(path)
     if path is None and cells.isbacked:
         raise InputError(
             "these cells are on disk, and so is the result: say out='imputed.h5ad', or read them "
@@ -102,12 +106,17 @@ def impute(
     whole = source.shape[1] == panel.d
     measured = ColumnView(source, panel.indices) if whole else source
     measured.row_width = max(measured.row_width, panel.d)  # of what comes out of each block
-    if not whole and path is not None:
+    if not whole:
+        if path is None:
+            return _new_object(cells, panel, measured)
         write_imputed(panel.reconstructor, measured, path)
         return path
-    if not whole:
-        return _new_object(cells, panel, measured)
-    columns = _columns(cells, panel)
+    columns = find_names(
+        cells.var_names,
+        panel.names,
+        "the panel does not know {} genes of the AnnData",
+        "; give those that it was made from, as in adata[:, panel.names].copy()",
+    )
     if layer == measured_layer or layer == panel.settings.get(SETTINGS, {}).get("layer"):
         raise InputError(f"layer={layer!r} holds the measured values; give the result another name")
     if path is None:
@@ -129,27 +138,15 @@ def _dense(panel: Panel, measured: Source) -> NDArray[np.float32]:
     return found
 
 
-def _columns(cells: Any, panel: Panel) -> NDArray[np.int64]:
-    """Where each gene of the cells is among those of the panel."""
-    found = find_names(
-        cells.var_names,
-        panel.names or (),
-        "the panel does not know {} genes of the AnnData",
-        "; give those that it was made from, as in adata[:, panel.names].copy()",
-    )
-    return np.array(found, dtype=np.int64)
-
-
 def _new_object(cells: Any, panel: Panel, measured: Source) -> Any:
     anndata, pandas = import_optional("anndata"), import_optional("pandas")
     # text as Python's own objects, which every version of anndata can write
     names = pandas.Index(np.array(panel.names, dtype=object), dtype=object)
-    var = pandas.DataFrame({"fewer_selected": np.isin(np.arange(panel.d), panel.indices)})
-    var.index = names
+    selected = np.isin(np.arange(panel.d), panel.indices)
     found = anndata.AnnData(
         X=_dense(panel, measured),
         obs=cells.obs.copy(),
-        var=var,
+        var=pandas.DataFrame({"fewer_selected": selected}, index=names),
         obsm={name: cells.obsm[name] for name in cells.obsm},
     )
     found.uns["fewer"] = description(panel)
@@ -157,7 +154,7 @@ def _new_object(cells: Any, panel: Panel, measured: Source) -> Any:
 
 
 def _file_with_layer(
-    cells: Any, path: Path, layer: str, panel: Panel, measured: Source, columns: NDArray[np.int64]
+    cells: Any, path: Path, layer: str, panel: Panel, measured: Source, columns: list[int]
 ) -> Path:
     """All that the cells hold, and the result as a layer beside it."""
     h5py = import_optional("h5py")
@@ -180,10 +177,3 @@ def _file_with_layer(
                 matrix[rows] = values[:, columns]
 
     return write_whole(path, write)
-
-
-def _checked(path: Path) -> Path:
-    if path.suffix.lower() != ".h5ad":
-        raise InputError(f"out={str(path)!r} must end in .h5ad")
-    check_out(path)
-    return path

@@ -46,8 +46,8 @@ def select_genes(
         In memory or backed. A path is only read.
     k : int, default=None
         How many genes; None with ``costs`` and ``budget`` spends the budget.
-    layer : str, default=None
-        Which layer to read; X if None.
+    layer, counts, target_sum, memory_limit
+        As in `open_cells`.
     groupby : str, default=None
         A column of obs, such as cell types. Choose the genes that tell its groups apart best
         (``panel.predict`` names the group of a cell; ``panel.target.held_out`` is the accuracy);
@@ -59,24 +59,14 @@ def select_genes(
     include, exclude : lists of genes, default=()
         Genes that must be on the panel, and genes that must not be, such as
         ``adata.var_names[adata.var_names.str.startswith("MT-")]``.
-    counts : {"auto", "log1p", "none"}, default="auto"
-        "log1p": values are counts; divide them by the total of their cell, multiply by
-        ``target_sum``, take log(1 + x). "none": take values as they are. "auto": "log1p" where
-        all values that are looked at are whole numbers, "none" elsewhere.
-    target_sum : float, default=1e4
-        What the counts of each cell sum to before the logarithm.
     scale : {"none", "standard"}, default="none"
         "none": genes count by their variance, so that faint ones, whose values are mostly noise,
         count little. "standard": every gene counts the same.
-    random_state : int, RandomState or None, default=None
-        Fixes the result.
     inplace : bool, default=True
         Whether to `annotate` the AnnData.
     key_added : str, default="fewer"
         Prefix of the names of annotations.
-    memory_limit : int or str, default=None
-        As in `fewer.data.open`.
-    **options
+    random_state, **options
         As in `fewer.select`: decoder, costs, budget, groups, strategies, time_limit, ...
 
     Returns
@@ -115,6 +105,8 @@ def select_genes(
     source = open_cells(
         cells, layer=layer, counts=counts, target_sum=target_sum, memory_limit=memory_limit
     )
+    what = "AnnData" if is_annotated(data) else cells.filename.name
+    source.description = f"{what}, {describe_units(source)['units']}"
     rows, batches = source, None
     if batch_key is not None:
         batches = _batches(cells, batch_key)
@@ -125,8 +117,8 @@ def select_genes(
         k,
         target=groups,
         row_groups=batches,
-        include=_as_list(include),
-        exclude=_as_list(exclude),
+        include=include.to_list() if hasattr(include, "to_list") else include,
+        exclude=exclude.to_list() if hasattr(exclude, "to_list") else exclude,
         scale=scale,
         random_state=random_state,
         **options,
@@ -135,9 +127,6 @@ def select_genes(
     panel.settings[SETTINGS] = describe_units(source, panel) | {
         name: value for name, value in asked.items() if value is not None
     }
-    if panel.evidence is not None:  # for the report
-        what = "AnnData" if is_annotated(data) else f"{cells.filename.name}"
-        panel.evidence.source["kind"] = f"{what}, {panel.settings[SETTINGS]['units']}"
     if inplace and is_annotated(data):
         annotate(data, panel, key_added=key_added)
     return panel
@@ -220,8 +209,3 @@ def _groups(data: Any, name: str) -> Any:
             f"adata[adata.obs[{name!r}].notna()]"
         )
     return [str(value) for value in found]
-
-
-def _as_list(genes: Any) -> Any:
-    """Names from an Index or a Series as a list."""
-    return genes.to_list() if hasattr(genes, "to_list") else genes

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Comparison:
 
     def describe(self) -> dict[str, Any]:
         """The comparison as a dictionary that can be written as JSON."""
-        return {"rows": self.rows, "splits": self.splits, "scale": self.scale}
+        return asdict(self)
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the table (.csv) or everything (.json)."""
@@ -103,29 +103,20 @@ def compare(
 
     Parameters
     ----------
-    data : array, sparse matrix, table, path or source of shape (n, d)
-        Anything that `fewer.select` accepts.
     k : int
         Number of features.
     methods : sequence of str, default=None
         Some of `METHODS`; all if None.
     panels : mapping from name to list of features, default=None
         Panels of your own to compare; they need not have k features.
-    scale : {"standard", "none"}, default="standard"
-        "standard": features are standardised, so that all count equally. "none": they count by
-        their variance.
     test_size : float, default=0.25
         Fraction of rows held out.
     repeats : int, default=1
         Number of random splits; several show how stable each choice is.
-    row_groups : array of length n, default=None
-        Group labels; rows of one group are held out together.
-    random_state : int, RandomState or None, default=None
-        Fixes the result.
-    device : str, default="auto"
-        "auto" (CUDA, MPS or CPU), or any torch device.
     progress : callable, default=None
         Called as ``progress(step, fraction_done)``.
+    data, scale, row_groups, random_state, device
+        As in `fewer.select`.
 
     Examples
     --------
@@ -135,8 +126,8 @@ def compare(
     >>> [row["method"] for row in found.rows]
     ['PCA (reference)', 'search', 'random']
     """
-    wanted = list(METHODS) if methods is None else list(methods)
-    unknown = [name for name in wanted if name not in METHODS]
+    names = list(METHODS) if methods is None else list(methods)
+    unknown = [name for name in names if name not in METHODS]
     if unknown:
         raise InputError(f"unknown methods={unknown!r}; use some of {', '.join(METHODS)}")
     check_whole("repeats", repeats)
@@ -146,51 +137,41 @@ def compare(
     rows = Rows(data, scale, row_groups, seed, device)
     given = {name: rows.columns(features) for name, features in (panels or {}).items()}
     splits = rows.splits(k, test_size, repeats)
-    found = [_row(rows, name, [columns] * repeats, splits, None) for name, columns in given.items()]
-    for at, name in enumerate(wanted):
+    found = []
+    for name, columns in given.items():
+        scores = [split.explained_variance(columns) for split in splits]
+        found.append(_row(name, len(columns), scores, features=rows.named(columns)))
+    for at, name in enumerate(names):
         chosen, began = [], time.perf_counter()
         for part, split in enumerate(splits):
-            update(name, (at + part / repeats) / len(wanted))
+            update(name, (at + part / repeats) / len(names))
             chosen.append(METHODS[name](rows, split, k, seed + part))
-        took = (time.perf_counter() - began) / repeats
-        found.append(_row(rows, name, chosen, splits, took))
-    found.append(_reference(splits, k))
+        seconds = (time.perf_counter() - began) / repeats
+        # several panels per split, such as random draws: their mean counts
+        scores = [
+            float(np.mean([split.explained_variance(panel) for panel in panels]))
+            for split, panels in zip(splits, chosen, strict=True)
+        ]
+        first = [panels[0] for panels in chosen]
+        features = rows.named(first[0])
+        found.append(_row(name, k, scores, features, seconds, _overlap(first)))
+    reference = [float(split.pca_explained_variance(k)[-1]) for split in splits]
+    found.append(_row(REFERENCE, k, reference))
     found.sort(key=lambda row: -row["explained_variance"])
     return Comparison(found, repeats, scale)
 
 
 def _row(
-    rows: Rows, name: str, chosen: list[Any], splits: list[Split], seconds: float | None
+    method: str,
+    k: int,
+    scores: list[float],
+    features: list[Any] | None = None,
+    seconds: float | None = None,
+    overlap: float | None = None,
 ) -> dict[str, Any]:
-    """A choice may be several panels, such as random draws; then their mean counts."""
-    panels = [[panel] if isinstance(panel, np.ndarray) else panel for panel in chosen]
-    scores = [
-        float(np.mean([split.explained_variance(panel) for panel in part]))
-        for split, part in zip(splits, panels, strict=True)
-    ]
-    first = [part[0] for part in panels]
-    return {
-        "method": name,
-        "k": len(first[0]),
-        "explained_variance": float(np.mean(scores)),
-        "std": float(np.std(scores)),
-        "overlap": _overlap(first) if seconds is not None else None,
-        "seconds": seconds,
-        "features": rows.named(first[0]),
-    }
-
-
-def _reference(splits: list[Split], k: int) -> dict[str, Any]:
-    scores = [float(split.pca_explained_variance(k)[-1]) for split in splits]
-    return {
-        "method": REFERENCE,
-        "k": k,
-        "explained_variance": float(np.mean(scores)),
-        "std": float(np.std(scores)),
-        "overlap": None,
-        "seconds": None,
-        "features": None,
-    }
+    mean, std = float(np.mean(scores)), float(np.std(scores))
+    row = {"method": method, "k": k, "explained_variance": mean, "std": std}
+    return row | {"overlap": overlap, "seconds": seconds, "features": features}
 
 
 def _overlap(panels: list[Columns]) -> float | None:
@@ -203,43 +184,41 @@ def _or_blank(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-# -- methods: from rows, a split, k and a seed to ascending column numbers --------------------
+# -- methods: from rows, a split, k and a seed to panels of ascending column numbers ----------
+# simple ones work on the covariance, which never needs all rows in memory as `fewer.baselines` do
 
 
-def _select(rows: Rows, split: Split, k: int, seed: int) -> Columns:
-    part = rows.train(split)
+def _select(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
     labels = None if rows.groups is None else rows.groups[split.fold.train_rows]
     if labels is not None and len(np.unique(labels)) < 2:
         labels = None
-    return select(
-        part, k, scale=rows.scaling.how, row_groups=labels, random_state=seed, device=str(rows.home)
-    ).indices
+    found = select(
+        rows.train(split),
+        k,
+        scale=rows.scaling.how,
+        row_groups=labels,
+        random_state=seed,
+        device=str(rows.home),
+    )
+    return [found.indices]
 
 
-def _search(rows: Rows, split: Split, k: int, seed: int) -> Columns:
-    return search(split.train, k, seed=seed).indices
+def _concrete(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
+    scaled = ScaledSource(rows.train(split), split.fold.center, split.fold.scale)
+    model = ConcreteAutoencoder(k, random_state=seed, device=str(rows.home))
+    return [model.fit(scaled).columns_]
 
 
-def _concrete(rows: Rows, split: Split, k: int, seed: int) -> Columns:
-    fold = split.fold
-    scaled = ScaledSource(rows.train(split), fold.center, fold.scale)
-    return ConcreteAutoencoder(k, random_state=seed, device=str(rows.home)).fit(scaled).columns_
-
-
-def _greedy(rows: Rows, split: Split, k: int, seed: int) -> Columns:
-    return greedy(split.train, k).panel()
-
-
-def _pivoted_qr(rows: Rows, split: Split, k: int, seed: int) -> Columns:
+def _pivoted_qr(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
     # the pivots of QR on centred rows are those of Cholesky on their covariance
     _, pivots, _, _ = dpstrf(split.train.cpu().numpy(), tol=0.0)
-    return np.sort(pivots[:k].astype(np.int64) - 1)
+    return [np.sort(pivots[:k].astype(np.int64) - 1)]
 
 
-def _variance(rows: Rows, split: Split, k: int, seed: int) -> Columns:
+def _variance(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
     # in the units of the data, since scaled features all have the same variance
     own = split.fold.variance * split.fold.scale**2
-    return np.sort(np.argsort(-own, kind="stable")[:k])
+    return [np.sort(np.argsort(-own, kind="stable")[:k])]
 
 
 def _random(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
@@ -247,11 +226,11 @@ def _random(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
     return [np.sort(random.choice(rows.d, k, replace=False)) for _ in range(DRAWS)]
 
 
-METHODS: dict[str, Callable[[Rows, Split, int, int], Any]] = {
+METHODS: dict[str, Callable[[Rows, Split, int, int], list[Columns]]] = {
     "select": _select,
-    "search": _search,
+    "search": lambda rows, split, k, seed: [search(split.train, k, seed=seed).indices],
     "concrete autoencoder": _concrete,
-    "greedy": _greedy,
+    "greedy": lambda rows, split, k, seed: [greedy(split.train, k).panel()],
     "pivoted QR": _pivoted_qr,
     "variance": _variance,
     "random": _random,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from fewer._tables import Table, write_table
-from fewer.assess.scoring import Columns, Rows, Split
+from fewer.assess.scoring import Rows
 from fewer.errors import InputError
 from fewer.search import greedy, search
 
@@ -63,15 +63,8 @@ class Curve:
 
     def describe(self) -> dict[str, Any]:
         """The curve as a dictionary that can be written as JSON."""
-        return {
-            "k": self.k,
-            "explained_variance": self.explained_variance,
-            "pca": self.pca,
-            "smallest_k": {f"{level:g}": self.smallest_k(level) for level in LEVELS},
-            "order": self.order,
-            "splits": self.splits,
-            "scale": self.scale,
-            "exact": self.exact,
+        return asdict(self) | {
+            "smallest_k": {f"{level:g}": self.smallest_k(level) for level in LEVELS}
         }
 
     def write(self, path: str | os.PathLike[str]) -> Path:
@@ -108,26 +101,17 @@ def curve(
 
     Parameters
     ----------
-    data : array, sparse matrix, table, path or source of shape (n, d)
-        Anything that `fewer.select` accepts.
     k : sequence of int
         Numbers of features.
-    scale : {"standard", "none"}, default="standard"
-        "standard": features are standardised, so that all count equally. "none": they count by
-        their variance.
     test_size : float, default=0.2
         Fraction of rows held out; with fewer than 100 rows per feature of the largest k, 5-fold
         cross-validation is used instead.
-    row_groups : array of length n, default=None
-        Group labels; rows of one group are held out together.
     exact : bool, default=False
         Search each k separately, which takes longer and is slightly better.
-    random_state : int, RandomState or None, default=None
-        Fixes the result.
-    device : str, default="auto"
-        "auto" (CUDA, MPS or CPU), or any torch device.
     progress : callable, default=None
         Called as ``progress(step, fraction_done)``.
+    data, scale, row_groups, random_state, device
+        As in `fewer.select`.
 
     Examples
     --------
@@ -150,46 +134,30 @@ def curve(
     rows = Rows(data, scale, row_groups, seed, device)
     splits = rows.splits(sizes[-1], test_size, None)
     ours, pca = [], []
-    steps = len(splits) * len(sizes)
     for at, split in enumerate(splits):
-        panels = _panels(split, sizes, exact, seed, update, (at * len(sizes), steps))
+        if exact:
+            panels = []
+            for done, size in enumerate(sizes):
+                update(f"search for k = {size}", (at + done / len(sizes)) / len(splits))
+                panels.append(search(split.train, size, seed=seed).indices)
+        else:
+            update("nested path", at / len(splits))
+            order = greedy(split.train, sizes[-1]).order
+            panels = [np.sort(order[:size]) for size in sizes]
         ours.append([split.explained_variance(panel) for panel in panels])
         pca.append(split.pca_explained_variance(sizes[-1])[np.array(sizes) - 1])
+    fold = splits[0].fold  # the path over all rows is in its units
+    whole = replace(fold.covariances.everything(), center=fold.center, scale=fold.scale)
+    order = greedy(whole.matrix().to(splits[0].device), sizes[-1]).order
     return Curve(
         sizes,
         np.mean(ours, axis=0).tolist(),
         np.mean(pca, axis=0).tolist(),
-        rows.named(_order(splits, sizes[-1])),
+        rows.named(order),
         len(splits),
         scale,
         exact,
     )
-
-
-def _panels(
-    split: Split,
-    sizes: list[int],
-    exact: bool,
-    seed: int,
-    update: Callable[[str, float], None],
-    done: tuple[int, int],
-) -> list[Columns]:
-    if not exact:
-        update("nested path", done[0] / done[1])
-        order = greedy(split.train, sizes[-1]).order
-        return [np.sort(order[:size]) for size in sizes]
-    found: list[Columns] = []
-    for at, size in enumerate(sizes):
-        update(f"search for k = {size}", (done[0] + at) / done[1])
-        found.append(search(split.train, size, seed=seed).indices)
-    return found
-
-
-def _order(splits: list[Split], k: int) -> Columns:
-    """The path over all rows, in the units of the first split."""
-    fold = splits[0].fold
-    whole = replace(fold.covariances.everything(), center=fold.center, scale=fold.scale)
-    return greedy(whole.matrix().to(splits[0].device), k).order
 
 
 def _draw(curve: Curve, path: Path) -> Path:
@@ -198,21 +166,12 @@ def _draw(curve: Curve, path: Path) -> Path:
     from matplotlib.figure import Figure  # noqa: PLC0415
     from matplotlib.ticker import PercentFormatter  # noqa: PLC0415
 
-    from fewer.report.figures import check_target, save_figure  # noqa: PLC0415
+    from fewer.report.figures import save_figure  # noqa: PLC0415
 
-    check_target(path)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
-    axes.plot(
-        curve.k,
-        curve.pca,
-        color=REFERENCE,
-        linestyle="--",
-        label="PCA (reference)",
-    )
-    axes.plot(
-        curve.k, curve.explained_variance, color=OURS, marker="o", markersize=4, label="k features"
-    )
+    axes.plot(curve.k, curve.pca, "--", color=REFERENCE, label="PCA (reference)")
+    axes.plot(curve.k, curve.explained_variance, "-o", color=OURS, ms=4, label="k features")
     for level in LEVELS:
         size = curve.smallest_k(level)
         if size is not None:
@@ -224,8 +183,7 @@ def _draw(curve: Curve, path: Path) -> Path:
                 fontsize=9,
                 color=OURS,
             )
-    axes.set_xlabel("features measured, k")
-    axes.set_ylabel("explained variance of held-out rows")
+    axes.set(xlabel="features measured, k", ylabel="explained variance of held-out rows")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(min(0.0, *curve.explained_variance), 1.02)
     axes.grid(color=GRID, linewidth=0.6)

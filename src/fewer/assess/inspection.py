@@ -16,10 +16,7 @@ from fewer.search import greedy
 __all__ = ["Inspection", "inspect_rows"]
 
 LEVELS = (0.8, 0.9, 0.95)
-MAX_ROWS, MAX_FEATURES = (
-    20_000,
-    4096,
-)  # to suggest k; more rows change little, more are slow
+MAX_ROWS, MAX_FEATURES = 20_000, 4096  # to suggest k; more rows change little, more are slow
 WIDE_ROWS = 2000  # rows that are looked at in wider data
 GREEDY_FACTOR = 4  # greedy selection stops at this many times the components that PCA needs
 MAX_DISTINCT = 1000  # distinct values of a text column that are counted
@@ -30,67 +27,33 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in the rows of a source.
-
-    Attributes
-    ----------
-    rows, features : int
-        Size of the data without ignored columns.
-    dtype : str
-        Type of the stored values.
-    kinds : dict from kind to number of features
-        "continuous", "integer", "binary", "constant".
-    ignored : dict from column to reason
-        Columns that are not features.
-    missing : dict from feature to fraction
-        Features with missing values, worst first.
-    missing_fraction : float
-        Over all values.
-    constant : list
-        Features with a single value.
-    duplicates : list of pairs
-        Features with the same values as an earlier one, with that one.
-    values : (float, float) or None
-        Smallest and largest value.
-    memory, covariance_memory : int
-        Bytes of all rows as float32, and of the covariance.
-    streamed, sparse : bool
-        Whether rows stay on disk, and whether they are sparse.
-    scale : {"standard", "none"}
-        Suggested scaling: "none" where all features seem to share a unit, such as pixels.
-    sizes : dict from explained variance to {"greedy": k, "pca": k}
-        Number of features, and of principal components, that explain this fraction of the
-        variance under that scaling; None where more are needed than were tried.
-    sampled_rows : int
-        Number of rows that ``sizes`` is computed from.
-    """
+    """What is in the rows of a source."""
 
     rows: int
-    features: int
-    dtype: str
-    kinds: dict[str, int]
-    ignored: dict[str, str]
-    missing: dict[Any, float]
-    missing_fraction: float
+    features: int  # without ignored columns
+    dtype: str  # of the stored values
+    kinds: dict[str, int]  # how many features are continuous, integer, binary, constant
+    ignored: dict[str, str]  # columns that are not features, and why
+    missing: dict[Any, float]  # fraction per feature with missing values, worst first
+    missing_fraction: float  # of all values
     constant: list[Any]
-    duplicates: list[tuple[Any, Any]]
-    values: tuple[float, float] | None
-    memory: int
+    duplicates: list[tuple[Any, Any]]  # features with the values of an earlier one, and that one
+    values: tuple[float, float] | None  # smallest and largest
+    memory: int  # bytes of all rows as float32
     covariance_memory: int
-    streamed: bool
+    streamed: bool  # rows stay on disk
     sparse: bool
-    scale: str
+    scale: str  # suggested: "none" where all features seem to share a unit, such as pixels
+    # features ("greedy") and components ("pca") that explain a fraction of the variance under that
+    # scaling; None where more are needed than were tried
     sizes: dict[float, dict[str, int | None]]
-    sampled_rows: int
+    sampled_rows: int  # that sizes are computed from
 
     @property
     def suggested_k(self) -> int | None:
         """A k to start with: one that explains 90 % of the variance, or 80 % if that is unknown."""
-        for level in (0.9, 0.8):
-            size = self.sizes.get(level, {})
-            if size.get("greedy") or size.get("pca"):
-                return size.get("greedy") or size.get("pca")
-        return None
+        sizes = [self.sizes.get(level, {}) for level in (0.9, 0.8)]
+        return next((k for size in sizes if (k := size.get("greedy") or size.get("pca"))), None)
 
     def describe(self) -> dict[str, Any]:
         """The findings as a dictionary that can be written as JSON."""
@@ -100,23 +63,7 @@ class Inspection:
 
 
 def inspect_rows(source: Source, progress: Progress | None = None) -> Inspection:
-    """Scan all rows and describe them.
-
-    Parameters
-    ----------
-    source : Source
-        From `fewer.data.open`.
-    progress : callable, default=None
-        Called as ``progress(step, fraction_done)``.
-
-    Examples
-    --------
-    >>> import fewer, numpy as np
-    >>> rows = np.column_stack([np.arange(6), [1, 5, 2, 4, 3, 9], [2, 2, 2, 2, 2, 2.5]])
-    >>> found = inspect_rows(fewer.data.open(rows, names=["id", "a", "b"]))
-    >>> found.ignored, found.kinds
-    ({'id': 'row number'}, {'continuous': 1, 'integer': 1})
-    """
+    """Scan all rows and describe them."""
     update = progress or (lambda step, fraction: None)
     update("scanning columns", 0.1)
     stats = moments(source)

@@ -122,9 +122,8 @@ class Rows:
         features = list(features)
         if not features:
             raise InputError("the list of features is empty; give at least one")
-        return resolve(
-            self.source.names, self.d, self.d, include=features
-        ).include.copy()  # writable, as torch expects
+        found = resolve(self.source.names, self.d, self.d, include=features)
+        return found.include.copy()  # writable, as torch expects
 
     def named(self, columns: Columns) -> list[Any]:
         """Names of columns, or their numbers."""
@@ -194,19 +193,13 @@ def score_features(
 
     Parameters
     ----------
-    data : array, sparse matrix, table, path or source of shape (n, d)
-        Complete rows.
     features : sequence of names or column numbers
         The features to reconstruct from.
     test_size : float, default=0.25
         Fraction of rows held out; with fewer than 100 rows per feature, 5-fold cross-validation
         is used instead.
-    row_groups : array of length n, default=None
-        Group labels; rows of one group are held out together.
-    random_state : int, RandomState or None, default=None
-        Seed of the split.
-    device : str, default="auto"
-        "auto" (CUDA, MPS or CPU), or any torch device.
+    data, row_groups, random_state, device
+        As in `fewer.select`.
 
     Examples
     --------

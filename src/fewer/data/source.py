@@ -51,6 +51,7 @@ class Source(Protocol):
     names: list[str] | None = None  # of the features
     metadata_columns: tuple[str, ...] = ()  # columns that are not features: text, dates, labels
     metadata: Callable[[], Iterator[Any]] | None = None  # their values, as Arrow tables in order
+    description: str | None = None  # of where the rows are from, for reports
     dtype: np.dtype = np.dtype(np.float64)  # of the values as they are stored
     memory_limit: int | None = None  # bytes that reading and shuffling may take
     chunk_rows: int = 1  # rows that are stored, so best read, together

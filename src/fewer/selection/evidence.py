@@ -431,7 +431,8 @@ def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
     elif isinstance(given, (list, tuple)) and given and isinstance(given[0], (str, os.PathLike)):
         path, kind = ", ".join(os.fspath(part) for part in given), f"{len(given)} files"
     else:
-        kind = f"{type(given).__module__.split('.')[0]}.{type(given).__name__}"
+        name = f"{type(given).__module__.split('.')[0]}.{type(given).__name__}"
+        kind = getattr(source, "description", None) or name
     return {
         "kind": kind,
         "path": path,
