@@ -13,7 +13,13 @@ from fewer.data import Moments, Source, covariance
 from fewer.distributed import on_rank0
 from fewer.search import greedy
 
-__all__ = ["distinct_features", "eligible", "nodes_for", "obeying_features"]
+__all__ = [
+    "covariance_for_groups",
+    "distinct_features",
+    "eligible",
+    "nodes_for",
+    "obeying_features",
+]
 
 LEAST = -1e6  # score of a forbidden feature: a last resort, not an infinity that breaks the solver
 
@@ -46,6 +52,13 @@ def nodes_for(constraints: Constraints, source: Source) -> int:
     C = covariance(source).matrix
     panel = on_rank0(lambda: greedy(C, constraints).panel())
     return len({int(constraints.unit_of[j]) for j in panel})
+
+
+def covariance_for_groups(
+    source: Source, constraints: Constraints, device: torch.device
+) -> Tensor | None:
+    """What `obeying_features` needs to fill up a panel of groups; None without groups."""
+    return None if constraints.groups is None else covariance(source, device=device).matrix
 
 
 def distinct_features(logits: Tensor) -> NDArray[np.int64]:

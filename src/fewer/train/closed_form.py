@@ -18,6 +18,7 @@ fraction of the columns.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,13 @@ from fewer.errors import NotConvergedWarning, warn
 from fewer.nn import Loss, MeasuredDecoder, gumbel_noise, relaxed_choice
 from fewer.nn.schedule import exponential
 from fewer.search import residual
-from fewer.train.assignment import distinct_features, eligible, obeying_features
+from fewer.search.eigen import leading_eigenvectors
+from fewer.train.assignment import (
+    covariance_for_groups,
+    distinct_features,
+    eligible,
+    obeying_features,
+)
 from fewer.train.config import TrainingConfig
 from fewer.train.device import float64_device, pick_device, products, seeded
 from fewer.train.linear import fit_linear
@@ -52,6 +59,8 @@ REPORT_EVERY = 10
 STEPS = 600
 SETTLED = 0.8  # mean max probability: with an exact decoder a few undecided nodes do no harm
 
+OnRow = Callable[[dict[str, Any]], bool | None]
+
 
 @dataclass(frozen=True)
 class SelectorFit:
@@ -64,8 +73,8 @@ class SelectorFit:
     features : array (starts, k)
         Distinct features, one for each node.
     history : list of dict
-        A row every ten steps: step, temperature, loss, mean_max_probability, distinct, of the
-        first start.
+        Every ten steps, of the first start: step, temperature, loss, mean_max_probability,
+        distinct.
 
     Examples
     --------
@@ -96,7 +105,7 @@ def fit_closed_form(
     ridge: float = 1e-4,
     seed: int = 0,
     device: torch.device | str | None = None,
-    on_row: Callable[[dict[str, Any]], bool | None] | None = None,
+    on_row: OnRow | None = None,
 ) -> SelectorFit:
     """Train selectors against the exact linear decoder, on a covariance matrix alone.
 
@@ -105,29 +114,29 @@ def fit_closed_form(
     C : Tensor (d, d)
         Covariance.
     k : int
-        Features to choose, included ones among them.
+        Number of features to choose, including those of ``include``.
     include : array of int, default=None
-        Features that are on the panel in any case.
+        Features that must be on the panel.
     allowed : array of bool (d), default=None
         Features that may be chosen.
     costs : array of float (d), default=None
         Cost of each feature.
     cost_weight : float, default=0.0
-        Added to the loss (mean squared residual of a feature) for each unit of cost.
+        Added to the loss (mean squared residual per feature) for each unit of cost.
     starts : int, default=1
-        Selectors trained side by side from different random numbers.
+        Number of selectors, trained together from different random numbers.
     steps, learning_rate : int, float, default=600, 0.2
         Of Adam on the logits.
     start_temperature, end_temperature : float, default=3.0, 0.05
-        The temperature falls exponentially between these.
+        The temperature falls exponentially from one to the other.
     noise : float, default=1.0
         Factor on the Gumbel noise; below 1 explores less and settles sooner.
     ridge : float, default=1e-4
-        Penalty p, as a share of the mean variance.
+        Penalty p, as a fraction of the mean variance.
     seed : int, default=0
         Fixes the result on a CPU.
     device : torch.device, default=None
-        Where to work; where C is if None. Where its memory is too small, starts are trained in
+        Where to compute; where C is if None. If its memory is too small, starts are trained in
         halves, and if one alone is too much, on the CPU, with a warning.
     on_row : callable, default=None
         Called with each row of the history; training ends where it returns True.
@@ -139,108 +148,80 @@ def fit_closed_form(
     >>> sorted(fit.features[0].tolist())
     [1, 2]
     """
-    options: dict[str, Any] = {
-        "include": include,
-        "allowed": allowed,
-        "costs": costs,
-        "cost_weight": cost_weight,
-        "steps": steps,
-        "learning_rate": learning_rate,
-        "start_temperature": start_temperature,
-        "end_temperature": end_temperature,
-        "noise": noise,
-        "ridge": ridge,
-    }
-    home = torch.device(C.device if device is None else device)
+
+    def train(starts: int, seed: int, device: torch.device, on_row: OnRow | None) -> SelectorFit:
+        d = len(C)
+        variance = float(C.diagonal().double().mean()) or 1.0
+        here = C.cpu() if device.type == "cpu" else C  # a full GPU has no room for a quotient
+        times = Products((here / variance).float().to(device))  # one learning rate fits all
+        fixed, forbidden = _included_and_forbidden(d, include, allowed, device)
+        forbidden = nn.functional.pad(forbidden, (0, times.width - d), value=True)
+        generator = torch.Generator(device).manual_seed(seed)
+        shape = starts, k - len(fixed), times.width
+        logits = 0.01 * torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+        logits.masked_fill_(forbidden, -torch.inf)
+        prices = None
+        if costs is not None and cost_weight:
+            # the loss here is the residual of all d features together, over variance
+            prices = torch.zeros(times.width, device=device)
+            prices[:d] = torch.tensor(costs * (cost_weight * d / variance), device=device)
+        temperature = exponential(start_temperature, end_temperature, steps)
+        optimizer = Adam(([logits], learning_rate))
+        history: list[dict[str, Any]] = []
+        for step in range(1, steps + 1 if shape[1] else 0):
+            T = temperature(step - 1)
+            M = relaxed_choice(logits, T, gumbel_noise(logits, generator).mul_(noise))
+            loss, grad = _residual_and_gradient(times, M, fixed, ridge)
+            if prices is not None:
+                grad = grad + prices
+            # through the softmax; where M is 0 nothing flows
+            logits.grad = M * (grad - (grad * M).sum(-1, keepdim=True)) / T
+            optimizer.step()
+            if step % REPORT_EVERY == 0 or step == steps:
+                history.append(_row(step, T, float(loss[0]) * variance / d, logits[0], fixed))
+                if on_row is not None and on_row(history[-1]):
+                    break
+        return _finished(logits[..., :d], fixed, history)
+
+    return _within_memory(train, starts, seed, torch.device(device or C.device), on_row)
+
+
+def _within_memory(
+    train: Callable[[int, int, torch.device, OnRow | None], SelectorFit],
+    starts: int,
+    seed: int,
+    device: torch.device,
+    on_row: OnRow | None,
+) -> SelectorFit:
     try:
-        return _train(C, k, starts=starts, seed=seed, device=home, on_row=on_row, **options)
+        return train(starts, seed, device, on_row)
     except torch.OutOfMemoryError:
-        if starts == 1 and home.type == "cpu":
+        if starts == 1 and device.type == "cpu":
             raise
     torch.cuda.empty_cache()  # outside the handler, which would keep the tensors alive
     if starts == 1:
-        warn(f"closed form does not fit the memory of {home}; computing it on the CPU")
-        return _train(
-            C.cpu(), k, starts=1, seed=seed, device=torch.device("cpu"), on_row=on_row, **options
-        )
+        warn(f"closed form does not fit the memory of {device}; computing it on the CPU")
+        return train(1, seed, torch.device("cpu"), on_row)
     half = starts // 2
-    one = fit_closed_form(
-        C, k, starts=starts - half, seed=seed, device=home, on_row=on_row, **options
-    )
-    two = fit_closed_form(C, k, starts=half, seed=seed + 1, device=home, **options)
-    return SelectorFit(
-        torch.cat([one.logits, two.logits]),
-        np.concatenate([one.features, two.features]),
-        one.history,
-    )
+    one = _within_memory(train, starts - half, seed, device, on_row)
+    two = _within_memory(train, half, seed + 1, device, None)
+    logits = torch.cat([one.logits, two.logits])
+    return SelectorFit(logits, np.concatenate([one.features, two.features]), one.history)
 
 
-def _train(
-    C: Tensor,
-    k: int,
-    *,
-    include: np.ndarray | None,
-    allowed: np.ndarray | None,
-    costs: np.ndarray | None,
-    cost_weight: float,
-    starts: int,
-    steps: int,
-    learning_rate: float,
-    start_temperature: float,
-    end_temperature: float,
-    noise: float,
-    ridge: float,
-    seed: int,
-    device: torch.device,
-    on_row: Callable[[dict[str, Any]], bool | None] | None,
-) -> SelectorFit:
-    """Train all starts side by side."""
-    d = len(C)
-    variance = float(C.diagonal().double().mean()) or 1.0
-    C = (C / variance).float()  # mean variance 1: one learning rate fits all
-    C = C.to(device)
-    fixed, forbidden = _taken_and_barred(d, include, allowed, C.device)
-    generator = torch.Generator(C.device).manual_seed(seed)
-    free = k - len(fixed)
-    times = Products(C)
-    forbidden = nn.functional.pad(forbidden, (0, times.width - d), value=True)
-    logits = 0.01 * torch.randn(
-        starts, free, times.width, generator=generator, device=C.device, dtype=torch.float32
-    )
-    logits.masked_fill_(forbidden, -torch.inf)
-    prices = None
-    if costs is not None and cost_weight:
-        # the loss here is the residual of all d features together, over variance
-        prices = torch.zeros(times.width, device=C.device)
-        prices[:d] = torch.tensor(costs * (cost_weight * d / variance), device=C.device)
-    temperature = exponential(start_temperature, end_temperature, steps)
-    optimizer = Adam(([logits], learning_rate))
-    history: list[dict[str, Any]] = []
-    for step in range(steps if free else 0):
-        T = temperature(step)
-        M = relaxed_choice(logits, T, gumbel_noise(logits, generator).mul_(noise))
-        loss, grad = _residual_and_gradient(times, M, fixed, ridge)
-        if prices is not None:
-            grad = grad + prices
-        # through the softmax; where M is 0 nothing flows
-        logits.grad = M * (grad - (grad * M).sum(-1, keepdim=True)) / T
-        optimizer.step()
-        if (step + 1) % REPORT_EVERY == 0 or step + 1 == steps:
-            settled = torch.softmax(logits[0], dim=-1).amax(dim=-1)
-            row = {
-                "step": step + 1,
-                "temperature": T,
-                "loss": float(loss[0]) * variance / d,
-                "mean_max_probability": float(settled.sum() + len(fixed)) / k,
-                "distinct": len(logits[0].argmax(dim=-1).unique()) + len(fixed),
-            }
-            history.append(row)
-            if on_row is not None and on_row(row):
-                break
-    return _finished(logits[..., :d], fixed, history)
+def _row(step: int, T: float, loss: float, logits: Tensor, fixed: Tensor) -> dict[str, Any]:
+    """A row of history, from the logits of the free nodes and the features of the fixed ones."""
+    settled = torch.softmax(logits, dim=-1).amax(dim=-1)
+    return {
+        "step": step,
+        "temperature": T,
+        "loss": loss,
+        "mean_max_probability": float(settled.sum() + len(fixed)) / (len(logits) + len(fixed)),
+        "distinct": len(logits.argmax(dim=-1).unique()) + len(fixed),
+    }
 
 
-def _taken_and_barred(
+def _included_and_forbidden(
     d: int, include: np.ndarray | None, allowed: np.ndarray | None, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Features of the fixed nodes, and a mask of those that the free nodes may not take."""
@@ -297,15 +278,12 @@ def _residual_and_gradient(
     gradient -2 (P M C C - P Q P M C). Products are in float32, the k x k inverse in float64, of
     a matrix with unit diagonal: in less it fails.
     """
-    C = times.C
     starts, free, d = M.shape
     MC = times(M.reshape(-1, d)).view(starts, free, d)
     if len(fixed):
-        rows = C[fixed].expand(starts, -1, -1)
-        taken = torch.zeros(len(fixed), d, device=C.device, dtype=C.dtype)
-        taken[torch.arange(len(fixed)), fixed] = 1
-        M = torch.cat([M, taken.expand(starts, -1, -1)], dim=1)
-        MC = torch.cat([MC, rows], dim=1)
+        taken = nn.functional.one_hot(fixed, d).to(M).expand(starts, -1, -1)
+        M = torch.cat([M, taken], dim=1)
+        MC = torch.cat([MC, times.C[fixed].expand(starts, -1, -1)], dim=1)
     A = (MC @ M.mT).double()
     Q = (MC @ MC.mT).double()
     A = (A + A.mT) / 2
@@ -326,19 +304,16 @@ def _inverse(A: Tensor) -> Tensor:
     while True:
         factor, failed = torch.linalg.cholesky_ex(A)
         if not failed.any():
-            return scale[..., None] * _from_factor(factor) * scale[:, None]
+            break
         jitter = max(1e-7, 10 * jitter)
         A.diagonal(dim1=1, dim2=2).add_(jitter)
-
-
-def _from_factor(factor: Tensor) -> Tensor:
-    """Inverse of L L'."""
-    if not factor.is_cuda:
-        return torch.cholesky_inverse(factor)
-    # on CUDA half the time of cholesky_inverse
-    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-    whole = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
-    return whole.mT @ whole
+    if A.is_cuda:  # half the time of cholesky_inverse there
+        eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).expand_as(A)
+        root = torch.linalg.solve_triangular(factor, eye, upper=False)
+        inverse = root.mT @ root
+    else:
+        inverse = torch.cholesky_inverse(factor)
+    return scale[..., None] * inverse * scale[:, None]
 
 
 def _finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> SelectorFit:
@@ -365,17 +340,33 @@ def fit_covariance(
 ) -> Fit:
     """Choose features on the covariance of a source and fit the exact linear decoder.
 
-    Of ``config.n_init`` starts, trained side by side, the one whose choice leaves the smallest
-    residual is kept. Where the selectors do not settle they are trained again, from scratch, with
-    twice the steps. Each rank sums up its rows, and rank 0 chooses.
+    Of ``config.n_init`` starts the one whose choice leaves the smallest residual is used. Each rank
+    sums up its rows, and rank 0 chooses.
     """
     summary = covariance(source, device=float64_device(pick_device(config.device)))
-    features, logits, history, stopped = on_rank0(
-        lambda: _linear_choice(summary.matrix, stats, config, seed, constraints)
+    C = summary.matrix
+    fit = partial(
+        fit_closed_form,
+        C,
+        costs=constraints.costs,
+        cost_weight=config.cost_weight,
+        starts=config.n_init,
+        learning_rate=config.closed_form_rate,
+        seed=seed,
     )
+
+    def choose() -> tuple[np.ndarray, Tensor, list[dict[str, Any]], bool]:
+        found, history, stopped = _choose(fit, stats, config, constraints, tries=config.tries)
+        choices = [obeying_features(logits, constraints, C) for logits in found.logits]
+        left = [residual(C, constraints.complete(choice), config.ridge) for choice in choices]
+        best = int(np.argmin(left))
+        return choices[best], found.logits[best], history, stopped
+
+    features, logits, history, stopped = on_rank0(choose)
     columns = constraints.complete(features)
-    decoder = fit_linear(source, columns, stats, ridge=config.ridge, summary=summary)
-    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
+    exact = fit_linear(source, columns, stats, ridge=config.ridge, summary=summary)
+    decoder = MeasuredDecoder(exact, fill=torch.from_numpy(stats.mean[columns])).eval()
+    settled = _settled(logits)
     if settled < SETTLED and not stopped:
         warn(
             f"the selector has not settled: mean max probability {settled:.3f} after "
@@ -384,30 +375,69 @@ def fit_covariance(
             "fewer.ColumnSubset",
             NotConvergedWarning,
         )
-    wanted = logits.argmax(dim=1).numpy()
-    return Fit(
-        features,
-        columns,
-        logits,
-        MeasuredDecoder(decoder, fill=torch.from_numpy(stats.mean[columns])).eval(),
-        history,
-        [],
-        settled >= SETTLED,
-        int((wanted != features[: len(wanted)]).sum()),
+    return Fit(features, columns, logits, decoder, history, [], settled >= SETTLED)
+
+
+def fit_surrogate(
+    source: Source,
+    stats: Moments,
+    config: TrainingConfig,
+    *,
+    loss: Loss,
+    seed: int,
+    constraints: Constraints,
+    groups: np.ndarray | None = None,
+) -> Fit:
+    """Choose features against decoders on random features, then train the configured decoder."""
+    fit = partial(
+        fit_random_features,
+        source,
+        learning_rate=config.selector_rate,
+        seed=seed,
+        device=float64_device(pick_device(config.device)),
     )
 
+    def choose() -> tuple[Tensor, list[dict[str, Any]]]:
+        found, history, _ = _choose(fit, stats, config, constraints, title="random features")
+        return found.logits[0], history
 
-def _linear_choice(
-    C: Tensor, stats: Moments, config: TrainingConfig, seed: int, constraints: Constraints
-) -> tuple[np.ndarray, Tensor, list[dict[str, Any]], bool]:
-    """Features of the best start, its logits, the history, and whether it was stopped."""
+    logits, history = on_rank0(choose)
+    C = covariance_for_groups(source, constraints, pick_device(config.device))
+    features = obeying_features(logits, constraints, C)
+    data = prepare(source, stats, config, loss, seed, groups=groups)
+    columns = constraints.complete(features)
+    with products(data.precision), seeded(seed + 1, data.device) as generator:
+        new_decoder(data, config.k)  # random numbers that earlier versions drew, so that seeds hold
+        decoder, refit_history = fit_decoder(data, columns, generator)
+    decoder = decoder.cpu().double().eval()
+    settled = _settled(logits) >= SETTLED
+    return Fit(features, columns, logits, decoder, history, refit_history, settled)
+
+
+def _settled(logits: Tensor) -> float:
+    return float(torch.softmax(logits, dim=-1).amax(dim=-1).mean())
+
+
+def _choose(
+    fit: Callable[..., SelectorFit],
+    stats: Moments,
+    config: TrainingConfig,
+    constraints: Constraints,
+    *,
+    tries: int = 1,
+    title: str = "try {}",
+) -> tuple[SelectorFit, list[dict[str, Any]], bool]:
+    """Trained selectors, the history of all tries, and whether ``on_epoch`` stopped them.
+
+    Selectors that do not settle are trained again, from scratch, with twice the steps.
+    """
     steps = STEPS if isinstance(config.epochs, str) else config.epochs
     began = time.perf_counter()
     include, allowed = eligible(constraints, stats, config.k)
     history: list[dict[str, Any]] = []
     stopped = False
-    for attempt in range(1, config.tries + 1):
-        with epoch_bar(f"try {attempt}", steps, config.progress) as bar:
+    for attempt in range(1, tries + 1):
+        with epoch_bar(title.format(attempt), steps, config.progress) as bar:
 
             def note(row: dict[str, Any], attempt: int = attempt, bar: EpochBar = bar) -> bool:
                 nonlocal stopped
@@ -426,29 +456,19 @@ def _linear_choice(
                 stopped = stops_after(config, entry)
                 return stopped
 
-            found = fit_closed_form(
-                C,
+            found = fit(
                 config.k,
                 include=include,
                 allowed=allowed,
-                costs=constraints.costs,
-                cost_weight=config.cost_weight,
-                starts=config.n_init,
                 steps=steps,
-                learning_rate=config.closed_form_rate,
                 start_temperature=config.start_temperature,
                 end_temperature=config.end_temperature,
-                seed=seed,
-                device=C.device,
                 on_row=note,
             )
-        if stopped or torch.softmax(found.logits, dim=-1).amax(dim=-1).mean() >= SETTLED:
+        if stopped or _settled(found.logits) >= SETTLED:
             break
         steps *= 2
-    choices = [obeying_features(logits, constraints, C) for logits in found.logits]
-    left = [residual(C, constraints.complete(choice), config.ridge) for choice in choices]
-    best = int(np.argmin(left))
-    return choices[best], found.logits[best], history, stopped
+    return found, history, stopped
 
 
 def fit_random_features(
@@ -467,7 +487,7 @@ def fit_random_features(
     ridge: float = 1e-2,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    on_row: Callable[[dict[str, Any]], bool | None] | None = None,
+    on_row: OnRow | None = None,
 ) -> SelectorFit:
     """Train a selector against the best decoder on fresh random features.
 
@@ -475,30 +495,18 @@ def fit_random_features(
     ----------
     source : Source
         Rows; missing values take their mean.
-    k : int
-        Features to choose, included ones among them.
-    include : array of int, default=None
-        Features that are on the panel in any case.
-    allowed : array of bool (d), default=None
-        Features that may be chosen.
-    steps : int, default=600
-        Of Adam on the logits.
+    k, include, allowed, steps, learning_rate, start_temperature, end_temperature, seed, on_row
+        As in `fit_closed_form`.
     width : int, default=256
-        Random features at each step.
+        Number of random features in each step.
     batch : int, default=1024
-        Rows in each half of a step.
+        Number of rows in each half of a step.
     components : int, default=128
-        Principal components that are predicted.
-    learning_rate, start_temperature, end_temperature : float, default=0.1, 3.0, 0.1
-        Of Adam; the temperature falls exponentially.
+        Number of principal components that are predicted.
     ridge : float, default=1e-2
         Penalty of the regression, on features of unit variance.
-    seed : int, default=0
-        Fixes the result on a CPU.
     device : torch.device, default="cpu"
-        Where to work.
-    on_row : callable, default=None
-        Called with each row of the history; training ends where it returns True.
+        Where to compute.
 
     Examples
     --------
@@ -521,8 +529,8 @@ def fit_random_features(
         scale=variance**0.5,
         device=device,
     )
-    axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components].float().to(device)
-    fixed, forbidden = _taken_and_barred(d, include, allowed, device)
+    axes = leading_eigenvectors(summary.matrix, components).float().to(device)
+    fixed, forbidden = _included_and_forbidden(d, include, allowed, device)
     half = min(batch, n // 2)
     temperature = exponential(start_temperature, end_temperature, steps)
     history: list[dict[str, Any]] = []
@@ -531,8 +539,8 @@ def fit_random_features(
         logits.masked_fill_(forbidden, -torch.inf).requires_grad_()
         optimizer = Adam(([logits], learning_rate))
         drawn = rows.draws(2 * half, order)
-        for step in range(steps if len(logits) else 0):
-            T = temperature(step)
+        for step in range(1, steps + 1 if len(logits) else 0):
+            T = temperature(step - 1)
             M = relaxed_choice(logits, T, gumbel_noise(logits))
             x = next(drawn).x
             chosen = torch.cat([x[:, fixed], x @ M.T], dim=1)
@@ -540,17 +548,10 @@ def fit_random_features(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if (step + 1) % REPORT_EVERY == 0:
-                settled = torch.softmax(logits.detach(), dim=-1).amax(dim=-1)
-                row = {
-                    "step": step + 1,
-                    "temperature": T,
-                    "loss": float(loss.detach()) * variance / d,
-                    "mean_max_probability": float(settled.sum() + len(fixed)) / k,
-                    "distinct": len(logits.argmax(dim=-1).unique()) + len(fixed),
-                }
-                history.append(row)
-                if on_row is not None and on_row(row):
+            if step % REPORT_EVERY == 0:
+                value = float(loss.detach()) * variance / d
+                history.append(_row(step, T, value, logits.detach(), fixed))
+                if on_row is not None and on_row(history[-1]):
                     break
     return _finished(logits.detach()[None], fixed, history)
 
@@ -568,74 +569,3 @@ def _held_half_error(u: Tensor, y: Tensor, half: int, width: int, ridge: float) 
     penalty[width:] = ridge / 100  # the linear part may do as it likes
     weights = torch.linalg.solve(gram + torch.diag(penalty), fit.T @ y[:half] / half)
     return (check @ weights - y[half:]).square().sum(dim=1).mean()
-
-
-def fit_surrogate(
-    source: Source,
-    stats: Moments,
-    config: TrainingConfig,
-    *,
-    loss: Loss,
-    seed: int,
-    constraints: Constraints,
-    groups: np.ndarray | None = None,
-) -> Fit:
-    """Choose features against decoders on random features, then train the asked-for decoder."""
-    logits, history = on_rank0(lambda: _network_choice(source, stats, config, seed, constraints))
-    C = (
-        None
-        if constraints.groups is None
-        else covariance(source, device=pick_device(config.device)).matrix
-    )
-    features = obeying_features(logits, constraints, C)
-    data = prepare(source, stats, config, loss, seed, groups=groups)
-    columns = constraints.complete(features)
-    with products(data.precision), seeded(seed + 1, data.device) as generator:
-        new_decoder(data, config.k)  # random numbers that earlier versions drew, so that seeds hold
-        decoder, refit_history = fit_decoder(data, columns, generator)
-    settled = float(torch.softmax(logits, dim=1).amax(dim=1).mean())
-    wanted = logits.argmax(dim=1).numpy()
-    return Fit(
-        features,
-        columns,
-        logits,
-        decoder.cpu().double().eval(),
-        history,
-        refit_history,
-        settled >= SETTLED,
-        int((wanted != features[: len(wanted)]).sum()),
-    )
-
-
-def _network_choice(
-    source: Source, stats: Moments, config: TrainingConfig, seed: int, constraints: Constraints
-) -> tuple[Tensor, list[dict[str, Any]]]:
-    """Logits and history of the selector."""
-    steps = STEPS if isinstance(config.epochs, str) else config.epochs
-    began = time.perf_counter()
-    include, allowed = eligible(constraints, stats, config.k)
-    history: list[dict[str, Any]] = []
-    with epoch_bar("random features", steps, config.progress) as bar:
-
-        def note(row: dict[str, Any]) -> bool:
-            entry = {"try": 1, "epoch": row["step"], "val_loss": None, **row}
-            del entry["step"]
-            entry["seconds"] = time.perf_counter() - began
-            history.append(entry)
-            bar(entry)
-            return stops_after(config, entry)
-
-        found = fit_random_features(
-            source,
-            config.k,
-            include=include,
-            allowed=allowed,
-            steps=steps,
-            start_temperature=config.start_temperature,
-            end_temperature=config.end_temperature,
-            learning_rate=config.selector_rate,
-            seed=seed,
-            device=float64_device(pick_device(config.device)),
-            on_row=note,
-        )
-    return found.logits[0], history

@@ -2,9 +2,10 @@
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,13 @@ from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
 from fewer.cuda import fast_epochs, padded, unpadded
-from fewer.data import Moments, Source, covariance
+from fewer.data import Moments, RowView, Source, read_blocks
 from fewer.data.batches import Batch
-from fewer.data.reading import blocks
-from fewer.distributed import is_rank0, on_rank0, rank, world_size
+from fewer.distributed import broadcast, is_rank0, on_rank0, rank, world_size
 from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
 from fewer.nn.schedule import make_schedule
-from fewer.train.assignment import eligible, obeying_features
+from fewer.train.assignment import covariance_for_groups, eligible, obeying_features
 from fewer.train.checkpoint import Checkpoint, State, TrainingState, flat_state, taken_state
 from fewer.train.config import TrainingConfig
 from fewer.train.device import enough_memory, pick_device, products, seeded
@@ -55,29 +55,16 @@ def fit_gradient(
 
     Parameters
     ----------
-    source, stats : Source, Moments
-        The rows and their summary.
-    config : TrainingConfig
-        All options.
-    loss : Loss
-        What to minimise.
-    seed : int
-        Fixes everything on a CPU, bit for bit.
-    targets : Tensor, default=None
-        What to predict (class numbers, or n x m values); the rows themselves if None.
-    out : int, default=None
-        Outputs of the decoder; d if None.
+    source, stats, config, loss, seed, targets, out, groups
+        As in `train_decoder`.
     constraints : Constraints, default=None
         What the panel must obey; ``config.k`` is then the number of nodes.
-    groups : array of length n, default=None
-        Rows with the same label are held out together.
 
     Notes
     -----
     A step costs O(batch k d), and as much memory as selector and decoder three times over. Each
     rank takes its rows of a batch, and gradients are averaged: all make the step that one process
-    would make. With ``config.checkpoint`` the state is kept, and the same call
-    goes on from there.
+    would make. With ``config.checkpoint`` the state is saved, and the same call resumes from it.
 
     Examples
     --------
@@ -97,31 +84,43 @@ def fit_gradient(
         data = prepare(source, stats, config, loss, seed, targets, out, groups)
         include, allowed = eligible(constraints, stats, config.k)
         choice = _Choice(constraints, include.tolist(), allowed)
-        kept = _begun(data, seed)
+        checkpoint = None
+        if config.checkpoint is not None:
+            checkpoint = Checkpoint.of(config.checkpoint)
+            n, d = source.shape
+            facts = {"rows": n, "features": d, "spread": stats.scale, "seed": seed}
+            checkpoint.begin(facts | {"loss": data.loss.name} | config.facts())
         starts: list[_Start] = []
         while len(starts) < config.n_init and not (starts and starts[-1].stopped):
-            starts.append(_train_start(data, choice, seed, len(starts), kept))
+            starts.append(_train_start(data, choice, seed, len(starts), checkpoint))
         best = starts[0]
         if len(starts) > 1:
-            best = min(starts, key=lambda start: _held_out(start, seed))
+            best = min(starts, key=lambda start: _held_out_loss(start, seed))
         settled = best.history[-1]["mean_max_probability"] >= config.stop_probability
         if not settled and not starts[-1].stopped:
-            _warn(best.history[-1], config)
-        features = best.features
-        decoder, refit_history = best.refit(seed, kept=kept)
-    if kept is not None:
-        kept.finish()
-    # float64 from here on, so that a prediction does not depend on how rows are batched
-    decoder = decoder.cpu().double().eval()
+            last = best.history[-1]
+            warn(
+                "the selector has not settled: mean max probability "
+                f"{last['mean_max_probability']:.3f} after {config.tries} tries, the last of "
+                f"{last['epoch']} epochs, below stop_probability={config.stop_probability}. The "
+                f"features are still {config.k} distinct ones, but may be poor: raise epochs or "
+                f"selector_learning_rate (now {config.selector_rate:g}), or lower end_temperature "
+                f"(now {config.end_temperature:g}). Features that are copies of one another stay "
+                "undecided without harm.",
+                NotConvergedWarning,
+            )
+        decoder, refit_history = best.refit(seed, checkpoint=checkpoint)
+    if checkpoint is not None:
+        checkpoint.finish()
     return Fit(
-        features,
-        constraints.complete(features),
+        best.features,
+        best.columns,
         best.logits,
-        decoder,
+        # float64 from here on, so that a prediction does not depend on how rows are batched
+        decoder.cpu().double().eval(),
         best.history,
         refit_history,
         best.converged,
-        best.conflicts,
     )
 
 
@@ -144,7 +143,7 @@ class _Start:
     history: list[dict[str, Any]]
     converged: bool
     loss: float  # lowest seen on held-out rows
-    stopped: bool = False  # on_epoch wanted no more
+    stopped: bool  # by on_epoch
 
     @property
     def logits(self) -> Tensor:
@@ -155,37 +154,36 @@ class _Start:
     @cached_property
     def features(self) -> np.ndarray:
         constraints = self.choice.constraints
-        C = None
-        if constraints.groups is not None:
-            C = covariance(self.data.source, device=self.data.device).matrix
+        C = covariance_for_groups(self.data.source, constraints, self.data.device)
         return obeying_features(self.logits, constraints, C)
 
     @property
-    def conflicts(self) -> int:
-        wanted = self.logits.argmax(dim=1).numpy()
-        return int((wanted != self.features[: len(wanted)]).sum())
+    def columns(self) -> np.ndarray:
+        return self.choice.constraints.complete(self.features)
 
     def refit(
-        self, seed: int, *, hold_out: bool = False, kept: Checkpoint | None = None
+        self, seed: int, *, hold_out: bool = False, checkpoint: Checkpoint | None = None
     ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
         """The decoder for the features chosen, as ``config.refit`` asks."""
-        data, mode = self.data, self.data.config.refit
-        columns = self.choice.constraints.complete(self.features)
+        data, mode, features = self.data, self.data.config.refit, self.features
         # features measured together bring inputs that the trained decoder lacks
-        scratch = mode == "scratch" or len(columns) > data.config.k
-        # a node that changed its feature needs a decoder that knows
-        train = mode == "finetune" or self.conflicts > 0
+        scratch = mode == "scratch" or len(self.columns) > data.config.k
+        # a node that did not get the feature it preferred needs a decoder that knows
+        preferred = self.logits.argmax(dim=1).numpy()
+        train = mode == "finetune" or bool((preferred != features[: len(preferred)]).any())
         # another seed than training's: a refit must not depend on how long training took
         with products(data.precision), seeded(seed + 7919, data.device) as generator:
             if scratch:
-                return fit_decoder(data, columns, generator, hold_out=hold_out, checkpoint=kept)
+                return fit_decoder(
+                    data, self.columns, generator, hold_out=hold_out, checkpoint=checkpoint
+                )
             trained = copy.deepcopy(self.network.decoder)
             return finetune_decoder(
-                data, trained, self.features, generator, train=train, checkpoint=kept
+                data, trained, features, generator, train=train, checkpoint=checkpoint
             )
 
 
-def _held_out(start: _Start, seed: int) -> float:
+def _held_out_loss(start: _Start, seed: int) -> float:
     """Held-out loss of a start with its decoder fitted, which is what a user would get."""
     data = start.data
     if data.valid is None:
@@ -195,94 +193,52 @@ def _held_out(start: _Start, seed: int) -> float:
         return min(row["val_loss"] for row in history)
     if data.config.refit == "none":
         return start.loss
-    index, columns = data.valid.index, start.choice.constraints.complete(start.features)
+    index = data.valid.index
     wrong = seen = 0.0
     with torch.no_grad():
-        for rows in blocks(len(index), data.source.shape[1]):
-            x = data.source.rows(index[rows], torch.float64)
+        for rows, x in read_blocks(RowView(data.source, index)):
             target = x if data.targets is None else data.targets[index[rows]].double()
-            error = (decoder(x[:, columns]) - target).square()
+            error = (decoder(x[:, start.columns]) - target).square()
             wrong += float(error.nansum())
             seen += float((~torch.isnan(error)).sum())
     return wrong / max(seen, 1.0)
 
 
-def _begun(data: TrainingData, seed: int) -> Checkpoint | None:
-    """Where the state is kept, after a look at whether it is that of the same fit."""
-    wanted = data.config.checkpoint
-    if wanted is None:
-        return None
-    n, d = data.source.shape
-    kept = Checkpoint.of(wanted)
-    facts = {"rows": n, "features": d, "spread": data.stats.scale, "seed": seed}
-    kept.begin(facts | {"loss": data.loss.name} | data.config.facts())
-    return kept
-
-
 def _train_start(
-    data: TrainingData, choice: _Choice, seed: int, start: int, kept: Checkpoint | None
+    data: TrainingData, choice: _Choice, seed: int, start: int, checkpoint: Checkpoint | None
 ) -> _Start:
     """One start: train; if the selector has not settled, again with twice the epochs."""
     config = data.config
-    done = None if kept is None else kept.load(f"start-{start}")
-    if done is not None:
-        return _finished(data, choice, done)
+    history: list[dict[str, Any]] = []
+    first, saved = 1, None
     epochs = config.epochs_for(len(data.train))
     if len(choice.include) == config.k and config.refit == "scratch":
         epochs = 1  # nothing to choose, and the decoder will be a new one
-    history: list[dict[str, Any]] = []
-    begun = None if kept is None else kept.load("training")
-    if begun is not None and begun[0]["start"] != start:
-        begun = None
-    found: _Start | None = None
-    for attempt in range(1, config.tries + 1):
-        if begun is not None and attempt < begun[0]["try"]:
-            epochs *= 2
-            continue
-        if begun is not None:
-            history = begun[0]["before"]
-
-        def keep(training: TrainingState, attempt: int = attempt, before: Any = history) -> None:
-            if kept is not None and kept.due():
-                training.save(
-                    kept, "training", **{"start": start, "try": attempt, "before": before}
-                )
-
+    if checkpoint is not None:
+        if (done := checkpoint.load(f"start-{start}")) is not None:
+            with seeded(0, data.device):  # its first weights are replaced anyway
+                network = _new_network(data, choice)
+            network.load_state_dict(taken_state("network", done[1]))
+            return _Start(data, choice, network, **done[0])
+        saved = checkpoint.load("training")
+        if saved is not None and saved[0]["start"] != start:
+            saved = None
+        if saved is not None:
+            first, history = saved[0]["try"], saved[0]["before"]
+    for attempt in range(first, config.tries + 1):
+        notes = {"start": start, "try": attempt, "before": history}
         with products(data.precision), seeded(seed + start, data.device) as generator:
-            network, rows, best, stopped, same = _train_once(
-                data, choice, epochs, attempt, generator, begun, keep
+            found = _train_once(
+                data, choice, epochs * 2 ** (attempt - 1), generator, notes, saved, checkpoint
             )
-        begun = None
-        history = history + rows
-        last = rows[-1]
-        if not np.isfinite(last["loss"]):
-            raise InputError(
-                f"the loss became {last['loss']} in epoch {last['epoch']}: lower learning_rate "
-                f"(now {config.decoder_rate:g}), or scale X, whose values are too spread out"
-            )
-        settled = last["mean_max_probability"] >= config.stop_probability
-        # the state that is kept may be an earlier one, which has not settled for what it wants
-        found = _Start(data, choice, network, history, settled and same, best, stopped)
-        if settled or stopped:
+        saved, history = None, found.history
+        if found.stopped or history[-1]["mean_max_probability"] >= config.stop_probability:
             break
-        epochs *= 2
-    assert found is not None
-    if kept is not None:
-        notes = {"history": history, "converged": found.converged, "loss": found.loss}
-        tensors = flat_state("network", found.network.state_dict())
-        kept.save(f"start-{start}", notes | {"stopped": found.stopped}, tensors)
-        kept.drop("training")
+    if checkpoint is not None:
+        done = {name: getattr(found, name) for name in ("history", "converged", "loss", "stopped")}
+        checkpoint.save(f"start-{start}", done, flat_state("network", found.network.state_dict()))
+        checkpoint.drop("training")
     return found
-
-
-def _finished(data: TrainingData, choice: _Choice, state: State) -> _Start:
-    """A start that was trained before."""
-    notes, tensors = state
-    with seeded(0, data.device):  # its first weights are replaced anyway
-        network = _new_network(data, choice)
-    network.load_state_dict(taken_state("network", tensors))
-    outcome = (notes[name] for name in ("history", "converged", "loss", "stopped"))
-    return _Start(data, choice, network, *outcome)
 
 
 def _new_network(data: TrainingData, choice: _Choice) -> ConcreteNetwork:
@@ -301,18 +257,17 @@ def _new_network(data: TrainingData, choice: _Choice) -> ConcreteNetwork:
     return ConcreteNetwork(selector, decoder, mixed=data.mixed).to(data.device)
 
 
-def _train_once(
+def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
     data: TrainingData,
     choice: _Choice,
     epochs: int,
-    attempt: int,
     generator: torch.Generator,
-    begun: State | None,
-    keep: Callable[[TrainingState], None],
-) -> tuple[ConcreteNetwork, list[dict[str, Any]], float, bool, bool]:
-    # the network at its best, how it went, the lowest loss, whether on_epoch wanted no more, and
-    # whether the nodes want what they wanted at the end
-    config, train = data.config, data.train
+    notes: dict[str, Any],
+    saved: State | None,
+    checkpoint: Checkpoint | None,
+) -> _Start:
+    """One try, from the ``saved`` state of it if there is one; checkpoints come with ``notes``."""
+    config, train, attempt = data.config, data.train, notes["try"]
     network = _new_network(data, choice)
     selector, decoder = network.selector, network.decoder
     assert isinstance(selector, ConcreteSelector)
@@ -324,34 +279,32 @@ def _train_once(
         (selector.parameters(), config.selector_rate),
         (decoder.parameters(), config.decoder_rate),
     )
-    temperature = _Temperature(config, epochs, train.steps(config.batch_size))
-
     best = KeepBest(config.patience)
     training = TrainingState(network, optimizer, best, generator, data.device, selector.generator)
     history = training.history
+    began = time.perf_counter()
     unit = data.out_scale ** (data.loss.degree or 0)  # losses in the data's own units
     penalty = _cost_penalty(data, choice, selector, unit)
-
-    def backward(batch: Batch) -> Tensor:
-        selector.temperature = temperature.next()
-        return network.backward(batch.x, batch.target, batch.observed, data.loss, penalty)
-
     options: dict[str, Any] = {"batch_size": config.batch_size, "precision": data.precision}
     fast = fast_epochs(network, train, optimizer, data.loss, penalty=penalty, **options)
-    began, stopped = time.perf_counter(), False
-    if begun is not None:
-        training.restore(begun)
-        temperature.step = history[-1]["epoch"] * train.steps(config.batch_size)
+    if saved is not None:
+        training.restore(saved)
         began -= history[-1]["seconds"]
-    shown = config.progress and is_rank0()
-    with epoch_bar(f"try {attempt}", epochs, shown) as bar:
+    temperatures = _temperatures(config, epochs, train.steps(config.batch_size), len(history))
+
+    def backward(batch: Batch) -> Tensor:
+        selector.temperature = next(temperatures)
+        return network.backward(batch.x, batch.target, batch.observed, data.loss, penalty)
+
+    stopped = False
+    with epoch_bar(f"try {attempt}", epochs, config.progress and is_rank0()) as bar:
         for epoch in range(len(history) + 1, epochs + 1):
             if world_size() > 1:  # what each draws for its own rows: dropout, draws for rows
                 torch.manual_seed(hash((generator.initial_seed(), attempt, epoch, rank())))
             network.train()
             if fast is not None:
                 order = list(train.shuffled_positions(config.batch_size, generator))
-                loss = fast.epoch(order, [temperature.next() for _ in order])
+                loss = fast.epoch(order, [next(temperatures) for _ in order])
             else:
                 loss = train_epoch(backward, train, optimizer, config.batch_size, generator)
             optimizer.rates[1] *= config.learning_rate_decay
@@ -363,11 +316,13 @@ def _train_once(
                 "temperature": selector.temperature,
                 "loss": loss * unit,
                 "val_loss": None if held_out is None else held_out * unit,
-                **_certainty(selector),
+                "mean_max_probability": selector.mean_max_probability().item(),
+                "distinct": len(selector.indices().unique()),
                 "seconds": time.perf_counter() - began,
             }
             # rank 0 decides when to stop, so that all do
-            row, held_out, stopped = on_rank0(partial(_decided, config, row, held_out))
+            row, held_out = broadcast((row, held_out))
+            stopped = on_rank0(partial(stops_after, config, row))
             history.append(row)
             bar(row)
             # early on the temperature is high and the held-out loss says little about the end
@@ -378,25 +333,20 @@ def _train_once(
             decided = settled and config.k > len(choice.include)
             if decided or exhausted or stopped or not np.isfinite(loss):
                 break
-            keep(training)
-    same = _restored(network, selector, best)
-    unpadded(decoder)
-    return network, history, best.loss * unit, stopped, same
-
-
-def _decided(
-    config: TrainingConfig, row: dict[str, Any], held_out: float | None
-) -> tuple[dict[str, Any], float | None, bool]:
-    """What an epoch came to, and whether ``on_epoch`` wants no more."""
-    return row, held_out, stops_after(config, row)
-
-
-@torch.no_grad()
-def _restored(network: ConcreteNetwork, selector: ConcreteSelector, best: KeepBest) -> bool:
-    """Put the best state back; whether its nodes want what they want now."""
-    wanted = selector.logits.argmax(dim=1)
+            if checkpoint is not None and checkpoint.due():
+                training.save(checkpoint, "training", **notes)
+    if not np.isfinite(row["loss"]):
+        raise InputError(
+            f"the loss became {row['loss']} in epoch {row['epoch']}: lower learning_rate "
+            f"(now {config.decoder_rate:g}), or scale X, whose values are too spread out"
+        )
+    # the best state may be an earlier one, whose nodes had not settled for what they prefer now
+    preferred = selector.indices()
     best.restore(network)
-    return bool((selector.logits.argmax(dim=1) == wanted).all())
+    converged = settled and bool((selector.indices() == preferred).all())
+    unpadded(decoder)
+    rows = notes["before"] + history
+    return _Start(data, choice, network, rows, converged, best.loss * unit, stopped)
 
 
 def _shared_generator(data: TrainingData) -> torch.Generator | None:
@@ -409,29 +359,12 @@ def _shared_generator(data: TrainingData) -> torch.Generator | None:
     return generator
 
 
-class _Temperature:
-    """The temperature of one step after another."""
-
-    def __init__(self, config: TrainingConfig, epochs: int, steps_per_epoch: int) -> None:
-        self.step = 0
-        self._per = 1 if config.anneal == "step" else steps_per_epoch
-        total = epochs * steps_per_epoch if config.anneal == "step" else epochs
-        start, end = config.start_temperature, config.end_temperature
-        self._at = make_schedule(config.schedule, start, end, total)
-
-    def next(self) -> float:
-        self.step += 1
-        return self._at((self.step - 1) // self._per)
-
-
-@torch.no_grad()
-def _certainty(selector: ConcreteSelector) -> dict[str, Any]:
-    """How decided the nodes are, and how many features they want between them."""
-    logits = selector.logits
-    return {
-        "mean_max_probability": torch.softmax(logits, dim=1).amax(dim=1).mean().item(),
-        "distinct": len(logits.argmax(dim=1).unique()),
-    }
+def _temperatures(config: TrainingConfig, epochs: int, steps: int, done: int) -> Iterator[float]:
+    """The temperature of one step after another, ``steps`` per epoch, after so many epochs."""
+    length = 1 if config.anneal == "step" else steps
+    start, end = config.start_temperature, config.end_temperature
+    schedule = make_schedule(config.schedule, start, end, epochs * steps // length)
+    return (schedule(step // length) for step in count(done * steps))
 
 
 def _cost_penalty(
@@ -447,16 +380,3 @@ def _cost_penalty(
         return (selector.probabilities() @ prices).sum()
 
     return expected_cost
-
-
-def _warn(last: dict[str, Any], config: TrainingConfig) -> None:
-    warn(
-        f"the selector has not settled: mean max probability {last['mean_max_probability']:.3f} "
-        f"after {config.tries} tries, the last of {last['epoch']} epochs, below "
-        f"stop_probability={config.stop_probability}. The features are still {config.k} "
-        "distinct ones, but may be poor: raise epochs or selector_learning_rate (now "
-        f"{config.selector_rate:g}), or lower end_temperature (now "
-        f"{config.end_temperature:g}). Features that are copies of one another stay undecided "
-        "without harm.",
-        NotConvergedWarning,
-    )

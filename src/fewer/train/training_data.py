@@ -75,7 +75,12 @@ class Fit:
     history: list[dict[str, Any]]
     refit_history: list[dict[str, Any]]
     converged: bool
-    conflicts: int  # nodes that wanted a feature which another node got
+
+    @property
+    def conflicts(self) -> int:
+        """Number of nodes that preferred a feature which another node got."""
+        preferred = self.logits.argmax(dim=1).numpy()
+        return int((preferred != self.features[: len(preferred)]).sum())
 
 
 def prepare(
