@@ -148,7 +148,7 @@ def test_it_trains_in_front_of_any_network(logits):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ConcreteSelector(5, 0), "k=0 must be at least 1"),
+        (lambda: ConcreteSelector(5, 0), "k=0 must be a whole number of at least 1"),
         (lambda: ConcreteSelector(5, 2, temperature=0), "temperature=0 must be above 0"),
         (lambda: ConcreteSelector(5, 2, draw="all"), "draw='all' is not known"),
         (lambda: ConcreteSelector(5, 2, logits="no"), "logits='no' is not known"),

@@ -6,11 +6,12 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from fewer.cuda.graphs import GraphedEpochs, can_be_recorded
-from fewer.cuda.linear import CompiledEpochs, Optimizer
+from fewer.cuda.graphs import GraphedEpochs, Optimizer, can_be_recorded
+from fewer.cuda.linear import CompiledEpochs
 from fewer.cuda.padded import padded, unpadded
 from fewer.data.batches import Batch, Batches
-from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss
+from fewer.nn import ConcreteNetwork, Loss
+from fewer.nn.autoencoder import linear_parts
 
 __all__ = ["Epochs", "fast_epochs", "padded", "unpadded"]
 
@@ -35,32 +36,25 @@ def fast_epochs(
     backward: Callable[[Batch], Tensor] | None = None,
     penalty: Callable[[], Tensor] | None = None,
 ) -> Epochs | None:
-    """The fast way to train this network, or None where only the plain one will do.
+    """The fast way to train this network, or None if there is only the plain one.
 
-    A linear concrete autoencoder under squared error is compiled; of any other network the plain
-    step, ``backward`` and the optimizer's, is recorded as a graph if its layers allow that.
+    The step of a linear concrete autoencoder under squared error is compiled; the plain step of
+    any other network, ``backward`` and the optimizer's, is recorded if its layers allow that.
     """
     if batches.device.type != "cuda" or penalty is not None:
         return None
     rows, held = batches.resident, batches.tensors
     if isinstance(network, ConcreteNetwork):
-        selector, decoder = network.selector, network.decoder
+        parts = linear_parts(network, loss)
         if (
-            rows is not None
-            and loss.name == "mse"
-            and type(decoder) is nn.Linear
-            and decoder.bias is not None
-            and isinstance(selector, ConcreteSelector)
-            and selector.draw == "batch"
-            and selector.embedding is None
-            and len(selector.weight) > 0
-            and selector.k * selector.d >= SMALLEST
-            and torch.cuda.get_device_capability(batches.device) >= (8, 0)
+            parts is None
+            or rows is None
+            or not len(parts[0].weight)
+            or parts[0].k * parts[0].d < SMALLEST
+            or torch.cuda.get_device_capability(batches.device) < (8, 0)
         ):
-            return CompiledEpochs(
-                selector, decoder, rows, optimizer, batch_size=batch_size, precision=precision
-            )
-        return None
+            return None
+        return CompiledEpochs(*parts, rows, optimizer, batch_size=batch_size, precision=precision)
     if (
         backward is not None
         and held is not None

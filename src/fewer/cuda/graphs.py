@@ -6,16 +6,16 @@ are those of the plain loop up to the rounding of its kernels.
 """
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fewer.cuda.linear import Optimizer
 from fewer.cuda.padded import PaddedLinear
 from fewer.data.batches import Batch
 from fewer.nn.decoder import ACTIVATIONS, NORMS
 
-__all__ = ["GraphedEpochs", "can_be_recorded"]
+__all__ = ["GraphedEpochs", "Optimizer", "can_be_recorded", "recorded"]
 
 WARM_UP = 3  # steps that let libraries choose their kernels before the recording
 # layers that never wait for the GPU; a network with others is trained step by step
@@ -27,6 +27,33 @@ KNOWN = {
     *ACTIVATIONS.values(),
     *NORMS.values(),
 }
+
+
+class Optimizer(Protocol):
+    """What steps need of `fewer.train.optimize.Adam`, which is below this folder."""
+
+    groups: list[dict[str, Any]]
+    rates: list[float]
+
+    def zero_grad(self) -> None: ...
+
+    def step(self, rates: list[Tensor] | None = None) -> None: ...
+
+
+def recorded(
+    step: Callable[[], None], warm_up: Callable[[], None], device: torch.device
+) -> torch.cuda.CUDAGraph:
+    """A step as a graph, after a warm-up in which libraries choose their kernels."""
+    here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    side.wait_stream(here)
+    with torch.cuda.stream(side):
+        warm_up()
+    here.wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    # other threads may use the GPU meanwhile
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        step()
+    return graph
 
 
 def can_be_recorded(network: nn.Module) -> bool:
@@ -74,26 +101,23 @@ class GraphedEpochs:
         self.total += self.backward(Batch(x, target, None))
         self.optimizer.step([self.rate])
 
+    @torch.no_grad()
     def _recorded(self) -> torch.cuda.CUDAGraph:
         """Record a step, and leave network and optimizer as they were before."""
-        kept = [(part, part.detach().clone()) for part in self._state()]
-        side = torch.cuda.Stream(self.rows.device)
-        side.wait_stream(torch.cuda.current_stream(self.rows.device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                self._step(self.rows)
-        torch.cuda.current_stream(self.rows.device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        # other threads may use the GPU meanwhile
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._step(self.rows)
-        with torch.no_grad():
-            for part, before in kept:
-                part.copy_(before)
-        return graph
-
-    def _state(self) -> list[Tensor]:
         group = self.optimizer.groups[0]
-        names = ("exp_avgs", "exp_avg_sqs", "state_steps")
-        moments = [part for name in names for part in group[name]]
-        return [*self.network.parameters(), *self.network.buffers(), *moments]
+        moments = [*group["exp_avgs"], *group["exp_avg_sqs"], *group["state_steps"]]
+        state = [*self.network.parameters(), *self.network.buffers(), *moments]
+        before = [part.clone() for part in state]
+
+        def step() -> None:
+            self._step(self.rows)
+
+        def warm_up() -> None:
+            for _ in range(WARM_UP):
+                step()
+
+        with torch.enable_grad():
+            graph = recorded(step, warm_up, self.rows.device)
+        for part, value in zip(state, before, strict=True):
+            part.copy_(value)
+        return graph

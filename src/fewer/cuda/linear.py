@@ -12,34 +12,25 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._triton import has_triton
 
+from fewer.cuda.graphs import Optimizer, recorded
 from fewer.data.moments import free_bytes, tf32
 from fewer.errors import warn
 from fewer.nn import ConcreteSelector
 
-__all__ = ["CompiledEpochs", "Optimizer"]
+__all__ = ["CompiledEpochs"]
 
 PAD_FEATURES, PAD_NODES = 64, 64
 LARGE_BATCH = 768
 
 
-class Optimizer(Protocol):
-    """What an optimizer holds: see `fewer.train.network.Adam`."""
-
-    groups: list[dict[str, Any]]
-    rates: list[float]
-
-    def zero_grad(self) -> None:
-        """Forget the gradients of the last step."""
-
-    def step(self, rates: list[Tensor] | None = None) -> None:
-        """Move the parameters, by learning rates that are read on the GPU if given."""
+Parameter = tuple[Tensor, Tensor, Tensor]  # its value and Adam's two moments
 
 
 class CompiledEpochs:
@@ -73,7 +64,7 @@ class CompiledEpochs:
         self.total = zeros()  # of the losses
         self.clock = zeros(1, dtype=torch.int64)  # steps of this epoch
         self.order = zeros(0, self.batch, dtype=torch.int64)
-        self.plan = zeros(0, 7)
+        self.plan = zeros(0, 6)
         self.rows = rows
         low = kind is torch.bfloat16 and rows.is_cuda
         if low and 3 * n * wide * kind.itemsize < free_bytes(device):
@@ -95,9 +86,8 @@ class CompiledEpochs:
             self.graph = None
         padded = nn.utils.rnn.pad_sequence(order, batch_first=True)
         self.order[:, : padded.shape[1]] = padded.to(self.order.device)
-        rates = self.optimizer.rates
         plan = [
-            plan_row(done + at, temperature, rates[0], rates[1], len(batch), self.d)
+            _plan(done + at, temperature, self.optimizer.rates, len(batch), self.d)
             for at, (batch, temperature) in enumerate(zip(order, temperatures, strict=True), 1)
         ]
         self.plan.copy_(torch.tensor(plan, dtype=torch.float64))
@@ -124,9 +114,9 @@ class CompiledEpochs:
                 self.plan,
                 self.clock,
                 self.noise,
-                *self.logits,
-                *self.weight,
-                *self.bias,
+                self.logits.unbind(),
+                self.weight.unbind(),
+                self.bias.unbind(),
                 self.low_weight,
                 self.total,
             )
@@ -141,7 +131,7 @@ class CompiledEpochs:
             if self.step is linear_step or isinstance(error, torch.OutOfMemoryError):
                 raise
             reason = str(error).splitlines()[0]
-            warn(f"torch.compile failed ({reason}); training goes on uncompiled, and slower")
+            warn(f"torch.compile failed ({reason}); training continues uncompiled, and slower")
             self.step = linear_step
             self._step()
         self.clock.zero_()
@@ -149,15 +139,8 @@ class CompiledEpochs:
     def _recorded(self) -> torch.cuda.CUDAGraph:
         device = self.rows.device
         random = torch.cuda.get_rng_state(device)
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
         with _products(self.precision):
-            with torch.cuda.stream(stream):
-                self._warm_up()
-            torch.cuda.current_stream(device).wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._step()
+            graph = recorded(self._step, self._warm_up, device)
         torch.cuda.set_rng_state(random, device)  # a resumed fit draws what this one would
         return graph
 
@@ -210,15 +193,9 @@ def linear_step(
     plan: Tensor,
     clock: Tensor,
     noise: Tensor,
-    logits: Tensor,
-    logits_m: Tensor,
-    logits_v: Tensor,
-    weight: Tensor,
-    weight_m: Tensor,
-    weight_v: Tensor,
-    bias: Tensor,
-    bias_m: Tensor,
-    bias_v: Tensor,
+    logits: Parameter,
+    weight: Parameter,
+    bias: Parameter,
     low_weight: Tensor,
     total: Tensor,
 ) -> None:
@@ -228,14 +205,14 @@ def linear_step(
     r = u W + b - x: the gradients of |r|^2 are r W' =: g for u, g' x =: D for M, u' r for W. That
     of the logits is M (D - sum_j M_j D_j) / T, and the sum over features is that over rows of g u.
     """
-    inverse_temperature, logits_rate, rate, root, n, scale, _ = plan.index_select(0, clock)[0]
+    inverse_temperature, logits_rate, rate, root, n, scale = plan.index_select(0, clock)[0]
     index = order.index_select(0, clock)[0]
-    kind, wide = low_weight.dtype, weight.shape[1]
+    kind, wide = low_weight.dtype, low_weight.shape[1]
     x = F.pad(rows.index_select(0, index).to(kind), (0, wide - rows.shape[1]))
     gumbel = -noise.clamp_min(torch.finfo(torch.float32).tiny).log()  # of exponential noise
-    M = torch.softmax((logits + gumbel) * inverse_temperature, dim=1).to(kind)
+    M = torch.softmax((logits[0] + gumbel) * inverse_temperature, dim=1).to(kind)
     u = x @ M.T
-    r = (u @ low_weight).float() + bias - x.float()
+    r = (u @ low_weight).float() + bias[0] - x.float()
     r = torch.where(torch.arange(len(index), device=r.device)[:, None] < n, r, 0.0)
     total.add_(r.square().sum() * (scale / 2))
     low_r = r.to(kind)
@@ -246,10 +223,10 @@ def linear_step(
     else:
         to_M, to_weight = g.T @ x, u.T @ low_r
     to_logits = M.float() * (to_M.float() - inner[:, None]) * (inverse_temperature * scale)
-    _adam(logits, logits_m, logits_v, to_logits, logits_rate, root)
-    _adam(weight, weight_m, weight_v, to_weight.float() * scale, rate, root)
-    low_weight.copy_(weight)
-    _adam(bias, bias_m, bias_v, r.sum(0) * scale, rate, root)
+    _adam(*logits, to_logits, logits_rate, root)
+    _adam(*weight, to_weight.float() * scale, rate, root)
+    low_weight.copy_(weight[0])
+    _adam(*bias, r.sum(0) * scale, rate, root)
     clock.add_(1)
 
 
@@ -259,17 +236,15 @@ def _adam(p: Tensor, m: Tensor, v: Tensor, gradient: Tensor, rate: Tensor, root:
     p.sub_(rate * m / (v.sqrt() * root + 1e-8))
 
 
-def plan_row(
-    step: int, temperature: float, selector_rate: float, decoder_rate: float, rows: int, d: int
-) -> list[float]:
+def _plan(step: int, temperature: float, rates: list[float], rows: int, d: int) -> list[float]:
     """What a step needs to know, Adam's ``step`` counted from 1.
 
     1 / T; both learning rates over Adam's first bias correction; 1 over the root of the second;
     rows; and 2 / (rows d), by which sums of residuals become the gradient of a mean.
     """
     first, second = 1 - 0.9**step, 1 - 0.999**step
-    rates = [selector_rate / first, decoder_rate / first]
-    return [1 / temperature, *rates, second**-0.5, float(rows), 2 / (rows * d), 0.0]
+    both = [rate / first for rate in rates]
+    return [1 / temperature, *both, second**-0.5, float(rows), 2 / (rows * d)]
 
 
 def _compiled(function: Any) -> Callable[..., None]:

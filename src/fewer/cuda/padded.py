@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fewer.nn.decoder import linear_layer
+
 __all__ = ["PaddedLinear", "padded", "unpadded"]
 
 UNIT = 8
@@ -35,27 +37,19 @@ class PaddedLinear(nn.Module):
 
     def plain(self) -> nn.Linear:
         """The layer without its zeros."""
-        linear = nn.utils.skip_init(
-            nn.Linear,
-            self.inputs,
-            self.outputs,
-            bias=self.bias is not None,
-            device=self.weight.device,
-            dtype=self.weight.dtype,
-        )
-        with torch.no_grad():
-            linear.weight.copy_(self.weight[: self.outputs, : self.inputs])
-            if self.bias is not None:
-                linear.bias.copy_(self.bias[: self.outputs])
-        return linear.train(self.training)
+        weight = self.weight[: self.outputs, : self.inputs]
+        bias = None if self.bias is None else self.bias[: self.outputs]
+        return linear_layer(weight, bias).to(weight.device).train(self.training)
 
 
 def padded(network: nn.Module) -> nn.Module:
     """Change large linear layers of odd size in a sequence, in place."""
     if isinstance(network, nn.Sequential):
         for at, layer in enumerate(network):
-            if type(layer) is nn.Linear and _odd(layer):
-                network[at] = PaddedLinear(layer)
+            if type(layer) is nn.Linear:
+                sides = layer.in_features, layer.out_features
+                if min(sides) >= LEAST and any(side % UNIT for side in sides):
+                    network[at] = PaddedLinear(layer)
     return network
 
 
@@ -66,8 +60,3 @@ def unpadded(network: nn.Module) -> nn.Module:
             if isinstance(layer, PaddedLinear):
                 network[at] = layer.plain()
     return network
-
-
-def _odd(layer: nn.Linear) -> bool:
-    sides = layer.in_features, layer.out_features
-    return min(sides) >= LEAST and any(side % 8 for side in sides)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fewer.nn.concrete import ConcreteSelector
 from fewer.nn.losses import Loss
 
-__all__ = ["ConcreteNetwork", "linear_reconstruction_gradients"]
+__all__ = ["ConcreteNetwork", "linear_parts", "linear_reconstruction_gradients"]
 
 
 class ConcreteNetwork(nn.Module):
@@ -48,19 +48,9 @@ class ConcreteNetwork(nn.Module):
 
         A linear autoencoder under squared error takes a shorter way than autograd.
         """
-        selector, decoder = self.selector, self.decoder
-        if (
-            target is x
-            and observed is None
-            and penalty is None
-            and loss.name == "mse"
-            and not self.mixed
-            and type(decoder) is nn.Linear
-            and decoder.bias is not None
-            and isinstance(selector, ConcreteSelector)
-            and selector.draw == "batch"
-            and selector.embedding is None
-        ):
+        plain = target is x and observed is None and penalty is None and not self.mixed
+        if plain and (parts := linear_parts(self, loss)) is not None:
+            selector, decoder = parts
             with torch.no_grad():
                 choice = selector.sample()
                 value, d_choice, decoder.weight.grad, decoder.bias.grad = (
@@ -79,6 +69,21 @@ class ConcreteNetwork(nn.Module):
             return self.decoder(chosen)
         with torch.autocast(x.device.type, dtype=torch.bfloat16):
             return self.decoder(chosen).float()
+
+
+def linear_parts(network: ConcreteNetwork, loss: Loss) -> tuple[ConcreteSelector, nn.Linear] | None:
+    """Selector and decoder of a network whose gradients are written out, None for any other."""
+    selector, decoder = network.selector, network.decoder
+    if (
+        loss.name == "mse"
+        and type(decoder) is nn.Linear
+        and decoder.bias is not None
+        and isinstance(selector, ConcreteSelector)
+        and selector.draw == "batch"
+        and selector.embedding is None
+    ):
+        return selector, decoder
+    return None
 
 
 @torch.no_grad()

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fewer.errors import InputError, TypeInputError
+from fewer._checks import check_choice, check_whole
+from fewer.errors import InputError
 
 __all__ = ["ConcreteSelector", "gumbel_noise", "relaxed_choice"]
 
@@ -43,7 +44,7 @@ class ConcreteSelector(nn.Module):
 
     In training mode node i outputs x . m_i with m_i drawn from Concrete(alpha_i, T), which
     gradients pass through; in eval mode it outputs x[argmax_j alpha_ij]. Lower ``temperature``
-    as training goes on (see `fewer.nn.schedule`), and put any network behind it.
+    during training (see `fewer.nn.schedule`); any network can follow.
 
     Parameters
     ----------
@@ -52,8 +53,7 @@ class ConcreteSelector(nn.Module):
     temperature : float, default=10.0
         T in the equations; set the attribute to change it.
     draw : {"batch", "row"}, default="batch"
-        One draw for all rows of a batch (the paper), or one for each row, which costs
-        rows x k x d numbers.
+        One draw per batch (the paper), or one per row, which takes rows x k x d numbers.
     logits : {"direct", "indirect"}, default="direct"
         Learn the logits themselves (the paper), or as a linear map of a learned embedding of
         each node, which moves all logits of a node together and costs far more.
@@ -62,9 +62,9 @@ class ConcreteSelector(nn.Module):
     allowed : bool tensor of length d, default=None
         Features that may be chosen; the others get probability 0.
     include : sequence of int, default=None
-        Features that the first nodes pass on in any case; only the other nodes learn.
+        Features that the first nodes always pass on; only the other nodes learn.
     init_scale : float, default=0.01
-        Standard deviation of the first logits: small, so that all features start equal.
+        Standard deviation of the initial logits: small, so that all features start equal.
 
     Examples
     --------
@@ -92,17 +92,15 @@ class ConcreteSelector(nn.Module):
         init_scale: float = 0.01,
     ) -> None:
         super().__init__()
-        _check_size("d", d)
-        _check_size("k", k)
+        check_whole("d", d)
+        check_whole("k", k)
+        check_choice("draw", draw, ("batch", "row"))
+        check_choice("logits", logits, ("direct", "indirect"))
         fixed = [] if include is None else [int(j) for j in include]
         if len(set(fixed)) < len(fixed) or not all(0 <= j < d for j in fixed) or len(fixed) > k:
             raise InputError(
                 f"include={fixed} must hold at most k={k} different columns from 0 to {d - 1}"
             )
-        if draw not in ("batch", "row"):
-            raise InputError(f"draw={draw!r} is not known; use 'batch' or 'row'")
-        if logits not in ("direct", "indirect"):
-            raise InputError(f"logits={logits!r} is not known; use 'direct' or 'indirect'")
         self.d, self.k, self.draw = d, k, draw
         # of the draws for whole batches, if not torch's own: ranks that train together share them
         self.generator: torch.Generator | None = None
@@ -111,17 +109,15 @@ class ConcreteSelector(nn.Module):
             self.weight = nn.Parameter(torch.randn(free, d) * init_scale)
             self.embedding = None
         else:
-            width = d if embedding is None else embedding
-            _check_size("embedding", width)
+            width = d if embedding is None else check_whole("embedding", embedding)
             # unit embeddings times a map of this size give logits of size init_scale
             self.embedding = nn.Parameter(torch.randn(free, width) / width**0.5)
             self.weight = nn.Parameter(torch.randn(width, d) * init_scale)
         self.register_buffer("_temperature", torch.tensor(float(temperature)))
         self.temperature = temperature
         self.register_buffer("forbidden", _forbidden(d, allowed, fixed, free))
-        certain = torch.full((len(fixed), d), -torch.inf)
-        certain[torch.arange(len(fixed)), fixed] = 0.0
-        self.register_buffer("certain", certain if fixed else None)
+        certain = nn.functional.one_hot(torch.tensor(fixed), d).float().log() if fixed else None
+        self.register_buffer("certain", certain)
 
     _temperature: Tensor
     forbidden: Tensor | None
@@ -215,10 +211,3 @@ def _forbidden(d: int, allowed: Tensor | None, fixed: list[int], free: int) -> T
             "at least one of them must be free to take"
         )
     return barred
-
-
-def _check_size(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeInputError(f"{name}={value!r} must be a whole number of at least 1")
-    if value < 1:
-        raise InputError(f"{name}={value} must be at least 1")

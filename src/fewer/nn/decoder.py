@@ -5,10 +5,10 @@ from functools import partial
 from itertools import chain
 from numbers import Integral
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewer._checks import check_number
 from fewer.errors import InputError, TypeInputError
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "DecoderSpec",
     "MeasuredDecoder",
     "build_decoder",
-    "check_layers",
+    "check_decoder",
     "hidden_widths",
     "linear_layer",
 ]
@@ -73,13 +73,7 @@ def build_decoder(
       (2): Linear(in_features=32, out_features=64, bias=True)
     )
     """
-    if isinstance(spec, str):
-        if spec != "linear":
-            raise InputError(
-                f"decoder={spec!r} is not known; use 'linear', hidden widths such as (75,), "
-                "or a function (k, out) -> nn.Module"
-            )
-        return nn.Linear(k, out)
+    check_decoder(spec, activation, dropout, norm)
     if isinstance(spec, nn.Module):
         name = type(spec).__name__
         raise TypeInputError(
@@ -88,10 +82,9 @@ def build_decoder(
         )
     if callable(spec):
         return _checked(spec(k, out), k, out)
-    check_layers(activation, dropout, norm)
     layers: list[nn.Module] = []
     width = k
-    for hidden in hidden_widths(spec):
+    for hidden in () if isinstance(spec, str) else hidden_widths(spec):
         layers.append(nn.Linear(width, hidden))
         if norm is not None:
             layers.append(NORMS[norm](hidden))
@@ -103,18 +96,20 @@ def build_decoder(
     return nn.Sequential(*layers, last) if layers else last
 
 
-def check_layers(activation: object, dropout: object, norm: object) -> None:
-    """Refuse options of hidden layers that are not known, whether there are such layers or not."""
+def check_decoder(spec: object, activation: object, dropout: object, norm: object) -> None:
+    """Refuse unknown options, whether there are hidden layers or not."""
+    if isinstance(spec, str) and spec != "linear":
+        raise InputError(
+            f"decoder={spec!r} is not known; use 'linear', hidden widths such as (75,), or a "
+            "function (k, out) -> nn.Module"
+        )
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise InputError(
             f"activation={activation!r} is not known; use one of {', '.join(ACTIVATIONS)}"
         )
     if norm is not None and (not isinstance(norm, str) or norm not in NORMS):
         raise InputError(f"norm={norm!r} is not known; use 'batch', 'layer' or None")
-    if not isinstance(dropout, (int, float, np.integer, np.floating)):
-        raise TypeInputError(f"dropout={dropout!r} must be a number of at least 0 and below 1")
-    if not 0 <= dropout < 1:
-        raise InputError(f"dropout={dropout!r} must be at least 0 and below 1")
+    check_number("dropout", dropout, below=1)
 
 
 class MeasuredDecoder(nn.Module):
@@ -153,17 +148,16 @@ class MeasuredDecoder(nn.Module):
         known: Tensor | None = None,
     ) -> None:
         super().__init__()
-        k, dtype = len(fill), fill.dtype
         self.net = net
         self.link = link
+        zero = torch.zeros((), dtype=fill.dtype)
         self.register_buffer("log_inputs", torch.tensor(log_inputs))
         self.register_buffer("fill", fill)
-        self.register_buffer("center", torch.zeros(k, dtype=dtype) if center is None else center)
-        self.register_buffer("scale", torch.ones(k, dtype=dtype) if scale is None else scale)
-        self.register_buffer("order", torch.arange(k) if order is None else order)
-        zero, one = torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)
+        self.register_buffer("center", torch.zeros_like(fill) if center is None else center)
+        self.register_buffer("scale", torch.ones_like(fill) if scale is None else scale)
+        self.register_buffer("order", torch.arange(len(fill)) if order is None else order)
         self.register_buffer("out_center", zero if out_center is None else out_center)
-        self.register_buffer("out_scale", one if out_scale is None else out_scale)
+        self.register_buffer("out_scale", zero + 1 if out_scale is None else out_scale)
         self.register_buffer("offset", zero if offset is None else offset)
         # whoever makes or loads a panel knows its columns: they are not stored twice
         self.register_buffer("known", known, persistent=False)

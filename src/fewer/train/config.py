@@ -9,7 +9,7 @@ import numpy as np
 
 from fewer._checks import check_choice, check_number, check_whole
 from fewer.errors import InputError, TypeInputError
-from fewer.nn.decoder import DecoderSpec, check_layers, hidden_widths
+from fewer.nn.decoder import DecoderSpec, check_decoder, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
 from fewer.train.checkpoint import Checkpoint
 
@@ -67,12 +67,7 @@ class TrainingConfig:
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.decoder, str) and self.decoder != "linear":
-            raise InputError(
-                f"decoder={self.decoder!r} is not known; use 'linear', hidden widths such as "
-                "(75,), or a function (k, out) -> nn.Module"
-            )
-        check_layers(self.activation, self.dropout, self.norm)
+        check_decoder(self.decoder, self.activation, self.dropout, self.norm)
         for name in ("k", "batch_size", "tries", "n_init"):
             check_whole(name, getattr(self, name))
         for name in ("epochs", "refit_epochs"):

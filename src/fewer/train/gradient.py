@@ -235,8 +235,8 @@ def _train_start(
         if found.stopped or history[-1]["mean_max_probability"] >= config.stop_probability:
             break
     if checkpoint is not None:
-        done = {name: getattr(found, name) for name in ("history", "converged", "loss", "stopped")}
-        checkpoint.save(f"start-{start}", done, flat_state("network", found.network.state_dict()))
+        facts = {name: getattr(found, name) for name in ("history", "converged", "loss", "stopped")}
+        checkpoint.save(f"start-{start}", facts, flat_state("network", found.network.state_dict()))
         checkpoint.drop("training")
     return found
 
