@@ -33,7 +33,6 @@ from fewer.errors import NotConvergedWarning, warn
 from fewer.nn import Loss, MeasuredDecoder, gumbel_noise, relaxed_choice
 from fewer.nn.schedule import exponential
 from fewer.search import residual
-from fewer.search.eigen import leading_eigenvectors
 from fewer.train.assignment import (
     covariance_for_groups,
     distinct_features,
@@ -529,7 +528,7 @@ def fit_random_features(
         scale=variance**0.5,
         device=device,
     )
-    axes = leading_eigenvectors(summary.matrix, components).float().to(device)
+    axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components].float().to(device)
     fixed, forbidden = _included_and_forbidden(d, include, allowed, device)
     half = min(batch, n // 2)
     temperature = exponential(start_temperature, end_temperature, steps)
