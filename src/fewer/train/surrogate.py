@@ -8,8 +8,8 @@ are not drowned in noise. Fitted on one part of the rows, compared on the others
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.data import Covariance, Source
+from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import swap_losses
 
 __all__ = ["RandomFeatureSurrogate", "network_swaps"]
@@ -27,13 +28,14 @@ COMPONENTS = 128
 RIDGE = 1e-2  # on random features of about unit variance; the linear part pays a hundredth
 SUBSTITUTES = 3  # for each chosen unit, tried directly
 POOL = 128  # units that are tried as additions, half of them at random
-VERIFIED = (24, 48, 96)  # exchanges that the finer surrogate checks: more after a round in vain
-TOGETHER = 4  # most exchanges taken in a round
+VERIFIED = (24, 48, 96)  # swaps that the finer surrogate checks: more after a round in vain
+TOGETHER = 4  # most swaps made in a round
 TOGETHER_ON_GPU = 16  # panels that are solved at the same time
 COARSE, FINE = (256, 2500), (512, 6000)  # random features and rows of the two surrogates
 WORTH = 1e-4  # least relative progress
 
 Columns = NDArray[np.int64]
+Judge = Callable[[Sequence[Sequence[int]]], NDArray[np.float64]]  # errors of panels of units
 
 
 class RandomFeatureSurrogate:
@@ -64,7 +66,7 @@ class RandomFeatureSurrogate:
         x = source.rows(index[order], torch.float64)[torch.from_numpy(np.argsort(order))]
         x = torch.nan_to_num(x - summary.mean, nan=0.0)
         spread = summary.matrix.diagonal().sqrt()
-        axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :COMPONENTS]
+        axes = leading_eigenvectors(summary.matrix, COMPONENTS)
         self.targets = (x @ axes / spread.square().mean().sqrt()).float().to(device)
         z = x / torch.where(spread > 0, spread, 1.0)
         # a column of zeros stands for "no feature", so that panels of different sizes batch
@@ -81,7 +83,7 @@ class RandomFeatureSurrogate:
         penalty = [torch.full((width,), RIDGE), torch.full((d + 1,), RIDGE / 100)]
         self.penalty = torch.cat(penalty).to(device)
         self.room = torch.zeros(0)  # for the random features of one panel
-        self.known: dict[bytes, float] = {}  # rounds in vain come back to the same panels
+        self.known: dict[bytes, float] = {}  # rounds in vain return to the same panels
 
     def errors(self, panels: Sequence[Columns]) -> NDArray[np.float64]:
         """Mean squared error of each panel on the held-out rows, in units of the mean variance."""
@@ -93,9 +95,7 @@ class RandomFeatureSurrogate:
     def _computed(self, panels: list[Columns]) -> list[float]:
         if not panels or self.alone:
             return [self._error(torch.from_numpy(panel)) for panel in panels]
-        none = self.inputs.shape[1] - 1
-        places = max(map(len, panels))
-        table = np.full((len(panels), places), none)
+        table = np.full((len(panels), max(map(len, panels))), self.inputs.shape[1] - 1)
         for row, panel in zip(table, panels, strict=True):
             row[: len(panel)] = panel
         parts = torch.from_numpy(table).to(self.inputs.device).split(TOGETHER_ON_GPU)
@@ -111,7 +111,7 @@ class RandomFeatureSurrogate:
         return gap.square().sum(dim=2).mean(dim=1) / (self.inputs.shape[1] - 1)
 
     def _error(self, panel: Tensor) -> float:
-        """The same for one panel, in memory that is kept: fresh pages cost as much as the sums."""
+        """The same for one panel, in reused memory: fresh pages cost as much as the sums."""
         rows, width = len(self.inputs), len(self.shift)
         if self.room.shape[1:] != (width + len(panel) + 1,):
             self.room = torch.ones(rows, width + len(panel) + 1)
@@ -137,12 +137,6 @@ def _shuffled(labels: NDArray, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(number.max() + 1)[number]
 
 
-@dataclass(frozen=True)
-class _Exchange:
-    out: int
-    into: int
-
-
 def network_swaps(
     source: Source,
     summary: Covariance,
@@ -155,11 +149,11 @@ def network_swaps(
     device: torch.device | str = "cpu",
     labels: NDArray | None = None,
 ) -> Columns:
-    """Exchange features while that lowers the error of a surrogate of a network.
+    """Swap features while that lowers the error of a surrogate of a network.
 
-    Each round scores leaving out every unit, adding each of a pool, and exchanging every unit for
-    its best linear substitutes, on a coarse surrogate; the most promising exchanges are scored
-    again on a finer one, and the best that hold up are taken.
+    Each round scores leaving out every unit, adding each of a pool, and swapping every unit for
+    its best linear substitutes, on a coarse surrogate; the most promising swaps are scored again
+    on a finer one, and the best that hold up are made.
 
     Parameters
     ----------
@@ -172,13 +166,13 @@ def network_swaps(
     constraints : Constraints
         What every panel must obey.
     rounds : int, default=40
-        Most rounds.
+        Maximum number of rounds.
     time_limit : float, default=None
-        Seconds after which to stop where it stands.
+        Seconds after which no further round begins.
     seed : int, default=0
-        Fixes the result, unless time ran out.
+        Fixes the result, unless time runs out.
     device : torch.device, default="cpu"
-        Where to work.
+        Where to compute.
     labels : array of length n, default=None
         Rows with the same label are fitted on or held out together.
 
@@ -204,41 +198,38 @@ def network_swaps(
     began = time.perf_counter()
     k = len(starts[0])
 
-    def surrogate(width: int, rows: int) -> RandomFeatureSurrogate:
-        return RandomFeatureSurrogate(
-            source,
-            summary,
-            k=k,
-            width=width,
-            rows=rows,
-            seed=seed,
-            device=device,
-            labels=labels,
+    def judge(width: int, rows: int) -> Judge:
+        return partial(
+            _judged,
+            RandomFeatureSurrogate(
+                source,
+                summary,
+                k=k,
+                width=width,
+                rows=rows,
+                seed=seed,
+                device=device,
+                labels=labels,
+            ),
+            constraints,
         )
 
-    coarse, fine = surrogate(*COARSE), surrogate(*FINE)
+    coarse, fine = judge(*COARSE), judge(*FINE)
     random = np.random.default_rng(seed)
-    errors = _judged(fine, constraints, starts)
-    units = list(np.unique(constraints.unit_of[starts[int(errors.argmin())]]))
-    now = float(errors.min())
+    panels = [list(np.unique(constraints.unit_of[start])) for start in starts]
+    errors = fine(panels)
+    units, now = panels[int(errors.argmin())], float(errors.min())
     vain = 0
     for _ in range(rounds):
         tried = _promising(coarse, summary.matrix, constraints, units, random)[: VERIFIED[vain]]
-        errors = _judged(
-            fine, constraints, [_columns(constraints, _after(units, swap)) for swap in tried]
-        )
+        errors = fine([_after(units, *swap) for swap in tried])
         before = now
-        for swap in [tried[at] for at in np.argsort(errors)[:TOGETHER]]:
-            if (
-                swap.out not in units
-                or swap.into in units
-                or not _affordable(constraints, units, swap)
-            ):
-                continue
-            after = _after(units, swap)
-            error = float(_judged(fine, constraints, [_columns(constraints, after)])[0])
-            if error < now * (1 - WORTH):
-                units, now = after, error
+        for out, into in [tried[at] for at in np.argsort(errors)[:TOGETHER]]:
+            if out in units and into not in units and _affordable(constraints, units, out, into):
+                after = _after(units, out, into)
+                error = float(fine([after])[0])
+                if error < now * (1 - WORTH):
+                    units, now = after, error
         vain = vain + 1 if now == before else 0
         late = time_limit is not None and time.perf_counter() - began > time_limit
         if vain == len(VERIFIED) or late:
@@ -247,63 +238,54 @@ def network_swaps(
 
 
 def _promising(
-    judge: RandomFeatureSurrogate,
+    judge: Judge,
     C: Tensor,
     constraints: Constraints,
     units: list[int],
     random: np.random.Generator,
-) -> list[_Exchange]:
-    """Exchanges, those that a coarse look finds best first."""
-    held = set(constraints.included_units.tolist())
-    free = [unit for unit in units if unit not in held]
+) -> list[tuple[int, int]]:
+    """Swaps (out, into), those that a coarse look finds best first."""
+    included = set(constraints.included_units.tolist())
+    free = [unit for unit in units if unit not in included]
     others = np.setdiff1d(np.arange(len(constraints.units)), units)
     if not free or not len(others):
         return []
     losses = _unit_losses(C, constraints, units, free, others)
-    direct = [
-        _Exchange(unit, int(others[at]))
-        for unit, row in zip(free, losses, strict=True)
-        for at in np.argsort(row)[:SUBSTITUTES]
-    ]
     near = others[np.argsort(losses.min(axis=0))[: POOL // 2]]
     rest = np.setdiff1d(others, near)
-    pool = np.concatenate([near, random.permutation(rest)[: POOL - len(near)]])
-    base, *drops = _judged(
-        judge,
-        constraints,
-        [
-            _columns(constraints, units),
-            *(_columns(constraints, [u for u in units if u != out]) for out in free),
-        ],
-    )
-    adds = _judged(judge, constraints, [_columns(constraints, [*units, unit]) for unit in pool])
+    pool = np.concatenate([near, random.permutation(rest)[: POOL - len(near)]]).tolist()
+    base, *drops = judge([units, *([u for u in units if u != out] for out in free)])
+    adds = judge([[*units, unit] for unit in pool])
     guess = {
-        _Exchange(out, int(into)): drop + add - base
+        (out, into): drop + add - base
         for out, drop in zip(free, drops, strict=True)
         for into, add in zip(pool, adds, strict=True)
+        if _affordable(constraints, units, out, into)
     }
-    direct = [swap for swap in direct if _affordable(constraints, units, swap)]
-    scores = _judged(
-        judge, constraints, [_columns(constraints, _after(units, swap)) for swap in direct]
-    )
+    direct = [
+        (out, into)
+        for out, row in zip(free, losses, strict=True)
+        for into in others[np.argsort(row)[:SUBSTITUTES]].tolist()
+        if _affordable(constraints, units, out, into)
+    ]
+    scores = judge([_after(units, *swap) for swap in direct])
     guess |= dict(zip(direct, scores, strict=True))
-    return sorted((s for s in guess if _affordable(constraints, units, s)), key=guess.__getitem__)
+    return sorted(guess, key=guess.__getitem__)
 
 
 def _judged(
-    judge: RandomFeatureSurrogate, constraints: Constraints, panels: Sequence[Columns]
+    surrogate: RandomFeatureSurrogate, constraints: Constraints, panels: Sequence[Sequence[int]]
 ) -> NDArray[np.float64]:
-    """Errors of panels, and their prices where costs have weight."""
-    prices = np.array([constraints.price(panel) for panel in panels]) / (
-        constraints.d * judge.variance
-    )
-    return judge.errors(panels) + prices
+    """Errors of panels of units, and their prices if costs have weight."""
+    columns = [_columns(constraints, units) for units in panels]
+    prices = np.array([constraints.price(panel) for panel in columns])
+    return surrogate.errors(columns) + prices / (constraints.d * surrogate.variance)
 
 
 def _unit_losses(
     C: Tensor, constraints: Constraints, units: list[int], free: list[int], others: Columns
 ) -> NDArray[np.float32]:
-    """Linear loss of exchanging each free unit for each other unit, by their best features."""
+    """Linear loss of swapping each free unit for each other unit, by their best features."""
     columns = _columns(constraints, units)
     losses = swap_losses(C, columns)
     table = np.empty((len(free), len(others)), dtype=np.float32)
@@ -318,14 +300,11 @@ def _columns(constraints: Constraints, units: Sequence[int]) -> Columns:
     return np.sort(np.concatenate([none, *(constraints.units[unit] for unit in units)]))
 
 
-def _after(units: list[int], swap: _Exchange) -> list[int]:
-    return [swap.into if unit == swap.out else unit for unit in units]
+def _after(units: list[int], out: int, into: int) -> list[int]:
+    return [into if unit == out else unit for unit in units]
 
 
-def _affordable(constraints: Constraints, units: list[int], swap: _Exchange) -> bool:
-    paid = (
-        constraints.unit_costs[units].sum()
-        - constraints.unit_costs[swap.out]
-        + constraints.unit_costs[swap.into]
-    )
-    return bool(paid <= constraints.ceiling)
+def _affordable(constraints: Constraints, units: list[int], out: int, into: int) -> bool:
+    if constraints.budget is None:
+        return True
+    return bool(constraints.unit_costs[_after(units, out, into)].sum() <= constraints.ceiling)
