@@ -1,5 +1,6 @@
 """Arrays that are not in memory: .npz files, memory maps, HDF5, zarr, torch datasets."""
 
+import shutil
 import zipfile
 from pathlib import Path
 from typing import IO, Any
@@ -22,9 +23,9 @@ from fewer.data.on_disk import (
     open_npy,
     readable_size,
 )
-from fewer.data.source import Source, array_source
+from fewer.data.source import Source, array_source, numpy_dtype
 from fewer.data.tables import as_array
-from fewer.errors import FileFormatError, InputError, TypeInputError, warn
+from fewer.errors import FewerError, FileFormatError, InputError, TypeInputError, warn
 
 __all__ = [
     "HDF5",
@@ -42,14 +43,27 @@ HDF5 = (".h5", ".hdf5", ".hdf", ".he5")
 
 def open_memmap(array: np.memmap, names: list[str] | None, memory_limit: int) -> Source:
     """A source of a memory map."""
-    check_numbers("the memory map", array.shape, array.dtype)
+    what = "the memory map" if array.filename is None else str(array.filename)
+    return _stored(array, what, [], names, memory_limit)
+
+
+def open_array(
+    array: Any, what: str, watched: list[Path], names: list[str] | None, memory_limit: int
+) -> Source:
+    """A source of an open h5py dataset or zarr array, read in whole chunks."""
+    return in_memory_if_small(_stored(array, what, watched, names, memory_limit))
+
+
+def _stored(
+    array: Any, what: str, watched: list[Path], names: list[str] | None, memory_limit: int
+) -> OnDiskSource:
     return OnDiskSource(
         lambda start, stop: np.array(array[start:stop]),
-        "the memory map" if array.filename is None else str(array.filename),
-        (array.shape[0], array.shape[1]),
-        array.dtype,
+        what,
+        array,
+        memory_limit,
         names=names,
-        memory_limit=memory_limit,
+        watched=watched,
     )
 
 
@@ -72,14 +86,13 @@ def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_li
             check_values(array, names, f"{name!r} in {path}")
             return array_source(array, names, memory_limit)
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        if isinstance(error, (InputError, FileFormatError, FileNotFoundError)):
+        if isinstance(error, (FewerError, FileNotFoundError)):
             raise
         raise FileFormatError(f"{path} is not a whole .npz file ({error})") from error
 
     def unpack(file: IO[bytes]) -> None:
         with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-            while part := member.read(2**24):
-                file.write(part)
+            shutil.copyfileobj(member, file, 2**24)
         warn(
             f"{path} does not fit memory_limit={readable_size(memory_limit)}; it was unpacked once "
             "to the cache, so that it can be read in pieces"
@@ -91,10 +104,8 @@ def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_li
 def _which(path: Path, held: list[str], dataset: str | None) -> str:
     if dataset is not None and dataset not in held:
         raise InputError(f"{path} has no array {dataset!r}; it has {', '.join(held)}")
-    if dataset is not None:
-        return dataset
-    if len(held) == 1:
-        return held[0]
+    if dataset is not None or len(held) == 1:
+        return dataset or held[0]
     if "X" in held:
         return "X"
     raise InputError(f"{path} holds {', '.join(held)}; choose one with dataset=")
@@ -146,25 +157,6 @@ def open_zarr(
     return open_array(found, str(path), [], names, memory_limit)
 
 
-def open_array(
-    array: Any, what: str, watched: list[Path], names: list[str] | None, memory_limit: int
-) -> Source:
-    """A source of an open h5py dataset or zarr array, read in whole chunks."""
-    check_numbers(what, array.shape, array.dtype)
-    return in_memory_if_small(
-        OnDiskSource(
-            lambda start, stop: np.asarray(array[start:stop]),
-            what,
-            (int(array.shape[0]), int(array.shape[1])),
-            array.dtype,
-            names=names,
-            memory_limit=memory_limit,
-            watched=watched,
-            chunk_rows=int(array.chunks[0]) if array.chunks else 1,
-        )
-    )
-
-
 def open_hdf5_file(path: Path) -> Any:
     """An HDF5 file open for reading."""
     h5py = import_optional("h5py")
@@ -179,11 +171,8 @@ def open_hdf5_file(path: Path) -> Any:
 def _only(path: Path, held: list[str]) -> str:
     if len(held) == 1:
         return held[0]
-    if not held:
-        raise InputError(
-            f"{path} holds no two-dimensional array of numbers; choose one with dataset="
-        )
-    raise InputError(f"{path} holds {join_names(held)}; choose one with dataset=")
+    shown = join_names(held) or "no two-dimensional array of numbers"
+    raise InputError(f"{path} holds {shown}; choose one with dataset=")
 
 
 # -- torch datasets --------------------------------------------------------------------------
@@ -192,24 +181,16 @@ def _only(path: Path, held: list[str]) -> str:
 class DatasetSource(Source):
     """Rows of a torch Dataset, asked for one by one; of a pair, the first is the row."""
 
-    on_disk = True  # who knows; asking in order does no harm
+    on_disk = True  # it may be, and asking in order does no harm
 
-    def __init__(self, dataset: Any, names: list[str] | None = None) -> None:
-        self.dataset, self.names = dataset, names
+    def __init__(self, dataset: Any, names: list[str] | None, memory_limit: int) -> None:
+        self.dataset, self.names, self.memory_limit = dataset, names, memory_limit
         first = self._row(0)
-        self._shape = len(dataset), len(first)
-        self.dtype = first.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self._shape
+        self.shape, self.dtype = (len(dataset), len(first)), first.dtype
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
         wanted = range(len(self.dataset))[index] if isinstance(index, slice) else index
-        kind = np.float64 if dtype == torch.float64 else np.float32
-        out = np.empty((len(wanted), self.shape[1]), dtype=kind)
+        out = np.empty((len(wanted), self.shape[1]), dtype=numpy_dtype(dtype))
         for at, number in enumerate(wanted):
             row = self._row(int(number))
             if len(row) != self.shape[1]:
@@ -245,6 +226,4 @@ def open_dataset(data: Dataset, names: list[str] | None, memory_limit: int) -> S
         array = as_array(data.tensors[0]).reshape(len(data), -1)
         check_values(array, names, "the dataset")
         return array_source(array, names, memory_limit)
-    source = DatasetSource(data, names)
-    source.memory_limit = memory_limit
-    return source
+    return DatasetSource(data, names, memory_limit)

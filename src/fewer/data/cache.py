@@ -1,7 +1,7 @@
 """Binary copies of files that cannot be read in pieces: converted once to .npy, then reused.
 
 A copy is keyed by the file's path, size and time of change and by how it was read, so an edited
-file is converted anew. It lies in the folder ``fewer/rows`` of the user's cache, or of the folder
+file is converted again. It lies in the folder ``fewer/rows`` of the user's cache, or of the folder
 that ``FEWER_CACHE`` names, and can be deleted at any time.
 """
 
@@ -21,7 +21,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fewer._files import atomic
 from fewer.data.on_disk import SMALL_SHARE, open_npy, readable_size
-from fewer.data.source import DenseSource, Source
+from fewer.data.source import Source, array_source
 from fewer.errors import InputError, warn
 
 __all__ = ["cache_folder", "clear_cache", "convert_once", "rows_of_blocks", "write_npy_header"]
@@ -61,65 +61,39 @@ def clear_cache() -> int:
 
 
 def rows_of_blocks(
-    blocks: Callable[[], Iterable[np.ndarray]],
+    blocks: Iterable[np.ndarray],
     what: str,
     paths: Sequence[Path],
     options: dict[str, Any],
-    names: list[str] | None,
     memory_limit: int,
 ) -> Source:
-    """A source of rows that can only be read in order.
+    """A source of rows that can only be read in order: in memory if small, else from a copy.
 
-    They stay in memory where they take at most a quarter of the limit; else they are converted
-    once to an .npy file in the cache.
-
-    Parameters
-    ----------
-    blocks : callable
-        ``blocks()`` yields all rows, block by block.
-    what : str
-        The files, for messages.
-    paths : sequence of Path
-        The files.
-    options : dict
-        How they are read, as JSON can hold it.
-    names : list of str or None
-        Of the features.
-    memory_limit : int
-        In bytes.
+    ``options`` say how the files are read: another way needs another copy.
     """
     copy = _copy_of(paths, options)
     if _is_whole(copy):
-        return open_npy(copy, names, memory_limit)
-    rest = iter(blocks())
+        return open_npy(copy, None, memory_limit)
+    rest = iter(blocks)
     parts: list[np.ndarray] = []
-    size = 0
     for part in rest:
         parts.append(part)
-        size += part.nbytes
-        if size > memory_limit // SMALL_SHARE:
+        if sum(held.nbytes for held in parts) > memory_limit // SMALL_SHARE:
             break
     else:
-        source = DenseSource(np.concatenate(parts), names)
-        source.memory_limit = memory_limit
-        return source
+        return array_source(np.concatenate(parts), None, memory_limit)
 
-    def taken() -> Iterable[np.ndarray]:  # each part is let go as soon as it is written
+    def taken() -> Iterable[np.ndarray]:  # each part is freed as soon as it is written
         while parts:
             yield parts.pop(0)
 
-    rows = 0
-
-    def write(file: IO[bytes]) -> None:
-        nonlocal rows
-        rows = _write_blocks(file, chain(taken(), rest), what)
-
-    convert_once(paths, options, write)
+    convert_once(paths, options, lambda file: _write_blocks(file, chain(taken(), rest), what))
+    source = open_npy(copy, None, memory_limit)
     warn(
         f"{what} does not fit memory_limit={readable_size(memory_limit)}; it was converted once "
-        f"to {copy} ({rows} rows), which is read from now on"
+        f"to {copy} ({source.shape[0]} rows), which is read from now on"
     )
-    return open_npy(copy, names, memory_limit)
+    return source
 
 
 def convert_once(
@@ -135,7 +109,7 @@ def convert_once(
             with draft.open("w+b") as file:
                 write(file)
             size = draft.stat().st_size
-        with atomic(_notes_of(copy)) as draft:
+        with atomic(copy.with_suffix(".json")) as draft:
             draft.write_text(json.dumps({"bytes": size}), encoding="utf-8")
     except OSError as error:
         raise InputError(
@@ -146,26 +120,24 @@ def convert_once(
 
 
 def write_npy_header(file: IO[bytes], shape: tuple[int, int], dtype: np.dtype) -> None:
-    """Begin an .npy file of this shape; space for the largest number of rows is kept."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
-        "fortran_order": False,
-        "shape": shape,
-    }
+    """Begin an .npy file of this shape; NumPy leaves room for the number of rows to grow."""
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _write_blocks(file: IO[bytes], blocks: Iterable[np.ndarray], what: str) -> int:
-    """Write rows of one floating dtype as an .npy file; how many there were."""
+def _write_blocks(file: IO[bytes], blocks: Iterable[np.ndarray], what: str) -> None:
+    """Write rows of one floating dtype as an .npy file."""
     rows, width, dtype = 0, 0, np.dtype(np.float64)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("converting {task.description}: {task.completed:,.0f} rows"),
-        TimeElapsedColumn(),
-    )
+    text = TextColumn("converting {task.description}: {task.completed:,.0f} rows")
     console = Console(stderr=True)
     with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+        SpinnerColumn(),
+        text,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task(Path(what).name, total=None)
         for part in blocks:
@@ -177,8 +149,7 @@ def _write_blocks(file: IO[bytes], blocks: Iterable[np.ndarray], what: str) -> i
             rows += len(part)
             progress.update(task, completed=rows)
     file.seek(0)
-    write_npy_header(file, (rows, width), dtype)  # NumPy leaves room for the number to grow
-    return rows
+    write_npy_header(file, (rows, width), dtype)
 
 
 def _copy_of(paths: Sequence[Path], options: dict[str, Any]) -> Path:
@@ -190,13 +161,9 @@ def _copy_of(paths: Sequence[Path], options: dict[str, Any]) -> Path:
     return cache_folder() / "rows" / f"{digest}.npy"
 
 
-def _notes_of(copy: Path) -> Path:
-    return copy.with_suffix(".json")
-
-
 def _is_whole(copy: Path) -> bool:
     try:
-        found = json.loads(_notes_of(copy).read_text(encoding="utf-8"))
-        return bool(copy.stat().st_size == found["bytes"])
+        notes = json.loads(copy.with_suffix(".json").read_text(encoding="utf-8"))
+        return bool(copy.stat().st_size == notes["bytes"])
     except (OSError, ValueError, KeyError, TypeError):
         return False  # not there, or not whole: made again

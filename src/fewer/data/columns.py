@@ -22,6 +22,7 @@ __all__ = [
     "check_values",
     "choose_columns",
     "match_columns",
+    "repeated_names",
     "warn_of_metadata",
     "without_empty",
 ]
@@ -36,6 +37,11 @@ class Columns:
     expected: bool  # whether the user named all metadata columns
 
 
+def repeated_names(names: Sequence[str]) -> list[str]:
+    """Names that occur more than once."""
+    return sorted(name for name, times in Counter(names).items() if times > 1)
+
+
 def choose_columns(
     what: str,
     names: Sequence[str],
@@ -45,20 +51,9 @@ def choose_columns(
 ) -> Columns:
     """Split the columns of a table into features and metadata.
 
-    Parameters
-    ----------
-    what : str
-        The table, for messages.
-    names : sequence of str
-        All columns.
-    not_numbers : sequence of str
-        Those that hold something else.
-    ignore : sequence of str, default=()
-        Those that the user named.
-    labels : sequence of str, default=()
-        Those that are known to label rows.
+    ``ignore`` are metadata that the user named, ``labels`` those that are known to label rows.
     """
-    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    repeated = repeated_names(names)
     if repeated:
         raise InputError(
             f"{what}: {len(repeated)} column names occur more than once: {join_names(repeated)}; "
@@ -69,12 +64,12 @@ def choose_columns(
         raise InputError(
             f"{what} has no columns {join_names(unknown)} to ignore; it has {join_names(names)}"
         )
-    out = {*not_numbers, *ignore, *labels}
-    features = [name for name in names if name not in out]
+    others = {*not_numbers, *ignore, *labels}
+    features = [name for name in names if name not in others]
     if not features:
         raise InputError(f"{what} has no numeric column; its columns are {join_names(names)}")
-    metadata = tuple(name for name in names if name in out)
-    return Columns(features, metadata, out <= {*ignore, *labels})
+    metadata = tuple(name for name in names if name in others)
+    return Columns(features, metadata, others <= {*ignore, *labels})
 
 
 def check_same_columns(what: str, names: Sequence[str], first: str, wanted: Sequence[str]) -> None:

@@ -19,16 +19,8 @@ RUNS, RUN_ROWS = 8, 128  # rows that are looked at lie together in so many place
 class NormalizedCounts(View):
     """log(1 + x * target_sum / total), where total is the sum of the row that x is in.
 
-    Nothing becomes of nothing, so sparse rows stay sparse. A row without any counts stays empty.
-
-    Parameters
-    ----------
-    source : Source
-        Counts; NaN marks missing values.
-    target_sum : float, default=1e4
-        What each row sums to before the logarithm.
-    totals : array of length n, default=None
-        Of all counts of each row, where the source has only some of its features.
+    Zeros stay zeros, so sparse rows stay sparse. ``totals`` are those of all counts of each row,
+    where the source has only some of its features.
     """
 
     dtype = np.dtype(np.float64)
@@ -41,20 +33,17 @@ class NormalizedCounts(View):
         self.totals = None if totals is None else np.asarray(totals, dtype=np.float64)
 
     def over(self, source: Source | None, rows: np.ndarray) -> Self:
-        """The same view of a source that holds only some of the rows."""
         other = super().over(source, rows)
         other.totals = None if self.totals is None else self.totals[rows]
         return other
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
         x = self.source.rows(index, torch.float64)
         _refuse_negative(x.numpy())
         factor = torch.from_numpy(self._factors(index, x.nansum(1).numpy()))
         return x.mul_(factor[:, None]).log1p_().to(dtype)
 
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
-        """The same rows, sparse."""
         part = self.source.sparse_rows(index)
         if part is None:
             return None
@@ -77,13 +66,6 @@ class BatchCentered(View):
 
     Every batch has the same mean of each feature then, so that no feature is worth measuring for
     telling batches apart. The rows are made dense, a block at a time.
-
-    Parameters
-    ----------
-    source : Source
-        The rows.
-    batches : array of length n
-        A label for each row.
     """
 
     is_sparse = False
@@ -100,13 +82,11 @@ class BatchCentered(View):
         self._move = torch.from_numpy(whole - np.stack(parts))
 
     def over(self, source: Source | None, rows: np.ndarray) -> Self:
-        """The same view of a source that holds only some of the rows."""
         other = super().over(source, rows)
         other._batch = self._batch[rows]
         return other
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
         found = self.source.rows(index, torch.float64)
         return found.add_(self._move[torch.from_numpy(self._batch[index])]).to(dtype)
 

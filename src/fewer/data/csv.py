@@ -3,30 +3,20 @@
 import codecs
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fewer._checks import join_names
 from fewer._optional import import_optional
-from fewer.data.cache import rows_of_blocks
-from fewer.data.columns import (
-    Columns,
-    check_same_columns,
-    check_values,
-    choose_columns,
-    warn_of_metadata,
-)
-from fewer.data.on_disk import Watch
-from fewer.data.parquet import arrow_dtype, arrow_values
+from fewer.data.columns import check_same_columns, choose_columns
+from fewer.data.parquet import arrow_dtype, source_of_tables
 from fewer.data.source import Source
 from fewer.errors import FileFormatError, InputError, warn
 
-__all__ = ["COMPRESSED", "TEXT", "csv_columns", "open_csv"]
+__all__ = ["COMPRESSED", "TEXT", "csv_columns", "file_form", "open_csv"]
 
 TEXT = (".csv", ".tsv", ".txt")
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -51,47 +41,46 @@ class _Layout:
     logical: list[str]  # columns of true and false
     longest: int  # characters of the longest line seen
 
-    @property
-    def labels(self) -> list[str]:
-        return [name for name in self.names if name == LABEL]
-
 
 def open_csv(
     paths: Sequence[Path],
     ignore: Sequence[str],
-    how: tuple[str | None, bool | None],
+    delimiter: str | None,
+    header: bool | None,
     memory_limit: int,
     what: str,
 ) -> Source:
-    """A source of text files: in memory where they are small, else a binary copy made once.
-
-    ``how`` is the delimiter and whether there is a header, None where that is to be detected.
-    """
+    """A source of text files: in memory where they are small, else a binary copy made once."""
     import_optional("pyarrow")
+    how = delimiter, header
     first = _layout(paths[0], how, ignore)
-    columns = choose_columns(str(paths[0]), first.names, first.text, ignore, first.labels)
-    layouts = [first]
+    labels = [name for name in first.names if name == LABEL]
+    columns = choose_columns(str(paths[0]), first.names, first.text, ignore, labels)
+    layouts = {paths[0]: first}
     for path in paths[1:]:
-        other = _layout(path, how, ignore)
-        check_same_columns(str(path), other.names, str(paths[0]), first.names)
-        layouts.append(replace(other, text=first.text))
-    warn_of_metadata(what, columns)
+        layouts[path] = _layout(path, how, ignore)
+        check_same_columns(str(path), layouts[path].names, str(paths[0]), first.names)
     block = min(BLOCK_BYTES, max(SAMPLE_BYTES, memory_limit // BLOCK_SHARE))
-    source = rows_of_blocks(
-        lambda: _blocks(layouts, columns, block),
-        what,
+    source = source_of_tables(
         paths,
+        columns,
+        lambda path: _reader(layouts[path], columns.features, block),
+        lambda path: _reader(layouts[path], list(columns.metadata), numbers=False),
+        lambda path, error: _explained(layouts[path], columns.features, error),
         {"text": [*how, sorted(ignore)]},
-        columns.features if first.header else None,
         memory_limit,
+        what,
     )
-    source.metadata_columns = columns.metadata
-    if columns.metadata:
-        wanted = replace(columns, features=list(columns.metadata))
-        source.metadata = lambda: (
-            batch for layout in layouts for batch in _reader(layout, wanted, numbers=False)
-        )
+    if not first.header:
+        source.names = None
     return source
+
+
+def file_form(path: Path) -> str:
+    """The suffix that tells what a file holds; that of compressed text is the inner one."""
+    form = path.suffix.lower()
+    inner = path.with_suffix("").suffix.lower()
+    return inner if form in COMPRESSED and inner in TEXT else form
 
 
 def csv_columns(path: Path) -> list[str] | None:
@@ -101,37 +90,12 @@ def csv_columns(path: Path) -> list[str] | None:
     return layout.names if layout.header else None
 
 
-# -- reading ---------------------------------------------------------------------------------
-
-
-def _blocks(layouts: list[_Layout], columns: Columns, block: int) -> Iterator[np.ndarray]:
-    rows = 0
-    for layout in layouts:
-        watch = Watch(layout.path)
-        try:
-            for batch in _reader(layout, columns, block):
-                values = arrow_values(batch)
-                check_values(values, columns.features, str(layout.path), first_row=rows)
-                rows += len(values)
-                yield values
-        except (OSError, ValueError) as error:
-            watch.check()
-            if isinstance(error, InputError):
-                raise
-            raise _explained(layout, columns.features, error) from error
-        watch.check()
-    if not rows:
-        raise InputError(f"{layouts[0].path} holds no rows")
-
-
 def _reader(
-    layout: _Layout, columns: Columns | None, block: int = BLOCK_BYTES, numbers: bool = True
+    layout: _Layout, wanted: list[str] | None, block: int = BLOCK_BYTES, numbers: bool = True
 ) -> Any:
     """Arrow's reader: with types guessed for a first look, as numbers once columns are known."""
     pa, arrow_csv = import_optional("pyarrow"), import_optional("pyarrow.csv")
-    types = {}
-    if columns is not None:
-        types = {name: pa.float64() if numbers else pa.string() for name in columns.features}
+    types = {name: pa.float64() if numbers else pa.string() for name in wanted or []}
     if numbers:
         types |= {name: pa.bool_() for name in layout.logical if name in types}
     return arrow_csv.open_csv(
@@ -144,7 +108,7 @@ def _reader(
         parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter),
         convert_options=arrow_csv.ConvertOptions(
             column_types=types,
-            include_columns=None if columns is None else columns.features,
+            include_columns=wanted,
             null_values=MISSING,
             strings_can_be_null=numbers,
             decimal_point=layout.decimal,
@@ -165,7 +129,8 @@ def _layout(path: Path, how: tuple[str | None, bool | None], ignore: Sequence[st
     lines = [line for line in sample.splitlines()[:200] if line.strip()]
     if not lines:
         raise InputError(f"{path} is empty")
-    delimiter = how[0] or _delimiter(path, lines[0])
+    by_name = "\t" if file_form(path) == ".tsv" else None
+    delimiter = how[0] or by_name or max(",;\t", key=lines[0].count)
     rows = list(csv.reader(lines, delimiter=delimiter))
     names = [cell.strip() for cell in rows[0]]
     decimal = "."
@@ -188,7 +153,10 @@ def _layout(path: Path, how: tuple[str | None, bool | None], ignore: Sequence[st
 
 
 def _first_lines(path: Path) -> str:
-    """The beginning of a file: some lines at least, however long they are."""
+    """The beginning of a file: some lines at least, however long they are.
+
+    Names in any encoding but UTF-8 would be mangled, so that is refused.
+    """
     found = bytearray()
     try:
         with _stream(path) as stream:
@@ -198,24 +166,15 @@ def _first_lines(path: Path) -> str:
         raise
     except OSError as error:
         raise FileFormatError(f"{path} is damaged or truncated ({error})") from error
-    return _decoded(path, bytes(found))
-
-
-def _decoded(path: Path, found: bytes) -> str:
-    """Text in UTF-8; in any other encoding names would be mangled, so that is refused."""
-    if found.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise _not_utf8(path, "it is UTF-16", "utf-16")
-    try:
-        # a character that the sample cuts in two is no error
-        return codecs.getincrementaldecoder("utf-8-sig")().decode(found, final=False)
-    except UnicodeDecodeError as error:
-        line = found[: error.start].count(b"\n") + 1
-        reason = f"byte {found[error.start]:#x} in line {line}"
-        raise _not_utf8(path, reason, "latin1") from error
-
-
-def _not_utf8(path: Path, reason: str, encoding: str) -> InputError:
-    return InputError(
+    encoding, reason = "utf-16", "it is UTF-16"
+    if not found.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            # a character that the sample cuts in two is no error
+            return codecs.getincrementaldecoder("utf-8-sig")().decode(bytes(found), final=False)
+        except UnicodeDecodeError as error:
+            line = found[: error.start].count(b"\n") + 1
+            encoding, reason = "latin1", f"byte {found[error.start]:#x} in line {line}"
+    raise InputError(
         f"{path} is not UTF-8 text ({reason}); save it as UTF-8, for example by "
         f"iconv -f {encoding} -t utf-8 {path.name} > utf8.csv"
     )
@@ -228,8 +187,7 @@ def _has_header(path: Path, rows: list[list[str]], decimal: str) -> bool:
         return True
     if not _ascends(first):
         return False
-    numbers = [int(cell) for cell in first]
-    if numbers in (list(range(len(first))), list(range(1, len(first) + 1))):
+    if [int(cell) for cell in first] in ([*range(len(first))], [*range(1, len(first) + 1)]):
         return True
     if len(rows) > 1 and not _ascends([cell.strip() for cell in rows[1]]):
         warn(
@@ -243,8 +201,7 @@ def _ascends(cells: list[str]) -> bool:
     """Whether these are two or more whole numbers, each larger than the one before."""
     if len(cells) < 2 or not all(cell.isdecimal() for cell in cells):
         return False
-    numbers = [int(cell) for cell in cells]
-    return all(a < b for a, b in pairwise(numbers))
+    return all(int(a) < int(b) for a, b in pairwise(cells))
 
 
 def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
@@ -274,13 +231,6 @@ def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
     kinds = zip(block.schema.names, block.schema.types, strict=True)
     logical = [name for name, kind in kinds if pa.types.is_boolean(kind)]
     return replace(layout, text=text, logical=logical)
-
-
-def _delimiter(path: Path, line: str) -> str:
-    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    if plain.suffix.lower() == ".tsv":
-        return "\t"
-    return max(",;\t", key=line.count)
 
 
 def _is_number(cell: str, decimal: str = ".") -> bool:

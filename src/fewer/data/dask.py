@@ -38,20 +38,13 @@ class DaskSource(Source):
         names: list[str] | None,
         memory_limit: int,
     ) -> None:
-        kept = [(part, size) for part, size in zip(parts, lengths, strict=True) if size]
-        self.parts = [part for part, _ in kept]
-        self.starts = np.cumsum([0, *(size for _, size in kept)])
-        self._shape = int(self.starts[-1]), d
+        self.parts = [part for part, size in zip(parts, lengths, strict=True) if size]
+        self.starts = np.cumsum([0, *filter(None, lengths)])
+        self.shape = int(self.starts[-1]), d
         self.dtype, self.names, self.memory_limit = np.dtype(dtype), names, memory_limit
         self.chunk_starts = self.starts[:-1]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self._shape
-
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows, fetched from the workers."""
         dask = import_optional("dask")
         wanted = np.arange(self.shape[0])[index]
         out = torch.empty(len(wanted), self.shape[1], dtype=dtype)
@@ -142,16 +135,8 @@ def reduce_rows(
 ) -> T:
     """``work(source, *aligned)``; where rows are remote, of each part of them, added up.
 
-    Parameters
-    ----------
-    source : Source
-        The rows: views of a `DaskSource` are made again on the workers, over each part.
-    work : callable
-        Of a source and the values that belong to its rows; sent to the workers.
-    *aligned : arrays or tensors of length n
-        One value (or row) per row of the source.
-    add : callable
-        Makes one result of a list of results; called on the workers, as a tree.
+    Views of a `DaskSource` are made again on the workers, over each part. ``aligned`` are arrays
+    or tensors with a value per row of the source; ``add`` makes one result of a list of results.
     """
     views: list[View] = []
     base = source

@@ -4,55 +4,27 @@ Everything is read and written by anndata's own functions for single elements, s
 stays on disk until its rows are asked for.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from torch import Tensor
 
 from fewer._checks import join_names
 from fewer._optional import import_optional
 from fewer.data.arrays import open_array, open_hdf5_file
-from fewer.data.columns import check_values
-from fewer.data.on_disk import (
-    GAP_BYTES,
-    PIECE_BYTES,
-    SMALL_SHARE,
-    OnDiskSource,
-    damaged,
-    readable_size,
-    runs,
-)
-from fewer.data.source import ColumnView, RowView, Source, array_source
+from fewer.data.columns import check_values, repeated_names
+from fewer.data.on_disk import SMALL_SHARE, OnDiskSource, damaged, readable_size
+from fewer.data.source import ColumnView, RowView, Source, array_source, numpy_dtype
 from fewer.errors import FileFormatError, InputError
 
-__all__ = [
-    "H5adWriter",
-    "is_annotated",
-    "open_annotated",
-    "open_annotated_folder",
-    "open_h5ad",
-    "write_h5ad",
-]
+__all__ = ["H5adWriter", "is_annotated", "open_annotated", "open_h5ad"]
 
 CHUNK_BYTES = 2**20
-
-
-def open_h5ad(path: Path, layer: str | None, raw: bool, obs: Any, memory_limit: int) -> Source:
-    """A source of a matrix of an .h5ad file."""
-    return _open_group(open_hdf5_file(path), str(path), [path], layer, raw, obs, memory_limit)
-
-
-def open_annotated_folder(
-    path: Path, layer: str | None, raw: bool, obs: Any, memory_limit: int
-) -> Source:
-    """A source of a matrix of an AnnData that is stored as a zarr folder."""
-    group = import_optional("zarr").open_group(str(path), mode="r")
-    return _open_group(group, str(path), [], layer, raw, obs, memory_limit)
 
 
 def is_annotated(data: Any) -> bool:
@@ -65,17 +37,13 @@ def open_annotated(data: Any, layer: str | None, raw: bool, obs: Any, memory_lim
     if data.isbacked:
         return _backed(data, layer, raw, obs, memory_limit)
     what = "the AnnData object"
-    held: Any = data
-    if raw:
-        if data.raw is None:
-            raise InputError(f"{what} has no raw; drop raw=True")
-        held = data.raw
-    if layer is not None and layer not in data.layers:
-        raise InputError(f"{what} has no layer {layer!r}; it has {join_names(list(data.layers))}")
-    matrix = held.X if layer is None else data.layers[layer]
-    if matrix is None:
-        raise InputError(f"{what} has no X; give layer=, one of {join_names(list(data.layers))}")
-    names = _unique([str(name) for name in held.var_names], what)
+    parts = {"layers": data.layers, "var": data.var_names}
+    if data.X is not None:
+        parts["X"] = data.X
+    if data.raw is not None:
+        parts["raw"] = {"X": data.raw.X, "var": data.raw.var_names}
+    matrix, labels = _matrix(parts, what, layer, raw)
+    names = _unique(labels, what)
     matrix = matrix.tocsr() if sparse.issparse(matrix) else np.asarray(matrix)
     check_values(matrix, names, what)
     source = array_source(matrix, names, memory_limit)
@@ -95,7 +63,7 @@ def _backed(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int
         with open_hdf5_file(path) as file:
             rows = _positions(_labels(file["obs"]), data.obs_names, "obs_names")
         source = RowView(source, rows)
-        if not raw:  # raw keeps all of its features in a view
+        if not raw:  # a view has all features of raw
             columns = _positions(source.names or [], data.var_names, "var_names")
             source = ColumnView(source, columns)
     if obs is None:  # what the object says of its rows may be newer than the file
@@ -110,18 +78,43 @@ def _positions(stored: list[str], wanted: Any, what: str) -> NDArray[np.int64]:
     return np.array([at[str(name)] for name in wanted], dtype=np.int64)
 
 
+def _matrix(parts: Any, what: str, layer: str | None, raw: bool) -> tuple[Any, Any]:
+    """The matrix that is asked for, and the var that belongs to it."""
+    if raw and layer is not None:
+        raise InputError(f"raw=True does not go with layer={layer!r}: raw has no layers")
+    if raw:
+        if "raw" not in parts:
+            raise InputError(f"{what} has no raw; drop raw=True")
+        return parts["raw"]["X"], parts["raw"]["var"]
+    layers = parts.get("layers", {})
+    known = join_names(list(layers)) or "none"
+    if layer is None:
+        if "X" not in parts:
+            raise InputError(f"{what} has no X; give layer=, one of {known}")
+        return parts["X"], parts["var"]
+    if layer not in layers:
+        raise InputError(f"{what} has no layer {layer!r}; it has {known}")
+    return layers[layer], parts["var"]
+
+
+def _unique(labels: Any, what: str) -> list[str]:
+    names = [str(label) for label in labels]
+    repeated = repeated_names(names)
+    if repeated:
+        raise InputError(
+            f"{what}: {len(repeated)} var_names occur more than once: {join_names(repeated)}; "
+            "call var_names_make_unique() and save it again"
+        )
+    return names
+
+
 # -- files -----------------------------------------------------------------------------------
 
 
-def _open_group(
-    file: Any,
-    what: str,
-    watched: list[Path],
-    layer: str | None,
-    raw: bool,
-    obs: Any,
-    memory_limit: int,
-) -> Source:
+def open_h5ad(path: Path, layer: str | None, raw: bool, obs: Any, memory_limit: int) -> Source:
+    """A source of a matrix of an .h5ad file, or of a zarr folder of the same layout."""
+    what, watched = str(path), [] if path.is_dir() else [path]
+    file = open_hdf5_file(path) if watched else import_optional("zarr").open_group(what, mode="r")
     read_elem = import_optional("anndata.io").read_elem
     try:
         matrix, var = _matrix(file, what, layer, raw)
@@ -138,25 +131,6 @@ def _open_group(
         raise damaged(what, error) from error
 
 
-def _matrix(file: Any, what: str, layer: str | None, raw: bool) -> tuple[Any, Any]:
-    if raw and layer is not None:
-        raise InputError(f"raw=True does not go with layer={layer!r}: raw has no layers")
-    if raw:
-        if "raw" not in file:
-            raise InputError(f"{what} has no raw; drop raw=True")
-        return file["raw"]["X"], file["raw"]["var"]
-    layers = list(file["layers"]) if "layers" in file else []
-    if layer is not None:
-        if layer not in layers:
-            raise InputError(
-                f"{what} has no layer {layer!r}; it has {join_names(layers) or 'none'}"
-            )
-        return file["layers"][layer], file["var"]
-    if "X" not in file:
-        raise InputError(f"{what} has no X; give layer=, one of {join_names(layers) or 'none'}")
-    return file["X"], file["var"]
-
-
 def _labels(frame: Any) -> list[str]:
     """The index of a stored obs or var."""
     if "_index" not in frame.attrs:
@@ -164,18 +138,7 @@ def _labels(frame: Any) -> list[str]:
             f"{frame.name} was written by an anndata older than 0.7; read the file with "
             "anndata.read_h5ad and write it again"
         )
-    index = import_optional("anndata.io").read_elem(frame[frame.attrs["_index"]])
-    return [str(label) for label in index]
-
-
-def _unique(names: list[str], what: str) -> list[str]:
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    if repeated:
-        raise InputError(
-            f"{what}: {len(repeated)} var_names occur more than once: {join_names(repeated)}; "
-            "call var_names_make_unique() and save it again"
-        )
-    return names
+    return list(map(str, import_optional("anndata.io").read_elem(frame[frame.attrs["_index"]])))
 
 
 class SparseOnDisk(OnDiskSource):
@@ -183,42 +146,40 @@ class SparseOnDisk(OnDiskSource):
 
     is_sparse = True
 
-    def __init__(self, matrix: Any, what: str, **described: Any) -> None:
-        super().__init__(self._dense, what, tuple(matrix.shape), matrix.dtype, **described)
-        self._matrix = matrix
-        group = matrix.group
-        stored = group["data"].nbytes + group["indices"].nbytes
-        self._row_bytes = max(1.0, stored / max(1, self.shape[0]))
+    def __init__(self, matrix: Any, what: str, memory_limit: int, **more: Any) -> None:
+        super().__init__(
+            lambda start, stop: sparse.csr_array(matrix[start:stop]),
+            what,
+            matrix,
+            memory_limit,
+            **more,
+        )
+        stored = matrix.group["data"].nbytes + matrix.group["indices"].nbytes
+        self.row_bytes = max(1.0, stored / self.shape[0])
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        part = self.sparse_rows(index).astype(numpy_dtype(dtype))
+        return torch.from_numpy(part.toarray()).to(dtype)
 
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array:
-        """Some rows as they are stored."""
         if isinstance(index, slice):
             start, stop, step = index.indices(self.shape[0])
             if step == 1:
-                return self._csr(start, max(start, stop))
+                return self._checked(start, max(start, stop))
             index = np.arange(start, stop, step)
-        gap, most = (max(1, int(size / self._row_bytes)) for size in (GAP_BYTES, PIECE_BYTES))
+        if not len(index):
+            return self._checked(0, 0)
         found = [
-            (places, self._csr(int(wanted[0]), int(wanted[-1]) + 1)[wanted - wanted[0]])
-            for places, wanted in runs(np.asarray(index), gap, most)
+            (places, self._checked(first, stop)[offsets])
+            for places, first, stop, offsets in self.runs(np.asarray(index))
         ]
-        if not found:
-            return self._csr(0, 0)
         joined = sparse.vstack([part for _, part in found], format="csr")
         return joined[np.argsort(np.concatenate([places for places, _ in found]))]
 
-    def _dense(self, start: int, stop: int) -> np.ndarray:
-        return self._csr(start, stop).toarray()
-
-    def _csr(self, start: int, stop: int) -> sparse.csr_array:
+    def _checked(self, start: int, stop: int) -> sparse.csr_array:
         if start == stop:
             return sparse.csr_array((0, self.shape[1]), dtype=self.dtype)
-        self.check_unchanged()
-        try:
-            part = sparse.csr_array(self._matrix[start:stop])
-        except (OSError, ValueError, RuntimeError, IndexError) as error:
-            self.check_unchanged()
-            raise damaged(self.what, error) from error
+        part = self.fetch(start, stop)
         check_values(part, self.names, self.what, first_row=start)
         return part
 
@@ -243,7 +204,7 @@ def _open_sparse(
             "(adata.X = adata.X.tocsr()), or raise the limit"
         )
     if not by_column and size > memory_limit // SMALL_SHARE:
-        return SparseOnDisk(matrix, what, names=names, memory_limit=memory_limit, watched=watched)
+        return SparseOnDisk(matrix, what, memory_limit, names=names, watched=watched)
     try:
         loaded = matrix.to_memory().tocsr()
     except (OSError, ValueError, RuntimeError) as error:
@@ -284,7 +245,7 @@ def _arrow(column: Any) -> Any:
 
 
 def _chosen_rows(source: Source, obs: Any, what: str, frame: Callable[[], Any]) -> Source:
-    """Rows by a mapping from columns of obs to wanted values, by a mask, or by numbers."""
+    """Rows by a mapping from columns of obs to their values, by a mask, or by numbers."""
     n = source.shape[0]
     if isinstance(obs, Mapping):
         rows = np.flatnonzero(_matching(frame(), obs, what))
@@ -325,12 +286,6 @@ def _matching(frame: Any, wanted: Mapping[str, Any], what: str) -> NDArray[np.bo
 # -- writing ---------------------------------------------------------------------------------
 
 
-def write_h5ad(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> "H5adWriter":
-    """Begin an .h5ad file that is closed with the stack."""
-    file = stack.enter_context(import_optional("h5py").File(path, "w"))
-    return H5adWriter(file, rows, names)
-
-
 class H5adWriter:
     """Takes rows in order; their metadata become ``obs``.
 
@@ -352,22 +307,19 @@ class H5adWriter:
         self.matrix.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
 
     def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
-        """Write some rows."""
         self.matrix[self.at : self.at + len(values)] = values
         self.at += len(values)
         if metadata is not None:
             self.tables.append(metadata)
 
     def finish(self) -> None:
-        """Write what is known of the rows."""
         columns: dict[str, Any] = {}
         if self.tables:
             whole = import_optional("pyarrow").concat_tables(self.tables)
             columns = {name: whole.column(name) for name in whole.column_names}
         index = next((name for name, column in columns.items() if _labels_rows(column)), None)
-        labels = [str(row) for row in range(self.rows)]
-        if index is not None:
-            labels = columns.pop(index).to_pylist()
+        numbers = [str(row) for row in range(self.rows)]
+        labels = numbers if index is None else columns.pop(index).to_pylist()
         _write_frame(self.file, "obs", labels, None if index == "obs_names" else index, columns)
 
 

@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ from fewer.data.arrays import (
     open_zarr,
 )
 from fewer.data.columns import check_numbers, check_values
-from fewer.data.csv import COMPRESSED, TEXT, csv_columns, open_csv
+from fewer.data.csv import TEXT, csv_columns, file_form, open_csv
 from fewer.data.dask import is_dask, open_dask
-from fewer.data.h5ad import is_annotated, open_annotated, open_annotated_folder, open_h5ad
+from fewer.data.h5ad import is_annotated, open_annotated, open_h5ad
 from fewer.data.moments import moments
 from fewer.data.on_disk import open_npy, readable_size, size_in_bytes
-from fewer.data.parquet import FEATHER, PARQUET, open_parquet, stored_columns
+from fewer.data.parquet import FEATHER, PARQUET, open_parquet, stored_schema
 from fewer.data.reading import read_blocks
 from fewer.data.source import Source, array_source
 from fewer.data.tables import as_array, is_table, open_table, without_text
@@ -47,6 +47,13 @@ __all__ = [
 
 TABLES = (*TEXT, *PARQUET, *FEATHER)
 MANY = 20  # rows in ascending order that are no accident
+FORMS: list[tuple[tuple[str, ...], str, Callable[..., Source], tuple[str, ...]]] = [
+    ((".npy",), ".npy files", open_npy, ("names",)),
+    ((".npz",), ".npz files", open_npz, ("dataset", "names")),
+    (HDF5, "HDF5 files", open_hdf5, ("dataset", "names")),
+    ((".zarr",), "zarr arrays", open_zarr, ("dataset", "names")),
+    ((".h5ad",), "AnnData files", open_h5ad, ("layer", "raw", "obs")),
+]
 KNOWN = ".npy, .npz, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .zarr, .h5ad"
 
 
@@ -63,7 +70,7 @@ def open(
     header: bool | None = None,
     memory_limit: int | str | None = None,
 ) -> Source:
-    """Make a source of rows of almost anything.
+    """Make a source of rows from almost anything.
 
     What takes at most a quarter of the memory limit is read into memory. Larger arrays stay where
     they are and are read in blocks, the next while one is worked on. Larger CSV, Parquet and
@@ -147,7 +154,7 @@ def is_source_like(data: Any) -> bool:
         return True
     if _is_store(data) or is_annotated(data) or is_dask(data):
         return True
-    return type(data).__module__.split(".")[0] == "pyarrow" and is_table(data)
+    return _library(data) == "pyarrow" and is_table(data)
 
 
 def as_source(data: Any, *, least_rows: int = 1) -> Source:
@@ -206,7 +213,7 @@ def column_names(data: Any) -> list[str] | None:
     form = _form(first)
     if form in TEXT:
         return csv_columns(first)
-    return stored_columns(first) if form in TABLES else None
+    return list(stored_schema(first).names) if form in TABLES else None
 
 
 # -- a first look ---------------------------------------------------------------------------
@@ -216,31 +223,7 @@ def column_names(data: Any) -> list[str] | None:
 class Scan:
     """Size, gaps and range of a source; prints as a short report.
 
-    Attributes
-    ----------
-    rows, columns : int
-        Rows, and columns that are features.
-    dtype : str
-        Of the values as they are stored.
-    missing : float
-        Fraction of all values that is NaN.
-    minimum, maximum : float
-        Over all values.
-    memory : int
-        Bytes of all rows as float32, as training holds them.
-    covariance_memory : int
-        Bytes of the covariance matrix, which the search and the closed form work on.
-    memory_limit : int or None
-        What was set when the source was opened.
-    streamed : bool
-        Whether rows are read from disk, block by block, at every pass.
-    sparse : bool
-        Whether only values other than zero are stored.
-    constant, empty, counting : list
-        Features (by name, else by number) with a single value, with none, and those that only
-        number the rows and should be ignored.
-    metadata_columns : tuple of str
-        Columns that are not features.
+    Features are listed by name, else by number.
 
     Examples
     --------
@@ -251,20 +234,20 @@ class Scan:
     """
 
     rows: int
-    columns: int
-    dtype: str
-    missing: float
+    columns: int  # features
+    dtype: str  # of the values as they are stored
+    missing: float  # fraction of all values that is NaN
     minimum: float
     maximum: float
-    memory: int
-    covariance_memory: int
+    memory: int  # bytes of all rows as float32, as training holds them
+    covariance_memory: int  # bytes of the matrix that the search and the closed form work on
     memory_limit: int | None
-    streamed: bool
-    sparse: bool
-    constant: list[Any]
-    empty: list[Any]
-    counting: list[Any]
-    metadata_columns: tuple[str, ...]
+    streamed: bool  # whether rows are read from disk, block by block, at every pass
+    sparse: bool  # whether only values other than zero are stored
+    constant: list[Any]  # features with a single value
+    empty: list[Any]  # features without any
+    counting: list[Any]  # features that only number the rows and should be ignored
+    metadata_columns: tuple[str, ...]  # columns that are not features
 
     def __str__(self) -> str:
         where = "read from disk in blocks" if self.streamed else "in memory"
@@ -363,27 +346,26 @@ def counts_rows(source: Source, minimum: np.ndarray, maximum: np.ndarray) -> np.
 
 def _open_object(data: Any, options: dict[str, Any], limit: int) -> Source:
     if isinstance(data, Source):
-        _only_allowed("a source", options, ())
+        _chosen(options, "a source")
         return data
     if is_annotated(data):
-        _only_allowed("an AnnData", options, ("layer", "raw", "obs"))
-        return open_annotated(data, options["layer"], options["raw"], options["obs"], limit)
+        chosen = _chosen(options, "an AnnData", "layer", "raw", "obs")
+        return open_annotated(data, **chosen, memory_limit=limit)
     if is_dask(data):
-        _only_allowed("Dask data", options, ("ignore",) if hasattr(data, "columns") else ("names",))
+        _chosen(options, "Dask data", "ignore" if hasattr(data, "columns") else "names")
         return open_dask(data, options["names"], options["ignore"], limit)
     if is_table(data):
-        _only_allowed("a table", options, ("ignore",))
-        return open_table(data, options["ignore"], limit)
-    _only_allowed(f"a {type(data).__name__}", options, ("names",))
-    return _open_nameless(data, options["names"], limit)
+        return open_table(data, **_chosen(options, "a table", "ignore"), memory_limit=limit)
+    return _open_nameless(
+        data, **_chosen(options, f"a {type(data).__name__}", "names"), limit=limit
+    )
 
 
 def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
     if isinstance(data, np.memmap):
         return open_memmap(data, names, limit)
     if _is_store(data):
-        what = f"the {type(data).__module__.split('.')[0]} array"
-        return open_array(data, what, [], names, limit)
+        return open_array(data, f"the {_library(data)} array", [], names, limit)
     if isinstance(data, Dataset):
         return open_dataset(data, names, limit)
     array = as_array(data)
@@ -401,9 +383,12 @@ def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
     return array_source(array, names, limit)
 
 
+def _library(data: Any) -> str:
+    return type(data).__module__.split(".")[0]
+
+
 def _is_store(data: Any) -> bool:
-    library = type(data).__module__.split(".")[0]
-    return library in ("h5py", "zarr") and hasattr(data, "shape") and hasattr(data, "chunks")
+    return _library(data) in ("h5py", "zarr") and hasattr(data, "shape") and hasattr(data, "chunks")
 
 
 def _is_annotated(data: Any) -> bool:
@@ -414,11 +399,13 @@ def _is_annotated(data: Any) -> bool:
     return path.suffix.lower() == ".h5ad" or (_is_zarr(path) and _holds_anndata(path))
 
 
-def _only_allowed(what: str, options: dict[str, Any], allowed: Sequence[str]) -> None:
+def _chosen(options: dict[str, Any], what: str, *allowed: str) -> dict[str, Any]:
+    """The options that apply; any other that is given is refused."""
     for name, value in options.items():
         if name not in allowed and value is not None and value is not False and value != []:
             known = ", ".join(f"{option}=" for option in allowed) or "none"
             raise InputError(f"{name}={value!r} does not apply to {what}; options that do: {known}")
+    return {name: options[name] for name in allowed}
 
 
 # -- paths -----------------------------------------------------------------------------------
@@ -435,46 +422,27 @@ def _is_path_list(data: Any) -> bool:
 def _open_paths(data: Any, options: dict[str, Any], limit: int) -> Source:
     what = str(data[0] if _is_path_list(data) else data)
     paths = _files(data)
-    form = _form(paths[0])
-    if form in TABLES:
-        other = next((path for path in paths if not _alike(_form(path), form)), None)
-        if other is not None:
-            raise InputError(
-                f"{what} holds files of several kinds, such as {paths[0].name} and {other.name}; "
-                f"give a pattern such as '*{form}'"
-            )
-        if form in TEXT:
-            _only_allowed("text files", options, ("ignore", "delimiter", "header"))
-            how = options["delimiter"], options["header"]
-            return open_csv(paths, options["ignore"], how, limit, what)
-        _only_allowed("Parquet and Feather files", options, ("ignore",))
-        return open_parquet(paths, options["ignore"], limit, what)
-    if len(paths) > 1:
+    path, form = paths[0], _form(paths[0])
+    kind = next((kind for kind in (TEXT, PARQUET, FEATHER) if form in kind), None)
+    if kind is None and len(paths) > 1:
         raise InputError(f"{what}: only tables (CSV, Parquet, Feather) can be in several files")
-    return _open_single(paths[0], form, options, limit)
-
-
-def _open_single(path: Path, form: str, options: dict[str, Any], limit: int) -> Source:
-    dataset, names = options["dataset"], options["names"]
-    if form == ".npy":
-        _only_allowed(".npy files", options, ("names",))
-        return open_npy(path, names, limit)
-    if form == ".npz":
-        _only_allowed(".npz files", options, ("dataset", "names"))
-        return open_npz(path, dataset, names, limit)
-    if form in HDF5:
-        _only_allowed("HDF5 files", options, ("dataset", "names"))
-        return open_hdf5(path, dataset, names, limit)
-    layer, raw, obs = options["layer"], options["raw"], options["obs"]
-    if form == ".h5ad":
-        _only_allowed(".h5ad files", options, ("layer", "raw", "obs"))
-        return open_h5ad(path, layer, raw, obs, limit)
-    if form == ".zarr" and _holds_anndata(path) and dataset is None:
-        _only_allowed("AnnData folders", options, ("layer", "raw", "obs"))
-        return open_annotated_folder(path, layer, raw, obs, limit)
-    if form == ".zarr":
-        _only_allowed("zarr arrays", options, ("dataset", "names"))
-        return open_zarr(path, dataset, names, limit)
+    other = next((path for path in paths if kind and _form(path) not in kind), None)
+    if other is not None:
+        raise InputError(
+            f"{what} holds files of several kinds, such as {path.name} and {other.name}; "
+            f"give a pattern such as '*{form}'"
+        )
+    if kind == TEXT:
+        chosen = _chosen(options, "text files", "ignore", "delimiter", "header")
+        return open_csv(paths, **chosen, memory_limit=limit, what=what)
+    if kind is not None:
+        chosen = _chosen(options, "Parquet and Feather files", "ignore")
+        return open_parquet(paths, **chosen, memory_limit=limit, what=what)
+    if form == ".zarr" and _holds_anndata(path) and options["dataset"] is None:
+        form = ".h5ad"
+    for forms, name, opener, allowed in FORMS:
+        if form in forms:
+            return opener(path, **_chosen(options, name, *allowed), memory_limit=limit)
     raise InputError(f"{path} ends in {form or 'nothing'!r}, which is not known; use {KNOWN}")
 
 
@@ -503,17 +471,7 @@ def _files(data: Any) -> list[Path]:
 
 
 def _form(path: Path) -> str:
-    if _is_zarr(path):
-        return ".zarr"
-    if path.suffix.lower() in COMPRESSED:
-        inner = path.with_suffix("").suffix.lower()
-        return inner if inner in TEXT else path.suffix.lower()
-    return path.suffix.lower()
-
-
-def _alike(one: str, other: str) -> bool:
-    kinds = (TEXT, PARQUET, FEATHER)
-    return any(one in kind and other in kind for kind in kinds)
+    return ".zarr" if _is_zarr(path) else file_form(path)
 
 
 def _is_zarr(path: Path) -> bool:

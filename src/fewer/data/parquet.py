@@ -1,6 +1,7 @@
 """Parquet and Feather: a file, or many with the same columns; and Arrow's columns as rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,19 @@ from fewer.data.columns import (
     choose_columns,
     warn_of_metadata,
 )
-from fewer.data.on_disk import Watch, damaged
+from fewer.data.on_disk import damaged, guarded, watch
 from fewer.data.source import Source
 from fewer.errors import InputError
 
-__all__ = ["FEATHER", "PARQUET", "arrow_dtype", "arrow_values", "open_parquet", "stored_columns"]
+__all__ = [
+    "FEATHER",
+    "PARQUET",
+    "arrow_dtype",
+    "open_parquet",
+    "row_labels",
+    "source_of_tables",
+    "stored_schema",
+]
 
 PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
@@ -33,28 +42,28 @@ def open_parquet(
 ) -> Source:
     """A source of Parquet or Feather files: in memory where they are small, else a binary copy."""
     schema = stored_schema(paths[0])
-    columns = _choose(str(paths[0]), schema, ignore)
+    text = [field.name for field in schema if arrow_dtype(field.type) is None]
+    columns = choose_columns(str(paths[0]), schema.names, text, ignore, row_labels(schema))
     for path in paths[1:]:
         other = stored_schema(path)
         check_same_columns(str(path), other.names, str(paths[0]), schema.names)
-        _check_types(path, other, columns.features)
-    warn_of_metadata(what, columns)
+        text = [name for name in columns.features if arrow_dtype(other.field(name).type) is None]
+        if text:
+            raise InputError(
+                f"{path}: the columns {join_names(text)} are not numbers here, but are in the "
+                "first file; write them alike, or name them in ignore="
+            )
     size = max(1, memory_limit // BLOCK_SHARE // (8 * len(columns.features)))
-    source = rows_of_blocks(
-        lambda: _blocks(paths, columns.features, size, what),
-        what,
+    return source_of_tables(
         paths,
+        columns,
+        lambda path: _batches(path, columns.features, size),
+        lambda path: _batches(path, list(columns.metadata), METADATA_ROWS),
+        damaged,
         {"ignore": sorted(ignore)},
-        columns.features,
         memory_limit,
+        what,
     )
-    source.metadata_columns = columns.metadata
-    if columns.metadata:
-        names = list(columns.metadata)
-        source.metadata = lambda: (
-            batch for path in paths for batch in _batches(path, names, METADATA_ROWS)
-        )
-    return source
 
 
 def stored_schema(path: Path) -> Any:
@@ -63,45 +72,45 @@ def stored_schema(path: Path) -> Any:
     return file.schema_arrow if hasattr(file, "schema_arrow") else file.schema
 
 
-def stored_columns(path: Path) -> list[str]:
-    """Names of all columns of a Parquet or Feather file."""
-    return list(stored_schema(path).names)
-
-
-def _choose(what: str, schema: Any, ignore: Sequence[str]) -> Columns:
-    text = [field.name for field in schema if arrow_dtype(field.type) is None]
+def row_labels(schema: Any) -> list[str]:
+    """Columns of an Arrow schema that were the index of a pandas table."""
     stored = (schema.pandas_metadata or {}).get("index_columns", [])
-    labels = [name for name in stored if isinstance(name, str) and name in schema.names]
-    return choose_columns(what, schema.names, text, ignore, labels)
+    return [name for name in stored if isinstance(name, str) and name in schema.names]
 
 
-def _check_types(path: Path, schema: Any, features: list[str]) -> None:
-    text = [name for name in features if arrow_dtype(schema.field(name).type) is None]
-    if text:
-        raise InputError(
-            f"{path}: the columns {join_names(text)} are not numbers here, but are in the first "
-            "file; write them alike, or name them in ignore="
+def source_of_tables(
+    paths: Sequence[Path],
+    columns: Columns,
+    features: Callable[[Path], Iterable[Any]],
+    metadata: Callable[[Path], Iterable[Any]],
+    explain: Callable[[Path, Exception], Exception],
+    options: dict[str, Any],
+    memory_limit: int,
+    what: str,
+) -> Source:
+    """A source of files that Arrow reads batch by batch, either kind of columns of a path."""
+    warn_of_metadata(what, columns)
+
+    def blocks() -> Iterator[np.ndarray]:
+        rows = 0
+        for path in paths:
+            with guarded(watch([path]), partial(explain, path)):
+                for batch in features(path):
+                    values = arrow_values(batch)
+                    check_values(values, columns.features, str(path), first_row=rows)
+                    rows += len(values)
+                    yield values
+        if not rows:
+            raise InputError(f"{what} holds no rows")
+
+    source = rows_of_blocks(blocks(), what, paths, options, memory_limit)
+    source.names, source.metadata_columns = columns.features, columns.metadata
+    if columns.metadata:
+        table = import_optional("pyarrow").Table
+        source.metadata = lambda: (
+            table.from_batches([batch]) for path in paths for batch in metadata(path)
         )
-
-
-def _blocks(paths: Sequence[Path], names: list[str], size: int, what: str) -> Iterator[np.ndarray]:
-    rows = 0
-    for path in paths:
-        watch = Watch(path)
-        try:
-            for batch in _batches(path, names, size):
-                values = arrow_values(batch)
-                check_values(values, names, str(path), first_row=rows)
-                rows += len(values)
-                yield values
-        except (OSError, ValueError) as error:  # Arrow's own errors are ValueErrors
-            watch.check()
-            if isinstance(error, InputError):
-                raise
-            raise damaged(path, error) from error
-        watch.check()
-    if not rows:
-        raise InputError(f"{what} holds no rows")
+    return source
 
 
 def _batches(path: Path, names: list[str], size: int) -> Iterator[Any]:
@@ -147,32 +156,29 @@ def arrow_dtype(kind: Any) -> np.dtype | None:
     return None
 
 
-def arrow_values(table: Any) -> np.ndarray:
-    """All columns of a table of numbers as one array; nulls become NaN."""
-    plain = {kind: _is_plain(kind) for kind in set(table.schema.types)}
+def arrow_values(batch: Any) -> np.ndarray:
+    """All columns of a batch of numbers as one array; nulls become NaN."""
+    pa = import_optional("pyarrow")
+
+    def is_plain(kind: Any) -> bool:
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+    def converted(column: Any) -> Any:
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        if is_plain(column.type) and not (column.null_count and pa.types.is_integer(column.type)):
+            return column
+        return column.cast(pa.float64(), safe=False)
+
+    plain = {kind: is_plain(kind) for kind in set(batch.schema.types)}
     columns = []
-    for kind, column in zip(table.schema.types, table.columns, strict=True):
+    for kind, column in zip(batch.schema.types, batch.columns, strict=True):
         simple = plain[kind] and not column.null_count  # most are, and most of the time is here
-        found = column if simple else _as_float(column)
-        chunked = hasattr(found, "num_chunks")
-        columns.append(found.to_numpy() if chunked else found.to_numpy(zero_copy_only=False))
-    dtype = np.result_type(*{column.dtype for column in columns})
-    out = np.empty((table.num_rows, len(columns)), dtype=dtype)
+        found = column if simple else converted(column)
+        columns.append(found.to_numpy(zero_copy_only=False))
+    out = np.empty(
+        (batch.num_rows, len(columns)), np.result_type(*{column.dtype for column in columns})
+    )
     for j, column in enumerate(columns):
         out[:, j] = column
     return out
-
-
-def _is_plain(kind: Any) -> bool:
-    types = import_optional("pyarrow.types")
-    return types.is_integer(kind) or types.is_floating(kind)
-
-
-def _as_float(column: Any) -> Any:
-    """A column with nulls, or of a type that NumPy does not have."""
-    pa = import_optional("pyarrow")
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    if _is_plain(column.type) and not (column.null_count and pa.types.is_integer(column.type)):
-        return column
-    return column.cast(pa.float64(), safe=False)

@@ -22,7 +22,9 @@ __all__ = [
     "SparseSource",
     "View",
     "array_source",
+    "numpy_dtype",
     "shard_of_rank",
+    "starts_among",
 ]
 
 
@@ -46,6 +48,7 @@ class Source(Protocol):
     True
     """
 
+    shape: tuple[int, int] = (0, 0)  # rows and features
     is_sparse: bool = False  # whether making all rows dense would take far more memory
     on_disk: bool = False  # whether neighbouring rows are far quicker to read together
     names: list[str] | None = None  # of the features
@@ -57,11 +60,6 @@ class Source(Protocol):
     chunk_rows: int = 1  # rows that are stored, so best read, together
     chunk_starts: np.ndarray | None = None  # where stored chunks begin, if not all of one length
     row_width: int = 0  # values read per row, where that is more than its features
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        ...
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         """Dense copies of some rows, NaN where a value is missing."""
@@ -75,23 +73,23 @@ class Source(Protocol):
 # -- arrays in memory ------------------------------------------------------------------------
 
 
+def numpy_dtype(dtype: torch.dtype) -> Any:
+    """The NumPy type in which rows are read that become tensors of a floating type."""
+    return np.float64 if dtype == torch.float64 else np.float32
+
+
 class DenseSource(Source):
     """Rows of a NumPy array of any real dtype, converted only as they are read."""
 
     def __init__(self, array: np.ndarray, names: list[str] | None = None) -> None:
         self.array, self.names, self.dtype = array, names, array.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self.array.shape[0], self.array.shape[1]
+        self.shape = array.shape[0], array.shape[1]
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
         # a copy, since the caller may write to it; np.array also converts odd byte orders and
         # integer widths that torch does not have
-        kind = np.float64 if dtype == torch.float64 else np.float32
-        return torch.from_numpy(np.array(self.array[index], dtype=kind, order="C")).to(dtype)
+        values = np.array(self.array[index], dtype=numpy_dtype(dtype), order="C")
+        return torch.from_numpy(values).to(dtype)
 
 
 class SparseSource(Source):
@@ -103,19 +101,12 @@ class SparseSource(Source):
         self, matrix: sparse.sparray | sparse.spmatrix, names: list[str] | None = None
     ) -> None:
         self.matrix, self.names, self.dtype = matrix.tocsr(), names, matrix.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self.matrix.shape[0], self.matrix.shape[1]
+        self.shape = matrix.shape[0], matrix.shape[1]
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
-        kind = np.float64 if dtype == torch.float64 else np.float32
-        return torch.from_numpy(self.matrix[index].astype(kind).toarray()).to(dtype)
+        return torch.from_numpy(self.matrix[index].astype(numpy_dtype(dtype)).toarray()).to(dtype)
 
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array:
-        """Some rows as they are."""
         return self.matrix[index]
 
 
@@ -132,17 +123,12 @@ def array_source(X: Any, names: list[str] | None = None, memory_limit: int | Non
 
 
 class View(Source):
-    """Another source seen differently; whatever a view does not say of itself, its source says."""
+    """Another source seen differently; attributes that a view does not set are its source's."""
 
     source: Source
 
     def __init__(self, source: Source) -> None:
         self.source = source
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        return self.source.shape
 
     def over(self, source: Source | None, rows: np.ndarray) -> Self:
         """The same view of a source that holds only ``rows``, or of one that is set later."""
@@ -189,25 +175,18 @@ class RowView(View):
             start, stop, step = index.indices(source.shape[0])
             index = slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step)
         self.index = index
+        length = index.stop - index.start if isinstance(index, slice) else len(index)
+        self.shape = length, source.shape[1]
         aligned = isinstance(index, slice) and index.start % max(source.chunk_rows, 1) == 0
         self.chunk_rows = source.chunk_rows if aligned else 1
-        self.chunk_starts = starts_among(source, self.locate(slice(None)))
+        self.chunk_starts = starts_among(source, index)
         if source.metadata is not None:
             self.metadata = self._metadata
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and features."""
-        index = self.index
-        n = index.stop - index.start if isinstance(index, slice) else len(index)
-        return n, self.source.shape[1]
-
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
         return self.source.rows(self.locate(index), dtype)
 
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
-        """Some rows as they are."""
         return self.source.sparse_rows(self.locate(index))
 
     def locate(self, index: np.ndarray | slice) -> np.ndarray | slice:
@@ -217,14 +196,13 @@ class RowView(View):
         first = self.index.start
         if not isinstance(index, slice):
             return np.asarray(index) + first
-        start, stop, step = index.indices(self.index.stop - first)
+        start, stop, step = index.indices(self.shape[0])
         return slice(first + start, first + stop, step)
 
     def _metadata(self) -> Iterator[Any]:
-        pa = import_optional("pyarrow")
         assert self.source.metadata is not None
-        tables = [_arrow_table(part) for part in self.source.metadata()]
-        yield pa.concat_tables(tables).take(_row_numbers(self.locate(slice(None))))
+        whole = import_optional("pyarrow").concat_tables(self.source.metadata())
+        yield whole.take(_row_numbers(self.index))
 
 
 def shard_of_rank(source: Source) -> Source:
@@ -252,11 +230,6 @@ def _row_numbers(index: np.ndarray | slice) -> np.ndarray:
     return np.arange(index.start, index.stop) if isinstance(index, slice) else np.asarray(index)
 
 
-def _arrow_table(part: Any) -> Any:
-    pa = import_optional("pyarrow")
-    return part if isinstance(part, pa.Table) else pa.Table.from_batches([part])
-
-
 class ColumnView(View):
     """Some columns of another source, in a given order, as a source.
 
@@ -277,16 +250,14 @@ class ColumnView(View):
             self.names = [source.names[j] for j in self.columns]
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
         """Rows and features."""
         return self.source.shape[0], len(self.columns)
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
         return self.source.rows(index, dtype)[:, torch.from_numpy(self.columns)]
 
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
-        """Some rows as they are."""
         part = self.source.sparse_rows(index)
         return None if part is None else part[:, self.columns]
 
@@ -311,7 +282,6 @@ class ScaledSource(View):
         self.center, self.scale = torch.from_numpy(center), torch.from_numpy(scale)
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
         rows = self.source.rows(index, torch.float64)
         return rows.sub_(self.center).div_(self.scale).to(dtype)
 
@@ -329,5 +299,4 @@ class Log1pSource(View):
     dtype = np.dtype(np.float64)
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Dense copies of some rows."""
         return self.source.rows(index, dtype).log1p_()

@@ -1,6 +1,5 @@
 """Objects in memory: tensors, masked arrays, and tables of any library that narwhals knows."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,8 @@ from scipy import sparse
 
 from fewer._checks import join_names
 from fewer._optional import import_optional
-from fewer.data.columns import check_values, choose_columns, warn_of_metadata
+from fewer.data.columns import check_values, choose_columns, repeated_names, warn_of_metadata
+from fewer.data.parquet import row_labels
 from fewer.data.source import Source, array_source
 from fewer.errors import InputError, warn
 
@@ -34,15 +34,17 @@ def open_table(table: Any, ignore: Sequence[str], memory_limit: int) -> Source:
     }
     names = [str(name) for name in frame.columns]
     text = [name for name in names if values[name] is None and name not in ignore]
-    columns = choose_columns(what, names, text, ignore, _row_labels(table))
+    schema = getattr(table, "schema", None)
+    labels = row_labels(schema) if hasattr(schema, "pandas_metadata") else []
+    columns = choose_columns(what, names, text, ignore, labels)
     warn_of_metadata(what, columns)
     matrix = _joined([values[name] for name in columns.features])
     check_values(matrix, columns.features, what)
     source = array_source(matrix, columns.features, memory_limit)
     source.metadata_columns = columns.metadata
     if columns.metadata:
-        labels = [label for label in frame.columns if str(label) in columns.metadata]
-        source.metadata = lambda: iter([_arrow(frame.select(labels))])
+        others = frame.select([name for name in frame.columns if str(name) in columns.metadata])
+        source.metadata = lambda: iter([_arrow(others)])
     return source
 
 
@@ -95,8 +97,7 @@ def as_array(X: Any) -> Any:
 def _frame(table: Any) -> Any:
     """The table for narwhals; one with repeated names is refused."""
     names = getattr(table, "column_names", None) or table.columns
-    counted = Counter(str(name) for name in names)
-    repeated = sorted(name for name, times in counted.items() if times > 1)
+    repeated = repeated_names([str(name) for name in names])
     if repeated:
         raise InputError(
             f"{_what(table)}: {len(repeated)} column names occur more than once: "
@@ -124,13 +125,6 @@ def _numbers(column: Any) -> Any:
         return column.cast(nw.Float64).to_numpy()
     except (TypeError, ValueError, NarwhalsError):
         return None
-
-
-def _row_labels(table: Any) -> list[str]:
-    """Columns of an Arrow table that were the index of a pandas table."""
-    schema = getattr(table, "schema", None)
-    stored = (getattr(schema, "pandas_metadata", None) or {}).get("index_columns", [])
-    return [name for name in stored if isinstance(name, str) and name in table.column_names]
 
 
 def _joined(columns: list[Any]) -> Any:

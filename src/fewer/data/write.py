@@ -1,6 +1,5 @@
 """Rows on their way out: written block by block, under their name only when all went well."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,8 +12,9 @@ from fewer._files import atomic
 from fewer._optional import import_optional
 from fewer.data.arrays import HDF5
 from fewer.data.cache import write_npy_header
-from fewer.data.csv import COMPRESSED, TEXT
-from fewer.data.h5ad import write_h5ad
+from fewer.data.columns import repeated_names
+from fewer.data.csv import COMPRESSED, TEXT, file_form
+from fewer.data.h5ad import H5adWriter
 from fewer.data.parquet import FEATHER, PARQUET
 from fewer.errors import InputError
 
@@ -26,14 +26,12 @@ KNOWN = ".npy, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .h5ad"
 class RowWriter(Protocol):
     """Takes rows in order, and the columns of the same rows that are not numbers."""
 
-    def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
-        """Write some rows."""
-        ...
+    def __call__(self, values: np.ndarray, metadata: Any = None) -> None: ...
 
 
 def check_out(path: Path) -> None:
     """Refuse a path that cannot be written, before any work is done."""
-    form = _form(path)
+    form = file_form(path)
     if form not in (".npy", ".h5ad", *TEXT, *PARQUET, *FEATHER, *HDF5):
         raise InputError(f"out={str(path)!r} ends in {form!r}, which is not known; use {KNOWN}")
     if not path.parent.is_dir():
@@ -44,76 +42,46 @@ def check_out(path: Path) -> None:
 def write_rows(path: Path, rows: int, names: Sequence[str]) -> Iterator[RowWriter]:
     """Write rows of named features into a new file, in the form that its name says.
 
-    Parameters
-    ----------
-    path : Path
-        The file; it appears, or replaces an older one, when all rows are written. With fewer or
-        more rows than announced there is an error and no file.
-    rows : int
-        How many there will be.
-    names : sequence of str
-        Of the features; all different.
+    It appears, or replaces an older one, when all rows are written. With fewer or more than the
+    number of rows announced there is an error and no file.
     """
     check_out(path)
-    names = _different(path, names)
-    with atomic(path) as draft, ExitStack() as stack:
-        counted = _Counted(path, rows, _writer(draft, rows, names, stack))
-        yield counted
-        counted.finish()
-
-
-def _writer(path: Path, rows: int, names: list[str], stack: ExitStack) -> RowWriter:
-    form = _form(path)
-    if form == ".npy":
-        return _npy(path, rows, len(names), stack)
-    if form in HDF5:
-        return _hdf5(path, rows, names, stack)
-    if form == ".h5ad":
-        return write_h5ad(path, rows, names, stack)
-    return _Table(path, form, names, stack)
-
-
-class _Counted:
-    """A writer that holds its user to the number of rows that was announced."""
-
-    def __init__(self, path: Path, rows: int, writer: RowWriter) -> None:
-        self.path, self.rows, self.writer, self.written = path, rows, writer, 0
-
-    def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
-        """Write some rows."""
-        self.written += len(values)
-        if self.written > self.rows:
-            raise self._wrong()
-        if len(values):
-            self.writer(values, metadata)
-
-    def finish(self) -> None:
-        """Refuse a file that is not whole."""
-        if self.written != self.rows:
-            raise self._wrong()
-        finish = getattr(self.writer, "finish", None)
-        if finish is not None:
-            finish()
-
-    def _wrong(self) -> InputError:
-        return InputError(
-            f"{self.path} was to have {self.rows} rows and got {self.written}; it is not written"
-        )
-
-
-def _different(path: Path, names: Sequence[str]) -> list[str]:
-    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    repeated = repeated_names(names)
     if repeated:
         raise InputError(
             f"out={str(path)!r}: {len(repeated)} names occur more than once: "
             f"{join_names(repeated)}; one of each would be lost, so rename them"
         )
-    return list(names)
+    written = 0
+
+    def write(values: np.ndarray, metadata: Any = None) -> None:
+        nonlocal written
+        written += len(values)
+        check(written <= rows)
+        if len(values):
+            writer(values, metadata)
+
+    def check(as_announced: bool) -> None:
+        if not as_announced:
+            raise InputError(f"{path} was to have {rows} rows and got {written}; it is not written")
+
+    with atomic(path) as draft, ExitStack() as stack:
+        writer = _writer(draft, rows, list(names), stack)
+        yield write
+        check(written == rows)
+        if hasattr(writer, "finish"):
+            writer.finish()
 
 
-def _form(path: Path) -> str:
-    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
-    return inner.suffix.lower()
+def _writer(path: Path, rows: int, names: list[str], stack: ExitStack) -> RowWriter:
+    form = file_form(path)
+    if form == ".npy":
+        return _npy(path, rows, len(names), stack)
+    if form in HDF5:
+        return _hdf5(path, rows, names, stack)
+    if form == ".h5ad":
+        return H5adWriter(stack.enter_context(import_optional("h5py").File(path, "w")), rows, names)
+    return _Table(path, form, names, stack)
 
 
 def _npy(path: Path, rows: int, columns: int, stack: ExitStack) -> RowWriter:
@@ -150,13 +118,10 @@ class _Table:
         self.writer: Any = None
 
     def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
-        """Write some rows."""
-        pa = import_optional("pyarrow")
-        taken = set(self.names)
-        kept = [] if metadata is None else metadata.schema.names
-        columns = {name: metadata.column(name) for name in kept if name not in taken}
+        others = [] if metadata is None else metadata.schema.names
+        columns = {name: metadata.column(name) for name in others if name not in self.names}
         columns |= {name: np.ascontiguousarray(values[:, j]) for j, name in enumerate(self.names)}
-        table = pa.table(columns)
+        table = import_optional("pyarrow").table(columns)
         if self.writer is None:
             self.writer = self.stack.enter_context(self._open(table.schema))
         self.writer.write_table(table)
