@@ -134,7 +134,7 @@ def test_refusals_name_the_value_and_the_remedy(options, words):
         ({"include": [1.5]}, "1.5, which is neither a name nor a column number"),
         ({"exclude": [True]}, "True, which is neither"),
         ({"costs": ["x"] * 5, "budget": 3}, "not a number"),
-        ({"costs": [1] * 5, "budget": "much"}, "budget='much' is not a number"),
+        ({"costs": [1] * 5, "budget": "much"}, "budget='much' must be a number of at least 0"),
         ({"groups": "abcde"}, "groups='abcde'"),
     ],
 )

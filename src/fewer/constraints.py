@@ -1,11 +1,8 @@
 """Which panels are allowed: include, exclude, costs with a budget, groups, and k.
 
-`resolve` turns what a user writes (names, column numbers, mappings) into a
-`Constraints` of plain arrays, and refuses what cannot be met. Everything that chooses
-features takes the same `Constraints`.
+`resolve` turns what a user writes (names, column numbers, mappings) into a `Constraints` of plain
+arrays, and refuses what cannot be met. Everything that chooses features takes the same one.
 """
-
-from __future__ import annotations
 
 import difflib
 import math
@@ -18,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fewer._checks import check_whole
+from fewer._checks import check_number, check_whole, join_names
 from fewer.errors import InputError, TypeInputError
 
 __all__ = ["Constraints", "check_k", "resolve"]
@@ -33,30 +30,27 @@ _ROUNDING = 1e-9
 class Constraints:
     """What a panel must obey, resolved to column numbers. Build it with `resolve`.
 
-    A **unit** is what is bought as a whole: a group of features that one assay
-    measures together, or a feature on its own. Choosing any feature of a group puts
-    the whole group on the panel, and the group counts once towards `k` and is paid
-    once towards `budget`, at the price of its most expensive allowed feature.
+    A **unit** is what is bought as a whole: a group of features that one assay measures together,
+    or a feature on its own. Choosing any feature of a group puts the whole group on the panel; it
+    counts once towards `k` and is paid once, at the price of its most expensive allowed feature.
 
     Attributes
     ----------
     d : int
         Number of features.
     k : int or None
-        Exact number of units on the panel (features, where there are no groups).
-        None: as many as the budget buys.
+        Exact number of units on the panel. None: as many as the budget buys.
     include : ndarray of int
         Features that must be on the panel, ascending, completed to whole groups.
     exclude : ndarray of int
-        Features that must not be used, ascending. The rest of an excluded feature's
-        group stays available: the assay can be run and the excluded reading ignored.
+        Features that must not be used, ascending. The rest of their groups stays available: the
+        assay can be run and the excluded reading ignored.
     costs : ndarray of float, or None
         Cost of each feature. Without `budget` the costs bind nothing here.
     budget : float or None
-        Most that the units of the panel may cost together.
+        Maximum total cost of the units of the panel.
     groups : ndarray of int, or None
-        Unit of each feature, numbered from 0 in order of first appearance; None when
-        every feature stands alone.
+        Unit of each feature, numbered by first appearance; None when every feature stands alone.
     cost_weight : float
         What a unit of cost is worth in mean squared error: a trade-off, not a limit.
 
@@ -110,10 +104,7 @@ class Constraints:
 
     @cached_property
     def unit_prices(self) -> NDArray[np.float64] | None:
-        """What each unit must be worth: its weighted cost as a sum over all d features.
-
-        None where costs carry no weight.
-        """
+        """Weighted cost of each unit as a sum over all d features; None without a weight."""
         return self.unit_costs * (self.cost_weight * self.d) if self.cost_weight else None
 
     @cached_property
@@ -206,34 +197,23 @@ def resolve(
     Parameters
     ----------
     names : sequence of str, or None
-        Names of the d features. Where None, features are known by column number only.
+        Names of the d features; None where they are known by column number only.
     d : int
         Number of features.
     k : int or None
-        Number of features to choose; with `groups`, number of units (see `Constraints`).
-        None: spend `budget` instead.
+        Number of features, or units (see `Constraints`), to choose; None to spend `budget`.
     include, exclude : iterable of str or int
-        Features that must, or must not, be on the panel: names, column numbers from 0,
-        or a boolean mask of length d. Including one feature of a group includes all.
+        Features that must, or must not, be on the panel: names, column numbers from 0, or a
+        boolean mask of length d. Including one feature of a group includes all.
     costs : sequence of d numbers, or mapping from feature to number, optional
-        Cost of each feature, at least 0. Features of one group are paid once, at the
-        highest of their costs.
+        Cost of each feature, at least 0; a group is paid once, at its highest cost.
     budget : float, optional
-        Most that the panel may cost. Together with `k`: exactly k units within budget.
+        Maximum total cost. Together with `k`: exactly k units within budget.
     groups : sequence of d labels, mapping from feature to label, or list of lists, optional
-        Features measured together. Equal labels are one group; a label None or NaN, and
-        a feature that no list or mapping names, stands alone.
+        Features measured together. Equal labels are one group; a feature labelled None or NaN,
+        or that no list or mapping names, stands alone.
     cost_weight : float, default=0.0
-        Trade-off: so much is added to the mean squared error for each unit of cost.
-
-    Returns
-    -------
-    Constraints
-
-    Raises
-    ------
-    InputError
-        Where a value cannot be used; the message names it and the remedy.
+        Trade-off: how much each unit of cost adds to the mean squared error.
 
     Examples
     --------
@@ -258,9 +238,15 @@ def resolve(
             f"include and exclude overlap: {look.show(both)}; take them out of one of the two"
         )
     price = None if costs is None else _prices(costs, look)
-    limit = _limit(budget, price)
+    check_number("cost_weight", cost_weight)
+    if budget is not None:
+        budget = budget.item() if hasattr(budget, "item") else budget  # NumPy's and torch's numbers
+        check_number("budget", budget)
+    if price is None and (budget is not None or cost_weight):
+        what = f"cost_weight={cost_weight!r}" if budget is None else f"budget={budget!r}"
+        raise InputError(f"{what} needs costs=, the cost of each feature")
     constraints = Constraints(
-        d, number, required, banned, price, limit, labels, _weight(cost_weight, price)
+        d, number, required, banned, price, budget, labels, float(cost_weight)
     )
     for array in (required, banned, price, labels):
         if array is not None:
@@ -320,7 +306,7 @@ class _Lookup:
             raise InputError(f"{role} has {name!r}, which names several columns; use its number")
         if name not in self.at:
             close = difflib.get_close_matches(name, self.at, n=3)
-            hint = f"did you mean {', '.join(map(repr, close))}?" if close else "no name is close"
+            hint = f"did you mean {join_names(close)}?" if close else "no name is close"
             raise InputError(f"{role} has {name!r}, which is not a feature; {hint}")
         return self.at[name]
 
@@ -336,7 +322,7 @@ class _Lookup:
     def show(self, numbers: Indices) -> str:
         some = [int(n) if self.names is None else self.names[n] for n in numbers[:5]]
         more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-        return ", ".join(map(repr, some)) + more
+        return join_names(some) + more
 
 
 def _prices(costs: Any, look: _Lookup) -> NDArray[np.float64]:
@@ -367,29 +353,6 @@ def _as_floats(costs: Any) -> NDArray[np.float64]:
         return np.asarray(costs, dtype=np.float64)
     except (TypeError, ValueError):
         raise TypeInputError(f"costs has {costs!r}, which is not a number") from None
-
-
-def _limit(budget: Any, price: NDArray[np.float64] | None) -> float | None:
-    if budget is None:
-        return None
-    if price is None:
-        raise InputError(f"budget={budget!r} needs costs=, the cost of each feature")
-    try:
-        limit = float(budget)
-    except (TypeError, ValueError):
-        raise TypeInputError(f"budget={budget!r} is not a number") from None
-    if not (math.isfinite(limit) and limit >= 0):
-        raise InputError(f"budget={limit:g}; give a finite budget of at least 0")
-    return limit
-
-
-def _weight(cost_weight: Any, price: NDArray[np.float64] | None) -> float:
-    real = isinstance(cost_weight, (int, float, np.integer, np.floating))
-    if isinstance(cost_weight, bool) or not real or not 0 <= cost_weight < math.inf:
-        raise InputError(f"cost_weight={cost_weight!r} must be a finite number of at least 0")
-    if cost_weight and price is None:
-        raise InputError(f"cost_weight={cost_weight!r} needs costs=; give them too")
-    return float(cost_weight)
 
 
 def _group_labels(groups: Any, look: _Lookup) -> Indices:

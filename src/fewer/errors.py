@@ -48,7 +48,6 @@ REMEDIES = {
         "drop text, or encode it as numbers first"
     ),
     r"setting an array element with a sequence": "give rows of the same length, of numbers",
-    r"Found input variables with inconsistent numbers of samples: .*": "give one y per row",
     r"Input y contains NaN": "drop rows without a target",
     r"Unknown label type: \S+": "give classes, as whole numbers or text, or use a regressor",
     r".* cannot be used to seed a .*|Seed must be between .*": (
@@ -112,10 +111,8 @@ class FileFormatError(FewerError, ValueError):
 
     Examples
     --------
-    >>> import fewer, pathlib, tempfile
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "panel.json").write_text("{}")
-    >>> fewer.Panel.load(folder)
+    >>> import fewer
+    >>> fewer.Panel.load("no such folder")
     Traceback (most recent call last):
     fewer.errors.FileFormatError: ...
     """

@@ -14,7 +14,7 @@ FEWEST_ROWS, MOST_ROWS = 20, 200
 
 @dataclass(eq=False, kw_only=True)
 class Evidence:
-    """Numbers behind a panel, kept with it; `fewer.report` shows them.
+    """Numbers behind a panel, saved with it; `fewer.report` shows them.
 
     Row i of ``gains``, ``substitutes``, ``losses``, ``related``, ``related_correlation``,
     ``represents`` and ``correlation`` belongs to ``order[i]``. Explained variance is in two
@@ -28,8 +28,7 @@ class Evidence:
     version : str
         Of fewer.
     source : dict
-        What the data were: kind, path, rows, columns, fraction of values missing, columns that
-        were left out.
+        What the data were: kind, path, rows, columns, fraction missing, columns left out.
     options : dict
         What `select` was called with, where that is not the default.
     command : str or None
@@ -73,6 +72,8 @@ class Evidence:
     ('pixel_5_4', 0.1)
     >>> known.explained["units"]["random"] < known.explained["units"]["panel"]
     True
+    >>> known.without_rows().rows.shape
+    (0, 64)
     """
 
     created: str
@@ -98,27 +99,11 @@ class Evidence:
 
     @staticmethod
     def sample_size(d: int) -> int:
-        """How many rows of d features are kept: as many as take little room.
-
-        Examples
-        --------
-        >>> [Evidence.sample_size(d) for d in (10, 10_000, 1_000_000)]
-        [200, 40, 20]
-        """
+        """How many rows of d features are stored: from 200 of narrow rows to 20 of wide ones."""
         return int(np.clip(ENTRIES // d, FEWEST_ROWS, MOST_ROWS))
 
     def without_rows(self) -> "Evidence":
-        """The same without the rows of data in it, for panels that go to others.
-
-        Examples
-        --------
-        >>> import fewer
-        >>> from sklearn.datasets import load_iris
-        >>> panel = fewer.select(load_iris().data, 2, strategies=["search"], random_state=0)
-        >>> panel.evidence = panel.evidence.without_rows()
-        >>> panel.evidence.rows.shape
-        (0, 4)
-        """
+        """The same without the rows of data in it, for panels that go to others."""
         return replace(self, rows=self.rows[:0], reconstructed=self.reconstructed[:0])
 
 

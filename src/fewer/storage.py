@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fewer import __version__
+from fewer._checks import join_names
 from fewer._files import replacing_folder
 from fewer.distributed import is_rank0
 from fewer.errors import FileFormatError, InputError, TypeInputError
@@ -40,7 +41,7 @@ VERSION = 2
 TENSORS = "tensors.safetensors"
 LABEL_KINDS = "biufUO"
 _JSON = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
-# what parts of a panel were called in version 1 of the format
+# names of version 1 of the format
 _EVIDENCE_1 = {
     "made": "created",
     "shares": "explained",
@@ -139,11 +140,9 @@ def _refuse_foreign(target: Path, kind: str, ours: set[str]) -> None:
     held = sorted(item.name for item in target.iterdir()) if target.is_dir() else None
     if held is None or (held and f"{kind}.json" not in held):
         raise InputError(f"{target} exists and is not a saved {kind}; choose another path")
-    others = [name for name in held if name not in ours]
-    if others:
-        more = ", ..." if len(others) > 5 else ""
+    if others := [name for name in held if name not in ours]:
         raise InputError(
-            f"{target} holds more than a saved {kind}: {', '.join(others[:5])}{more}; saving "
+            f"{target} holds more than a saved {kind}: {join_names(others, quoted=False)}; saving "
             "replaces the whole folder, so choose another path or move these away"
         )
 
@@ -184,13 +183,15 @@ def restore_parameters(
 
     Those in ``optional`` matter only for training and become None when they are not given.
     """
-    functions = [name for name, value in stored.items() if _is_function(value)]
+    functions = [
+        name for name, value in stored.items() if isinstance(value, dict) and "function" in value
+    ]
     for name in given:
         if name not in functions:
-            wanted = f"only {', '.join(functions)}" if functions else "none, since all are stored"
+            allowed = f"only {', '.join(functions)}" if functions else "none, since all are stored"
             raise InputError(
                 f"load(path, {name}=...): folders lack nothing but functions, so it takes them "
-                f"alone, here {wanted}; change other options with set_params after loading"
+                f"alone, here {allowed}; change other options with set_params after loading"
             )
     found = {}
     for name, value in stored.items():
@@ -252,10 +253,6 @@ def _restore(value: Any) -> Any:
     return tuple(_restore(item) for item in value)
 
 
-def _is_function(value: Any) -> bool:
-    return isinstance(value, dict) and "function" in value
-
-
 # -- parts of a model --------------------------------------------------------------------------
 
 
@@ -267,14 +264,10 @@ def restore_decoder(
     state = {
         name.removeprefix(start): part for name, part in tensors.items() if name.startswith(start)
     }
-    decoder = MeasuredDecoder(
-        net.double(),
-        fill=state["fill"].clone(),
-        out_center=state["out_center"].clone(),
-        out_scale=state["out_scale"].clone(),
-        offset=state["offset"].clone(),
-        link=link,
-    )
+    parts: dict[str, Any] = {
+        name: state[name].clone() for name in ("fill", "out_center", "out_scale", "offset")
+    }
+    decoder = MeasuredDecoder(net.double(), link=link, **parts)
     decoder.load_state_dict(state)
     return decoder.eval()
 

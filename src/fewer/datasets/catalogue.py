@@ -1,7 +1,5 @@
 """The data sets that can be loaded: files, checksums, public origins, licences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 __all__ = ["CATALOGUE", "NAMES", "Entry"]
@@ -9,22 +7,17 @@ __all__ = ["CATALOGUE", "NAMES", "Entry"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One data set: where it may be, and how to know that it is the right one.
-
-    ``digest`` is that of `fewer.datasets.files.digest`. ``openml`` is the number of the set at
-    OpenML, ``openml_digest`` whether its values there must have the same digest. ``details`` are
-    those of `fewer.datasets.files.details`; OpenML may call columns and classes differently.
-    """
+    """One data set: where it may be, and how to know that it is the right one."""
 
     file: str
     digest: str
     title: str
     source: str
     licence: str
-    openml: int | None = None
-    openml_digest: bool = True
+    openml: int | None = None  # its number there
+    openml_digest: bool = True  # whether its values there must have the same digest
     where: str = ""
-    details: dict[str, str] = field(default_factory=dict)
+    details: dict[str, str] = field(default_factory=dict)  # as `fewer.datasets.files.details`
 
 
 CATALOGUE = {

@@ -1,7 +1,5 @@
 """A data set in memory: values, labels, names, groups, and how it is split."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

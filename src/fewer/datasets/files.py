@@ -1,7 +1,5 @@
 """Where files of data sets are looked for, and how we know that they are the right ones."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import zipfile

@@ -1,14 +1,12 @@
 """The gene expression set of the paper where the user has it, and synthetic rows like it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fewer.datasets.dataset import Dataset, Split
-from fewer.datasets.files import data_folders
+from fewer.datasets.files import find_file
 from fewer.errors import FileFormatError, InputError
 
 __all__ = ["read_geo", "synthetic_geo"]
@@ -29,7 +27,10 @@ CHUNK = 8192
 
 def read_geo() -> Dataset:
     """GEO as D-GEX prepares it: 943 landmark genes, then 9520 targets, standardised."""
-    folder = _geo_folder()
+    first = find_file("bgedv2_X_tr_float64.npy")
+    if first is None:
+        raise InputError(f"geo is not there. {HOW}")
+    folder = first.parent
     blocks = [[_load(folder, f"bgedv2_{kind}_{part}") for kind in "XY"] for part in PARTS]
     sizes = [len(x) for x, _ in blocks]
     d = blocks[0][0].shape[1] + blocks[0][1].shape[1]
@@ -67,19 +68,6 @@ def synthetic_geo(
     tanh(0.15 z) plus normal noise whose standard deviation, 0.25 U(0, 1), is drawn once per gene;
     then every gene is standardised. The spectrum decays like that of real expression data.
     The rows are split as D-GEX splits its own, 79% to train, 10% to validate, 11% to test.
-
-    Parameters
-    ----------
-    n, d : int
-        Rows and genes; the defaults are those of the paper.
-    seed : int
-        Of everything random.
-
-    Examples
-    --------
-    >>> geo = synthetic_geo(n=200, d=50)
-    >>> geo.X.shape, geo.synthetic, len(geo.split().test)
-    ((200, 50), True, 22)
     """
     if n < 20 or d < 2:
         raise InputError(f"n={n}, d={d}: a synthetic set needs at least 20 rows and 2 genes")
@@ -101,7 +89,7 @@ def synthetic_geo(
         y=None,
         names=np.array([f"synthetic_gene_{j}" for j in range(d)]),
         synthetic=True,
-        description=f"SYNTHETIC stand-in for GEO, {n} x {d}, seed {seed}: not measured data",
+        description=f"SYNTHETIC rows of the size of GEO, {n} x {d}, seed {seed}: not measured data",
         source="fewer.datasets.geo.synthetic_geo",
         licence="MIT",
         parts=_parts([train, n - train - test, test], "the shares of D-GEX's split"),
@@ -123,13 +111,6 @@ def _parts(sizes: list[int], description: str) -> Split:
     return Split(
         rows[: ends[0]], rows[ends[0] : ends[1]], rows[ends[1] :], rows[: ends[1]], description
     )
-
-
-def _geo_folder() -> Path:
-    for folder in data_folders():
-        if (folder / "bgedv2_X_tr_float64.npy").is_file():
-            return folder
-    raise InputError(f"geo is not there. {HOW}")
 
 
 def _load(folder: Path, stem: str) -> NDArray[np.float64]:

@@ -1,7 +1,5 @@
 """`load`: a data set by its name, from a file or from OpenML."""
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from typing import Any
 from urllib.error import URLError
@@ -12,7 +10,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from sklearn.datasets import fetch_openml, load_digits
 
 from fewer.data.cache import cache_folder
-from fewer.datasets.catalogue import CATALOGUE, NAMES, Entry
+from fewer.datasets.catalogue import CATALOGUE, NAMES
 from fewer.datasets.dataset import Dataset
 from fewer.datasets.files import (
     Arrays,
@@ -86,70 +84,57 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
     entry = CATALOGUE[name]
     path = find_file(entry.file)
     if path is not None:
-        stored = read_npz(path)
-        data = from_arrays(name, stored, _checked(name, entry, stored, str(path), verify))
-        if verify:
-            _check_details(data, entry, str(path), renamed=ORIGIN in stored)
-        return data
+        return _verified(name, read_npz(path), str(path), verify)
     if not download or entry.openml is None:
-        raise InputError(_missing(name, entry))
-    stored = fetch(name)
-    found = _checked(name, entry, stored, "what OpenML sent", verify and entry.openml_digest)
-    write_npz(cache_folder() / entry.file, stored | {ORIGIN: np.array("OpenML")})
-    return from_arrays(name, stored, found)
+        looked = ", ".join(str(folder) for folder in data_folders())
+        way = f"it cannot be fetched automatically: {entry.where}"
+        if entry.openml is not None:
+            way = f"load({name!r}, download=True) fetches it from OpenML (set {entry.openml})"
+        raise InputError(
+            f"{name}: {entry.file} is not in {looked}. Set FEWER_DATA to the folder that holds "
+            f"it; {way}"
+        )
+    stored = fetch(name) | {ORIGIN: np.array("OpenML")}
+    data = _verified(name, stored, "what OpenML sent", verify)
+    write_npz(cache_folder() / entry.file, stored)
+    return data
 
 
-def _checked(name: str, entry: Entry, stored: Arrays, where: str, verify: bool) -> str:
-    """The digest of what was read; refuse other values than those published."""
+def _verified(name: str, stored: Arrays, where: str, verify: bool) -> Dataset:
+    """The data set; refuse other values, groups of rows, test parts or names than published."""
     lacking = [key for key in ("X", "y", "target_names") if key not in stored]
     if lacking:
         raise FileFormatError(
             f"{where} lacks {', '.join(lacking)}, so it is not the file of {name}; get it again"
         )
-    found = digest(stored["X"], stored["y"])
-    if verify and found != entry.digest:
-        raise FileFormatError(
-            f"{where} does not hold the published values of {name}: checksum {found[:12]}..., "
-            f"expected {entry.digest[:12]}...; get it again, or pass verify=False to use it anyway"
-        )
-    return found
-
-
-def _check_details(data: Dataset, entry: Entry, where: str, renamed: bool) -> None:
-    """Refuse other groups of rows, test parts, names or marks than those published."""
-    for what, found in details(data).items():
-        if renamed and what in ("names", "target_names"):
-            continue
-        if what in entry.details and found != entry.details[what]:
+    entry, data = CATALOGUE[name], from_arrays(name, stored)
+    found = {"values": data.digest, **details(data)} if verify else {}
+    if ORIGIN in stored:  # OpenML may call columns and classes differently
+        found = {what: found[what] for what in found if "names" not in what}
+        if not entry.openml_digest:
+            found.pop("values", None)
+    for what, expected in {"values": entry.digest, **entry.details}.items():
+        if what in found and found[what] != expected:
             raise FileFormatError(
-                f"{where} does not hold the published {what} of {data.name}: checksum {found}, "
-                f"expected {entry.details[what]}; get it again, or pass verify=False to use it "
-                "anyway"
+                f"{where} does not hold the published {what} of {name}: checksum "
+                f"{found[what][:16]}, expected {expected[:16]}; get it again, or pass "
+                "verify=False to use it anyway"
             )
-
-
-def _missing(name: str, entry: Entry) -> str:
-    looked = ", ".join(str(folder) for folder in data_folders())
-    if entry.openml is not None:
-        way = f"load({name!r}, download=True) fetches it from OpenML (set {entry.openml})"
-    else:
-        way = f"it cannot be fetched automatically: {entry.where}"
-    return (
-        f"{name}: {entry.file} is not in {looked}. Set FEWER_DATA to the folder that holds it; "
-        f"{way}"
-    )
+    return data
 
 
 # -- from the arrays of a file to a data set ---------------------------------------------------
 
 
-def from_arrays(name: str, stored: Arrays, checked: str = "") -> Dataset:
-    """Make a data set of the arrays of its file; ``checked`` is their digest if known."""
+def from_arrays(name: str, stored: Arrays) -> Dataset:
+    """Make a data set of the arrays of its file."""
     entry = CATALOGUE[name]
     options: dict[str, Any] = {}
     key, options["unit"] = GROUPS.get(name, ("", "row"))
     if key in stored:
-        options["groups"] = _patients(stored[key]) if "barcode" in key else stored[key]
+        options["groups"] = stored[key]
+    if key == "sample_barcode":  # its first three parts are the patient
+        options["groups"] = np.array(["-".join(code.split("-")[:3]) for code in stored[key]])
     if name in SHAPES:
         options |= {"image_shape": SHAPES[name], "largest": 255.0}
     X, y = stored["X"], stored["y"].astype(np.int64)
@@ -164,7 +149,7 @@ def from_arrays(name: str, stored: Arrays, checked: str = "") -> Dataset:
         description=entry.title,
         source=entry.source,
         licence=entry.licence,
-        digest=checked or digest(X, y),
+        digest=digest(X, stored["y"]),
         **options,
     )
 
@@ -194,10 +179,6 @@ def _names(name: str, stored: Arrays, d: int) -> NDArray[np.str_]:
         height, width = SHAPES[name]
         return np.array([f"pixel_{i}_{j}" for i in range(height) for j in range(width)])
     return np.array([f"{name}_{j}" for j in range(d)])
-
-
-def _patients(barcodes: NDArray[np.generic]) -> NDArray[np.str_]:
-    return np.array(["-".join(code.split("-")[:3]) for code in barcodes.astype(str)])
 
 
 # -- from OpenML -------------------------------------------------------------------------------

@@ -179,9 +179,8 @@ class FeatureSelector(SelectorMixin, RowEstimator):
             y = validate_data(self, y=y, **checks)  # before X, whose names it would drop
         X = self._validated(X, reset=True)
         if len(y) != X.shape[0]:
-            raise InputError(
-                f"y has {len(y)} values for {X.shape[0]} rows of X; give one y per row"
-            )
+            counts = f"{len(y)} values for the {X.shape[0]} rows of X"
+            raise InputError(f"y has {counts}; give one y per row")
         return X, y
 
     def _constraints(self, d: int) -> Constraints:
