@@ -17,7 +17,7 @@ COLUMNS = np.array([1, 6])
 
 
 def folds_of(rows, validation, scaling="none"):
-    return fold_covariances(array_source(rows), split_rows(len(X), validation), scaling).folds()
+    return fold_covariances(array_source(rows), split_rows(len(X), validation), scaling).folds
 
 
 @pytest.mark.parametrize("validation", [5, 0.3, "time"])
@@ -41,7 +41,7 @@ def test_errors_equal_those_of_a_regression(validation, form, scaling):
 @pytest.mark.parametrize("validation", [4, 0.2])
 def test_all_rows_are_the_sum_of_the_parts(validation):
     found = fold_covariances(array_source(X), split_rows(90, validation), "standard")
-    everything = found.everything()
+    everything = found.everything
     np.testing.assert_allclose(everything.matrix(), np.corrcoef(X.T), atol=1e-12)
     np.testing.assert_allclose(everything.mean, X.mean(axis=0))
     np.testing.assert_allclose(found.stats.variance, X.var(axis=0))
@@ -52,12 +52,12 @@ def test_all_rows_are_the_sum_of_the_parts(validation):
 def test_missing_values_take_the_mean_of_their_part():
     gaps = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
     found = fold_covariances(array_source(gaps), split_rows(90, 0.3))
-    fold = found.fold(0)
+    fold = found.folds[0]
     train = gaps[fold.train_rows]
     filled = np.where(np.isnan(train), np.nanmean(train, axis=0), train)
     np.testing.assert_allclose(fold.matrix(), np.cov(filled.T, bias=True), atol=1e-12)
     filled = np.where(np.isnan(gaps), np.nanmean(gaps, axis=0), gaps)
-    np.testing.assert_allclose(found.everything().matrix(), np.cov(filled.T, bias=True), atol=1e-12)
+    np.testing.assert_allclose(found.everything.matrix(), np.cov(filled.T, bias=True), atol=1e-12)
 
 
 def test_groups_stay_together():
@@ -94,7 +94,7 @@ def test_a_penalty_is_chosen_only_where_it_pays():
     panels = dict.fromkeys((0.0, 1e-3, 10.0), COLUMNS)
     assert choose_ridge(folds, panels) == 0.0
     few = RNG.normal(size=(14, 30)) + RNG.normal(size=(14, 1))
-    folds = fold_covariances(array_source(few), split_rows(14, 7)).folds()
+    folds = fold_covariances(array_source(few), split_rows(14, 7)).folds
     panels = dict.fromkeys((0.0, 0.3), np.arange(10))
     unit = float(folds[0].variance.mean())
     assert choose_ridge(folds, panels) == pytest.approx(0.3 * unit)

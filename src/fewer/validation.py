@@ -10,8 +10,8 @@ squared residual of feature j on the held-out rows is
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -197,10 +197,26 @@ class Scaling:
 
 # -- fold covariances --------------------------------------------------------------------------
 
+# some rows as a sum of parts: signs and part numbers
+Terms = tuple[tuple[int, int], ...]
 
-@dataclass(eq=False)
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Mean (in the units of the data) and covariance (in ``units``) of n rows."""
+
+    n: int
+    mean: Tensor
+    matrix: Tensor
+    units: Vector
+
+
 class FoldCovariances:
-    """The covariance of each part of the rows, from which every fold's is assembled.
+    """Covariances of parts of the rows, whose sums are those of every fold and of all rows.
+
+    With several folds the parts are what each holds out. A single fold keeps its training rows
+    and all rows, each in its own scaled units, so that neither has to be copied; their difference
+    is the held-out part.
 
     Attributes
     ----------
@@ -210,116 +226,140 @@ class FoldCovariances:
         Of all rows.
     splits : Splits
         Which rows are in which part.
-    parts : list of Covariance
-        Of each part, about its own mean; the mean is in the units of the data.
-    units : array (d)
-        What the matrices of the parts must be multiplied by, on both sides, to be in the units of
-        the data. A single fold keeps its parts in its own scaled units, which saves a copy.
     scaling : Scaling
         How features are scaled, by the training rows of each fold.
-    whole : Covariance or None
-        Of all rows, where that is not the sum of the parts: with missing values, which each
-        summary replaces by its own mean.
+    folds : list of Fold
+        Each scaled by its training rows.
+    everything : Fold
+        All rows to fit on, none held out.
     """
 
-    source: Source
-    stats: Moments
-    splits: Splits
-    parts: list[Covariance]
-    units: Vector
-    scaling: Scaling
-    whole: Covariance | None = None
-    # the one training covariance that is assembled at a time, by fold number and scale
-    _assembled: tuple[tuple[int | None, bytes], Tensor] | None = field(default=None, repr=False)
+    def __init__(
+        self,
+        source: Source,
+        stats: Moments,
+        splits: Splits,
+        scaling: Scaling,
+        parts: list[Covariance],
+        whole: Covariance | None = None,
+    ) -> None:
+        self.source, self.stats, self.splits, self.scaling = source, stats, splits, scaling
+        ones = np.ones(len(stats.mean))
+        self.parts = [Part(part.n, part.mean.cpu(), part.matrix, ones) for part in parts]
+        self._train: list[Terms] = [tuple((1, p) for p in train) for train, _ in splits.folds]
+        self._held: list[Terms] = [((1, held),) for _, held in splits.folds]
+        self._all: Terms = tuple((1, p) for p in range(len(parts)))
+        if whole is not None:  # with missing values, which each summary replaces by its own mean
+            self._all = ((1, len(self.parts)),)
+            self.parts.append(Part(whole.n, whole.mean.cpu(), whole.matrix, ones))
+        self.folds = [self._fold(number) for number in range(len(splits))]
+        self.everything = Fold(
+            self, None, self.mean(self._all), *scaling.fit(stats.mean, stats.variance)
+        )
+        # the one training covariance that is assembled at a time, by fold number and scale
+        self._assembled: tuple[tuple[int | None, bytes], Tensor] | None = None
+        if len(splits) == 1 and whole is None:
+            self._keep_train_and_all()
 
-    def __len__(self) -> int:
-        return len(self.splits)
-
-    def fold(self, number: int) -> "Fold":
+    def _fold(self, number: int) -> "Fold":
         """One fold, scaled by its training rows.
 
         Where a feature hardly varies in the training rows but does in the held-out rows, these
         count too: otherwise a few values of a feature about which nothing can be learned would
         dominate the error.
         """
-        train, held = self.splits.folds[number]
-        n, mean = self._mean(train)
-        variance = self._diagonal(train, mean)
-        out = self._diagonal((held,), mean)
-        total = (n * variance + self.parts[held].n * out) / max(n + self.parts[held].n, 1)
+        train, held = self._train[number], self._held[number]
+        mean = self.mean(train)
+        variance, out = self.diagonal(train, mean), self.diagonal(held, mean)
+        n_train, n_held = self._count(train), self._count(held)
+        total = (n_train * variance + n_held * out) / max(n_train + n_held, 1)
         spread = np.maximum(variance, HARDLY_VARIES * total)
         return Fold(self, number, mean, *self.scaling.fit(mean.numpy(), spread))
 
-    def everything(self) -> "Fold":
-        """All rows to fit on, none held out."""
-        if self.whole is not None:
-            mean = self.whole.mean.cpu()
-        else:
-            mean = self._mean(range(len(self.parts)))[1]
-        return Fold(self, None, mean, *self.scaling.fit(self.stats.mean, self.stats.variance))
+    def _keep_train_and_all(self) -> None:
+        """Turn the held-out part into all rows, in place, and scale both."""
+        held, train = self.parts
+        n, mean = held.n + train.n, self.everything.mean
+        held.matrix.mul_(held.n / n).add_(train.matrix, alpha=train.n / n)
+        for part in (held, train):
+            gap = (part.mean - mean).to(held.matrix.device)
+            held.matrix.addr_(gap, gap, alpha=part.n / n)
+        for fold, matrix in ((self.everything, held.matrix), (self.folds[0], train.matrix)):
+            ratio = torch.from_numpy(1 / fold.scale).to(matrix.device)
+            matrix.mul_(ratio).mul_(ratio[:, None])
+        self.parts = [
+            Part(n, mean, held.matrix, self.everything.scale),
+            Part(train.n, train.mean, train.matrix, self.folds[0].scale),
+        ]
+        self._all, self._train, self._held = ((1, 0),), [((1, 1),)], [((1, 0), (-1, 1))]
 
-    def folds(self) -> list["Fold"]:
-        """All folds."""
-        return [self.fold(number) for number in range(len(self))]
+    def terms(self, number: int | None, *, held: bool = False) -> Terms:
+        """The training rows of a fold, or its held-out rows; all rows if ``number`` is None."""
+        if number is None:
+            return self._all
+        return self._held[number] if held else self._train[number]
 
-    def _mean(self, numbers: Sequence[int]) -> tuple[int, Tensor]:
-        parts = [self.parts[number] for number in numbers]
-        n = sum(part.n for part in parts)
-        return n, sum((part.mean.cpu() * (part.n / n) for part in parts), torch.tensor(0.0))
+    def _count(self, terms: Terms) -> int:
+        return sum(sign * self.parts[p].n for sign, p in terms)
 
-    def _diagonal(self, numbers: Sequence[int], mean: Tensor) -> Vector:
-        """Mean squares of some parts about a mean, per feature."""
-        parts = [self.parts[number] for number in numbers]
-        n = sum(part.n for part in parts)
+    def _weighted(self, terms: Terms) -> Iterator[tuple[float, Part]]:
+        n = self._count(terms)
+        for sign, p in terms:
+            yield sign * self.parts[p].n / n, self.parts[p]
+
+    def mean(self, terms: Terms) -> Tensor:
+        """Mean of some rows, in the units of the data."""
+        return torch.stack([part.mean * weight for weight, part in self._weighted(terms)]).sum(0)
+
+    def diagonal(self, terms: Terms, mean: Tensor) -> Vector:
+        """Mean squares of some rows about a mean, per feature, in the units of the data."""
         found = np.zeros(len(mean))
-        for part in parts:
-            gap = (part.mean.cpu() - mean).numpy()
-            own = part.matrix.diagonal().cpu().numpy() * self.units**2
-            found += (own + gap**2) * (part.n / n)
+        for weight, part in self._weighted(terms):
+            own = part.matrix.diagonal().cpu().numpy() * part.units**2
+            found += weight * (own + (part.mean - mean).numpy() ** 2)
+        return np.maximum(found, 0.0)
+
+    def rows_of(self, terms: Terms, mean: Tensor, columns: Tensor) -> Tensor:
+        """Rows (k x d) of the second moments of some rows about a mean, in data units."""
+        found = torch.zeros(len(columns), len(mean), dtype=torch.float64)
+        for weight, part in self._weighted(terms):
+            units, gap = torch.from_numpy(part.units), part.mean - mean
+            own = part.matrix[columns.to(part.matrix.device)].cpu()
+            found += own.mul_(units).mul_(units[columns][:, None]).mul_(weight)
+            found.addr_(gap[columns], gap, alpha=weight)
         return found
 
-    def _rows(self, numbers: Sequence[int], mean: Tensor, columns: Tensor) -> Tensor:
-        """Rows of the second moments of some parts about a mean (k x d)."""
-        parts = [self.parts[number] for number in numbers]
-        n = sum(part.n for part in parts)
-        found = torch.zeros(len(columns), self.source.shape[1], dtype=torch.float64)
-        found = found.to(parts[0].matrix.device)
-        for part in parts:
-            found.add_(part.matrix[columns], alpha=part.n / n)
-        units = torch.from_numpy(self.units).to(found.device)
-        found.mul_(units).mul_(units[columns][:, None])
-        for part in parts:
-            gap = part.mean - mean.to(part.mean.device)
-            found.addr_(gap[columns], gap, alpha=part.n / n)
+    def product(self, terms: Terms, mean: Tensor, axes: Tensor) -> Tensor:
+        """Second moments of some rows about a mean, in data units, times d x m axes."""
+        found = torch.zeros_like(axes)
+        for weight, part in self._weighted(terms):
+            units, gap = torch.from_numpy(part.units)[:, None], (part.mean - mean)[:, None]
+            turned = part.matrix @ (units * axes).to(part.matrix.device)
+            found += weight * (units * turned.cpu() + gap @ (gap.T @ axes))
         return found
 
     def assemble(self, fold: "Fold") -> Tensor:
         """Covariance of a fold's training rows in scaled units; valid until the next call."""
         key = (fold.number, fold.scale.tobytes())
-        if self._assembled is not None and self._assembled[0] == key:
-            return self._assembled[1]
-        self._assembled = None  # free it before another is made
-        self._assembled = (key, self._sum(fold))
+        if self._assembled is None or self._assembled[0] != key:
+            self._assembled = None  # free it before another is made
+            self._assembled = (key, self._sum(fold))
         return self._assembled[1]
 
     def _sum(self, fold: "Fold") -> Tensor:
-        parts, units = [self.parts[number] for number in fold.train_parts], self.units
-        if fold.number is None and self.whole is not None:
-            parts, units = [self.whole], np.ones(len(units))
-        ratio = torch.from_numpy(units / fold.scale).to(parts[0].matrix.device)
+        terms = list(self._weighted(self.terms(fold.number)))
+        ratio = torch.from_numpy(terms[0][1].units / fold.scale).to(terms[0][1].matrix.device)
         same = bool((ratio == 1).all())
-        if len(parts) == 1 and same:
-            return parts[0].matrix
-        n = sum(part.n for part in parts)
-        matrix = parts[0].matrix * (parts[0].n / n)
-        for part in parts[1:]:
-            matrix.add_(part.matrix, alpha=part.n / n)
+        if len(terms) == 1 and same:
+            return terms[0][1].matrix
+        matrix = terms[0][1].matrix * terms[0][0]
+        for weight, part in terms[1:]:
+            matrix.add_(part.matrix, alpha=weight)
         if not same:
             matrix.mul_(ratio).mul_(ratio[:, None])
-        for part in parts if len(parts) > 1 else ():
-            gap = (part.mean.cpu() - fold.mean) / torch.from_numpy(fold.scale)
-            gap = gap.to(matrix.device)
-            matrix.addr_(gap, gap, alpha=part.n / n)
+        for weight, part in terms if len(terms) > 1 else ():
+            gap = ((part.mean - fold.mean) / torch.from_numpy(fold.scale)).to(matrix.device)
+            matrix.addr_(gap, gap, alpha=weight)
         return matrix
 
 
@@ -346,13 +386,6 @@ class Fold:
     scale: Vector
 
     @property
-    def train_parts(self) -> tuple[int, ...]:
-        """The parts that it trains on."""
-        if self.number is None:
-            return tuple(range(len(self.covariances.parts)))
-        return self.covariances.splits.folds[self.number][0]
-
-    @property
     def train_rows(self) -> Columns:
         """Numbers of the training rows, ascending."""
         splits = self.covariances.splits
@@ -367,7 +400,7 @@ class Fold:
     @property
     def n_train(self) -> int:
         """Number of training rows."""
-        return sum(len(self.covariances.splits.parts[part]) for part in self.train_parts)
+        return len(self.train_rows)
 
     @property
     def n_held(self) -> int:
@@ -376,8 +409,7 @@ class Fold:
 
     def rows(self, index: Columns) -> Source:
         """Some rows in scaled units."""
-        source = RowView(self.covariances.source, index)
-        return ScaledSource(source, self.center, self.scale)
+        return ScaledSource(RowView(self.covariances.source, index), self.center, self.scale)
 
     @property
     def scaled_mean(self) -> Tensor:
@@ -391,65 +423,43 @@ class Fold:
     @property
     def variance(self) -> Vector:
         """Of each feature over the training rows."""
-        whole = self.covariances.whole
-        if self.number is None and whole is not None:
-            found = whole.matrix.diagonal().cpu().numpy()
-        else:
-            found = self.covariances._diagonal(self.train_parts, self.mean)
-        return found / self.scale**2
-
-    def train_rows_of(self, columns: Columns) -> Tensor:
-        """Rows of the training covariance (k x d)."""
-        at = torch.from_numpy(columns)
-        whole = self.covariances.whole
-        if self.number is None and whole is not None:
-            found = whole.matrix[at.to(whole.matrix.device)].clone()
-        else:
-            found = self.covariances._rows(self.train_parts, self.mean, at)
-        return self._scaled(found, at)
-
-    def held_rows_of(self, columns: Columns) -> Tensor:
-        """Rows of the second moments of the held-out rows about the training mean (k x d)."""
-        at = torch.from_numpy(columns)
-        return self._scaled(self.covariances._rows(self._held_parts, self.mean, at), at)
+        terms = self.covariances.terms(self.number)
+        return self.covariances.diagonal(terms, self.mean) / self.scale**2
 
     @property
-    def held_diagonal(self) -> Tensor:
-        """Mean squares of the held-out rows about the training mean, per feature."""
-        found = self.covariances._diagonal(self._held_parts, self.mean)
-        return torch.from_numpy(found / self.scale**2)
+    def _held(self) -> Terms:
+        return self.covariances.terms(self.number, held=True)
 
     @property
     def held_mean(self) -> Tensor:
         """Mean of the held-out rows, in the units of the data."""
-        return self.covariances.parts[self._held_parts[0]].mean.cpu()
+        return self.covariances.mean(self._held)
+
+    @property
+    def held_diagonal(self) -> Tensor:
+        """Mean squares of the held-out rows about the training mean, per feature."""
+        return torch.from_numpy(self.covariances.diagonal(self._held, self.mean) / self.scale**2)
 
     def held_product(self, axes: Tensor) -> Tensor:
         """Second moments of the held-out rows about the training mean, times d x m axes."""
-        part = self.covariances.parts[self._held_parts[0]]
-        ratio = torch.from_numpy(self.covariances.units / self.scale).to(part.matrix.device)
-        own = ratio[:, None] * (part.matrix @ (ratio[:, None] * axes.to(part.matrix.device)))
-        gap = ((self.held_mean - self.mean) / torch.from_numpy(self.scale))[:, None]
-        return own.cpu() + gap @ (gap.T @ axes)
+        unit = torch.from_numpy(1 / self.scale)[:, None]
+        return unit * self.covariances.product(self._held, self.mean, unit * axes)
 
-    @property
-    def _held_parts(self) -> tuple[int]:
-        assert self.number is not None, "all rows hold none out"
-        return (self.covariances.splits.folds[self.number][1],)
-
-    def _scaled(self, rows: Tensor, columns: Tensor) -> Tensor:
-        ratio = torch.from_numpy(1 / self.scale)
-        return rows.cpu().mul_(ratio).mul_(ratio[columns][:, None])
+    def _scaled_rows(self, terms: Terms, columns: Columns) -> Tensor:
+        ratio, at = torch.from_numpy(1 / self.scale), torch.from_numpy(columns)
+        rows = self.covariances.rows_of(terms, self.mean, at)
+        return rows.mul_(ratio).mul_(ratio[at][:, None])
 
     def decoder(self, columns: Columns, ridge: float = 0.0) -> Tensor:
         """Best linear map (k x d) from these columns on the training rows, in scaled units."""
-        rows = self.train_rows_of(columns)
+        rows = self._scaled_rows(self.covariances.terms(self.number), columns)
         return solve_normal(rows[:, columns], rows, ridge)
 
     def residuals(self, columns: Columns, decoder: Tensor) -> Tensor:
         """Mean squared residual of each feature on the held-out rows, in scaled units."""
-        held = self.held_rows_of(columns)
-        return held_out_residuals(self.held_diagonal, held, columns, decoder)
+        rows = self._scaled_rows(self._held, columns)  # k x d
+        inside = (decoder * (rows[:, columns] @ decoder)).sum(0)
+        return self.held_diagonal - 2 * (decoder * rows).sum(0) + inside
 
     def error(self, columns: Columns, ridge: float = 0.0) -> float:
         """Mean squared residual on the held-out rows, over all features."""
@@ -462,25 +472,13 @@ class Fold:
 
         With ``measured_are_known`` the chosen features have no error: their values are measured.
         """
-        rows, held = self.train_rows_of(columns), self.held_rows_of(columns)
         found = []
         for ridge in ridges:
-            B = solve_normal(rows[:, columns], rows, ridge)
-            each = held_out_residuals(self.held_diagonal, held, columns, B)
+            each = self.residuals(columns, self.decoder(columns, ridge))
             if measured_are_known:
                 each[columns] = 0.0
             found.append(float(each.sum()) / len(each))
         return found
-
-
-def held_out_residuals(diagonal: Tensor, rows: Tensor, columns: Columns, decoder: Tensor) -> Tensor:
-    """Mean squared residual of each feature, from second moments of held-out rows.
-
-    ``diagonal`` (d) and ``rows`` (k x d, of the chosen columns) are those of the second moments
-    about the training mean, ``decoder`` is k x d.
-    """
-    inside = (decoder * (rows[:, columns] @ decoder)).sum(0)
-    return diagonal - 2 * (decoder * rows).sum(0) + inside
 
 
 def fold_covariances(
@@ -493,38 +491,15 @@ def fold_covariances(
 
     Where values are missing, or the device cannot hold all parts at a time, each part is read by
     itself. Of several processes each reads its own rows, and all have the result.
-
-    Parameters
-    ----------
-    source : Source
-        The rows.
-    splits : Splits
-        Their parts.
-    scaling : {"standard", "none"}, default="none"
-        How features are scaled within each fold.
-    device : torch.device, default=None
-        Where to compute, and where the parts stay if there is room.
     """
     scaling = Scaling(scaling) if isinstance(scaling, str) else scaling
     stats, parts = part_covariances(source, splits.labels, len(splits.parts), device)
     if stats is not None and parts is not None:
-        found = FoldCovariances(source, stats, splits, parts, np.ones(len(stats.mean)), scaling)
-        if len(splits) == 1:
-            found.units = _in_units_of(found.fold(0), parts)
-        return found
+        return FoldCovariances(source, stats, splits, scaling, parts)
     stats = moments(source, device) if stats is None else stats
     parts = [_on_cpu(covariance(RowView(source, rows), device=device)) for rows in splits.parts]
     whole = _on_cpu(covariance(source, device=device)) if stats.has_missing else None
-    units = np.ones(len(stats.mean))
-    return FoldCovariances(source, stats, splits, parts, units, scaling, whole)
-
-
-def _in_units_of(fold: Fold, parts: list[Covariance]) -> Vector:
-    """Bring parts from the units of the data to those of a fold, in place."""
-    ratio = torch.from_numpy(1 / fold.scale).to(parts[0].matrix.device)
-    for part in parts:
-        part.matrix.mul_(ratio).mul_(ratio[:, None])
-    return fold.scale
+    return FoldCovariances(source, stats, splits, scaling, parts, whole)
 
 
 def _on_cpu(found: Covariance) -> Covariance:

@@ -147,7 +147,7 @@ def curve(
         ours.append([split.explained_variance(panel) for panel in panels])
         pca.append(split.pca_explained_variance(sizes[-1])[np.array(sizes) - 1])
     fold = splits[0].fold  # the path over all rows is in its units
-    whole = replace(fold.covariances.everything(), center=fold.center, scale=fold.scale)
+    whole = replace(fold.covariances.everything, center=fold.center, scale=fold.scale)
     order = greedy(whole.matrix().to(splits[0].device), sizes[-1]).order
     return Curve(
         sizes,

@@ -108,7 +108,7 @@ class Rows:
         folds = [
             fold
             for splits in ways
-            for fold in fold_covariances(self.source, splits, self.scaling, self.home).folds()
+            for fold in fold_covariances(self.source, splits, self.scaling, self.home).folds
         ]
         device = float64_device(self.home)
         return [Split(fold, self._inner(fold) if few else None, device) for fold in folds]
@@ -137,7 +137,7 @@ class Rows:
             return None
         splits = split_rows(len(index), INNER, self.seed, labels)
         inner = fold_covariances(RowView(self.source, index), splits, self.scaling, self.home)
-        return replace(inner.fold(0), center=fold.center, scale=fold.scale)
+        return replace(inner.folds[0], center=fold.center, scale=fold.scale)
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,7 +195,7 @@ class ColumnSubset(FeatureSelector):
             raise InputError(f"ridge={self.ridge!r} is not known; give a number or 'auto'")
         variance = float(C.diagonal().mean())
         splits = split_rows(source.shape[0], FOLDS, seed)
-        folds = fold_covariances(source, splits, device=pick_device(self.device)).folds()
+        folds = fold_covariances(source, splits, device=pick_device(self.device)).folds
 
         def best() -> float:
             panels = {

@@ -273,7 +273,8 @@ def unit_blocks(
     """
     width = table.shape[1]
     blocks, squares = [], []
-    for part in table.split(max(1, 2**22 // (d * width))):
+    most = max(1, 2**22 // (d * width))
+    for part in table.split(min(most, -(-len(table) // 8))):
         rows = rows_of(part.clamp_max(d - 1).flatten()).view(*part.shape, d)
         rows = rows * (part < d)[..., None]
         squares.append(rows @ rows.mT)

@@ -172,7 +172,7 @@ def select(
     options = {name: value for name, value in locals().items() if name != "data"}
     with distributed.joined(device):
         context, described = _prepare(data, options)
-        folds = context.covariances.folds()
+        folds = context.covariances.folds
         comparison = _comparison(context)
         candidates = _compare(context, comparison, folds)
         winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
@@ -443,7 +443,7 @@ def _wrap(
     described: dict[str, Any],
 ) -> Panel:
     """Fit the decoder on all rows, score it, and keep what a report needs to be made later."""
-    winner, everything = candidates[0], context.covariances.everything()
+    winner, everything = candidates[0], context.covariances.everything
     # with a target, the other features are reconstructed by a linear decoder
     rebuilding = LinearComparison(context) if context.target is not None else comparison
     linear = isinstance(rebuilding, LinearComparison)

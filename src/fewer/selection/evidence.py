@@ -26,7 +26,7 @@ from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore
 from fewer.selection.strategies import greedy_panel
 from fewer.storage import describe_parameters
-from fewer.validation import RIDGES, Fold, best_ridge, held_out_residuals
+from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["describe_data", "describe_options", "gather_evidence"]
 
@@ -70,13 +70,13 @@ def gather_evidence(
         What the data were, and what was asked for.
     """
     with distributed.single_process():
-        folds = context.covariances.folds()
+        folds = context.covariances.folds
         reference = _ReferenceScores.compute(context, winner, folds, columns if linear else None)
         explained = reference.explained(held.fold_errors)
         errors, reconstructed = held.score.errors.copy(), held.reconstructed
         if linear:
             errors, reconstructed = reference.final_errors(), reference.reconstruct(held.rows)
-        C = context.covariances.everything().matrix().cpu()
+        C = context.covariances.everything.matrix().cpu()
     trace = float(C.trace()) or 1.0
     order, gains = nested(C, columns, winner.ridge)
     related, related_correlation, represents, correlation = _correlations(C, order)
@@ -369,9 +369,7 @@ def _fold_curve(
 
 
 def _residuals(fold: Fold, columns: Columns, ridge: float) -> Tensor:
-    return held_out_residuals(
-        fold.held_diagonal, fold.held_rows_of(columns), columns, fold.decoder(columns, ridge)
-    )
+    return fold.residuals(columns, fold.decoder(columns, ridge))
 
 
 # -- neighbours --------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def refit_on_all_rows(
     folds: Sequence[Fold],
 ) -> tuple[Candidate, Columns]:
     """The winner, and the columns that it chooses from all rows."""
-    everything = context.covariances.everything()
+    everything = context.covariances.everything
     winner = candidates[0]
     if context.target is not None:
         return winner, _for_target(context, winner, everything)

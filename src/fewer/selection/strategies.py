@@ -139,7 +139,7 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     """Strategies to compare, those that build on others last."""
     constraints, asked = context.constraints, context.strategies
     linear = context.config.linear
-    folds, rows = len(context.covariances), context.source.shape[0]
+    folds, rows = len(context.covariances.folds), context.source.shape[0]
     forced = len(constraints.units) == constraints.k
     if forced or len(constraints.included_units) == constraints.k:
         return [Strategy("only choice", greedy_panel)]
