@@ -12,7 +12,7 @@ import fewer
 from fewer.errors import FileFormatError
 from fewer.report.summarise import reproducing_code as call
 from fewer.search import residual
-from fewer.selection.evidence import describe_options
+from fewer.selection.api import describe_options
 
 
 @pytest.fixture(scope="module")

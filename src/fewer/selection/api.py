@@ -1,8 +1,10 @@
 """`fewer.select`: panels from every strategy, compared on held-out rows; the best is kept."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,7 @@ from fewer.selection.context import (
     TimeBudget,
     labels_digest,
 )
-from fewer.selection.evidence import describe_data, describe_options, gather_evidence
+from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
@@ -58,6 +60,7 @@ CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
 FOR_TRAINING = 0.75  # of the time limit, where the first choice is to be followed by trainings
 # what decides the result, besides the data and the options of training
 RESULT_OPTIONS = ("scale", "strategies", "validation", "k", *CONSTRAINTS)
+LONG = 1000  # values: longer options are only counted
 EAGER_BYTES = 2**30  # fold covariances larger than this are not kept for a later report
 
 
@@ -531,3 +534,48 @@ def _settings(
         "ridge": winner.ridge,
         "seconds": context.budget.seconds,
     }
+
+
+# -- descriptions ------------------------------------------------------------------------------
+
+
+def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
+    """What the data were, in words and numbers."""
+    n, d = source.shape
+    path = None
+    if isinstance(given, (str, os.PathLike)):
+        path = os.fspath(given)
+        kind = f"{Path(path).suffix or 'unknown'} file"
+    elif isinstance(given, (list, tuple)) and given and isinstance(given[0], (str, os.PathLike)):
+        path, kind = ", ".join(os.fspath(part) for part in given), f"{len(given)} files"
+    else:
+        name = f"{type(given).__module__.split('.')[0]}.{type(given).__name__}"
+        kind = getattr(source, "description", None) or name
+    return {
+        "kind": kind,
+        "path": path,
+        "rows": n,
+        "columns": d,
+        "missing": 1.0 - float(stats.observed.sum()) / (n * d),
+        "metadata_columns": list(source.metadata_columns),
+    }
+
+
+def describe_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as JSON; what is long, or cannot be written, or has one value per row, is named."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        try:
+            written = describe_parameters({name: value})[name]
+        except InputError:
+            written = {"object": type(value).__name__}
+        size = _length(written)
+        per_row = name in ("target", "row_groups") and not isinstance(written, str)
+        found[name] = {"object": f"{size} values"} if size > LONG or per_row else written
+    return found
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(_length(item) for item in value.values())
+    return sum(_length(item) for item in value) if isinstance(value, list) else 1

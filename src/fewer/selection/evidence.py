@@ -1,10 +1,8 @@
 """The evidence behind a panel, computed when it is asked for: reference scores and substitutes."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer import __version__, distributed
-from fewer.data.moments import Moments
 from fewer.data.reading import read_blocks
 from fewer.data.source import RowView, Source
-from fewer.errors import InputError
 from fewer.evidence import Evidence
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import swap_losses
@@ -25,15 +21,13 @@ from fewer.selection.compare import Candidate
 from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore
 from fewer.selection.strategies import greedy_panel
-from fewer.storage import describe_parameters
 from fewer.validation import RIDGES, Fold, best_ridge
 
-__all__ = ["describe_data", "describe_options", "gather_evidence"]
+__all__ = ["gather_evidence"]
 
 NEIGHBOURS = 5  # related features and substitutes that are kept for each chosen one
 MOST_CORRELATED = 512  # chosen features whose correlations are kept
 MOST_EPOCHS = 200  # rows of history that are kept
-LONG = 1000  # values: longer options are only counted
 DRAWS = 5  # random panels
 POINTS = 25  # sizes on the curve
 ROUNDING = 1e-12  # of the sum of squares
@@ -416,54 +410,9 @@ def _largest(values: NDArray[np.float64]) -> tuple[Columns, NDArray[np.float64]]
     return part.astype(np.int64), found
 
 
-# -- descriptions ------------------------------------------------------------------------------
-
-
-def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
-    """What the data were, in words and numbers."""
-    n, d = source.shape
-    path = None
-    if isinstance(given, (str, os.PathLike)):
-        path = os.fspath(given)
-        kind = f"{Path(path).suffix or 'unknown'} file"
-    elif isinstance(given, (list, tuple)) and given and isinstance(given[0], (str, os.PathLike)):
-        path, kind = ", ".join(os.fspath(part) for part in given), f"{len(given)} files"
-    else:
-        name = f"{type(given).__module__.split('.')[0]}.{type(given).__name__}"
-        kind = getattr(source, "description", None) or name
-    return {
-        "kind": kind,
-        "path": path,
-        "rows": n,
-        "columns": d,
-        "missing": 1.0 - float(stats.observed.sum()) / (n * d),
-        "metadata_columns": list(source.metadata_columns),
-    }
-
-
-def describe_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as JSON; what is long, or cannot be written, or has one value per row, is named."""
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        try:
-            written = describe_parameters({name: value})[name]
-        except InputError:
-            written = {"object": type(value).__name__}
-        size = _length(written)
-        per_row = name in ("target", "row_groups") and not isinstance(written, str)
-        found[name] = {"object": f"{size} values"} if size > LONG or per_row else written
-    return found
-
-
 def _some(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float32]:
     rows = np.concatenate(parts).astype(np.float32)
     return rows[: Evidence.sample_size(rows.shape[1])]
-
-
-def _length(value: Any) -> int:
-    if isinstance(value, dict):
-        return sum(_length(item) for item in value.values())
-    return sum(_length(item) for item in value) if isinstance(value, list) else 1
 
 
 def _thin(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
