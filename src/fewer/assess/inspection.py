@@ -67,12 +67,13 @@ def inspect_rows(source: Source, progress: Progress | None = None) -> Inspection
     update = progress or (lambda step, fraction: None)
     update("scanning columns", 0.1)
     stats = moments(source)
-    ignored = _metadata_columns(source)
+    ignored, part = _metadata_columns(source), source
     useless = _useless(source, stats)
-    ignored |= {str(_label(source, j)): why for j, why in useless.items()}
-    kept = np.array([j for j in range(source.shape[1]) if j not in useless], dtype=np.int64)
-    part = ColumnView(source, kept) if useless else source
-    stats = _of_columns(stats, kept)
+    if useless:
+        kept = np.array([j for j in range(source.shape[1]) if j not in useless], dtype=np.int64)
+        part, stats = ColumnView(source, kept), stats.of(kept)
+        ignored |= {(source.names or [])[j]: why for j, why in useless.items()}
+    labels: Any = part.names or range(part.shape[1])
     update("finding duplicates", 0.3)
     whole, same = _find_duplicates(part)
     update("suggesting k", 0.6)
@@ -88,10 +89,10 @@ def inspect_rows(source: Source, progress: Progress | None = None) -> Inspection
         dtype=str(source.dtype),
         kinds=_kinds(stats, whole),
         ignored=ignored,
-        missing={_label(part, j): float(gaps[j]) for j in worst},
+        missing={labels[j]: float(gaps[j]) for j in worst},
         missing_fraction=float(gaps.mean()) if d else 0.0,
-        constant=[_label(part, int(j)) for j in np.flatnonzero(stats.constant)],
-        duplicates=[(_label(part, a), _label(part, b)) for a, b in same if not stats.constant[a]],
+        constant=[labels[j] for j in np.flatnonzero(stats.constant)],
+        duplicates=[(labels[a], labels[b]) for a, b in same if not stats.constant[a]],
         values=(float(stats.minimum.min()), float(stats.maximum.max())) if seen.any() else None,
         memory=n * d * 4,
         covariance_memory=d * d * 8,
@@ -101,15 +102,6 @@ def inspect_rows(source: Source, progress: Progress | None = None) -> Inspection
         sizes=sizes,
         sampled_rows=sampled_rows,
     )
-
-
-def _label(source: Source, j: int) -> Any:
-    return j if source.names is None else source.names[j]
-
-
-def _of_columns(stats: Moments, kept: NDArray[np.int64]) -> Moments:
-    parts = (stats.observed, stats.mean, stats.variance, stats.minimum, stats.maximum)
-    return Moments(stats.n, *(part[kept] for part in parts))
 
 
 def _useless(source: Source, stats: Moments) -> dict[int, str]:
@@ -124,24 +116,20 @@ def _useless(source: Source, stats: Moments) -> dict[int, str]:
 
 def _metadata_columns(source: Source) -> dict[str, str]:
     """Columns that are not numbers, and what they seem to be."""
-    if not source.metadata_columns:
-        return {}
+    n = source.shape[0]
     values: dict[str, set[Any]] = {name: set() for name in source.metadata_columns}
     for part in read_metadata(source):
         for name in part.column_names if part is not None else ():
             held = values.setdefault(name, set())
             if len(held) <= MAX_DISTINCT:
                 held.update(part.column(name).to_pylist())
-    return {name: _reason(held, source.shape[0]) for name, held in values.items()}
-
-
-def _reason(held: set[Any], n: int) -> str:
-    many = min(n, MAX_DISTINCT)
-    if len(held) >= many:
-        return "identifier: a different text in each row"
-    if 1 < len(held) <= max(20, n // 10):
-        return f"text with {len(held)} distinct values: a possible --target"
-    return f"text with {len(held)} distinct values"
+    found = {}
+    for name, held in values.items():
+        possible = ": a possible --target" if 1 < len(held) <= max(20, n // 10) else ""
+        found[name] = f"text with {len(held)} distinct values{possible}"
+        if len(held) >= min(n, MAX_DISTINCT):
+            found[name] = "identifier: a different text in each row"
+    return found
 
 
 def _kinds(stats: Moments, whole: Mask) -> dict[str, int]:
@@ -173,22 +161,16 @@ def _find_duplicates(source: Source) -> tuple[Mask, list[tuple[int, int]]]:
     first: dict[float, int] = {}
     pairs = []
     for j, key in enumerate(rounded.tolist()):
-        if key in first:
+        if first.setdefault(key, j) != j:
             pairs.append((j, first[key]))
-        else:
-            first[key] = j
-    return whole.numpy(), _verified(source, pairs)
-
-
-def _verified(source: Source, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if not pairs:
-        return []
+        return whole.numpy(), []
     a, b = (torch.tensor(side) for side in zip(*pairs, strict=True))
     same = torch.ones(len(pairs), dtype=torch.bool)
     for _, x in read_blocks(source):
         left, right = x[:, a], x[:, b]
         same &= ((left == right) | (torch.isnan(left) & torch.isnan(right))).all(0)
-    return [pair for pair, fine in zip(pairs, same.tolist(), strict=True) if fine]
+    return whole.numpy(), [pair for pair, fine in zip(pairs, same, strict=True) if fine]
 
 
 def _same_units(stats: Moments) -> bool:

@@ -61,43 +61,39 @@ def _matching(item: str, names: Sequence[str] | None, known: set[str], option: s
 
 def costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, float] | None:
     """Costs from a file of two columns: feature and cost."""
-    if path is None:
-        return None
-    found: dict[Any, float] = {}
-    for line, (feature, text) in _pairs(path, "--costs", "cost"):
+    found: dict[str, float] = {}
+    for line, feature, text in _pairs(path, "--costs", "cost"):
         try:
-            cost = float(text)
+            found[feature] = float(text)
         except ValueError:
             if line == 1:  # a header
                 continue
             raise InputError(
                 f"--costs {path}, line {line}: the cost of {feature!r} is {text!r}, not a number"
             ) from None
-        found[_feature(feature, names)] = cost
-    return _known(found, names, f"--costs {path}")
+    return None if path is None else _known(found, names, f"--costs {path}")
 
 
 def groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | None:
     """Groups from a file of two columns: feature and the group it is measured with."""
+    found = {
+        feature: group
+        for line, feature, group in _pairs(path, "--groups", "group")
+        if line > 1 or names is None or feature in names  # else a header
+    }
+    return None if path is None else _known(found, names, f"--groups {path}")
+
+
+def _pairs(path: Path | None, option: str, what: str) -> Iterator[tuple[int, str, str]]:
     if path is None:
-        return None
-    found = {}
-    for line, (feature, group) in _pairs(path, "--groups", "group"):
-        if line == 1 and names is not None and feature not in set(names):
-            continue  # a header
-        found[_feature(feature, names)] = group
-    return _known(found, names, f"--groups {path}")
-
-
-def _pairs(path: Path, option: str, what: str) -> Iterator[tuple[int, tuple[str, str]]]:
+        return
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{option} {path}: no such file") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{option} {path} is not UTF-8 text ({error})") from error
-    first = text.split("\n", 1)[0]
-    delimiter = max(",;\t", key=first.count)
+    delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
     for line, cells in enumerate(csv.reader(text.splitlines(), delimiter=delimiter), start=1):
         if not any(cell.strip() for cell in cells):
             continue
@@ -106,17 +102,13 @@ def _pairs(path: Path, option: str, what: str) -> Iterator[tuple[int, tuple[str,
                 f"{option} {path}, line {line} has {len(cells)} values; give two, a feature and "
                 f"its {what}, separated by a comma"
             )
-        yield line, (cells[0].strip(), cells[1].strip())
+        yield line, cells[0].strip(), cells[1].strip()
 
 
-def _feature(text: str, names: Sequence[str] | None) -> Any:
-    return int(text) if names is None and text.isdecimal() else text
-
-
-def _known(found: dict[Any, Any], names: Sequence[str] | None, what: str) -> dict[Any, Any]:
+def _known(found: dict[str, Any], names: Sequence[str] | None, what: str) -> dict[Any, Any]:
     """The entries whose feature is in the data; the file may cover more than these data."""
     if names is None:
-        return found
+        return {int(key) if key.isdecimal() else key: value for key, value in found.items()}
     known = set(names)
     others = [str(name) for name in found if name not in known]
     if others and len(others) == len(found):

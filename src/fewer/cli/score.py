@@ -70,11 +70,15 @@ def run(
 
 def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     from fewer.data import moments
+    from fewer.data import open as open_any
     from fewer.data.columns import match_columns
+    from fewer.data.open import column_names
 
     loaded = opt.load_panel(path)
     name = None if loaded.target is None else loaded.target.name
-    with_target = name is not None and name in _columns(data)
+    cells = opt.holds_cells(data)
+    columns = open_any(data).metadata_columns if cells else column_names(data) or ()
+    with_target = name is not None and name in columns
     source = reading.open_for(loaded, data, metadata=(name,) if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
     score = loaded.score(part)
@@ -92,15 +96,6 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     if with_target:
         found["target"] = _score_target(loaded, source, part, str(name))
     return found
-
-
-def _columns(data: str) -> tuple[str, ...]:
-    from fewer.data import open as open_any
-    from fewer.data.open import column_names
-
-    if opt.holds_cells(data):
-        return tuple(open_any(data).metadata_columns)
-    return tuple(column_names(data) or ())
 
 
 def _score_target(loaded: Any, source: Any, part: Any, name: str) -> dict[str, Any]:

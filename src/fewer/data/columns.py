@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,11 +121,9 @@ def without_empty(source: Source, stats: "Moments") -> tuple[Source, "Moments"]:
     gone = [source.names[j] for j in np.flatnonzero(empty)]
     warn(f"columns without any value were ignored ({len(gone)}): {join_names(gone)}; drop them")
     keep = np.flatnonzero(~empty)
-    arrays = ("observed", "mean", "variance", "minimum", "maximum")
-    kept = replace(stats, **{name: getattr(stats, name)[keep] for name in arrays})
     part = ColumnView(source, keep)
     part.metadata_columns = (*source.metadata_columns, *gone)
-    return part, kept
+    return part, stats.of(keep)
 
 
 # -- values ----------------------------------------------------------------------------------

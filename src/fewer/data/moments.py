@@ -8,7 +8,7 @@ C_ii C_jj.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -78,6 +78,11 @@ class Moments:
     variance: np.ndarray
     minimum: np.ndarray
     maximum: np.ndarray
+
+    def of(self, columns: np.ndarray) -> "Moments":
+        """Those of some columns."""
+        names = ("observed", "mean", "variance", "minimum", "maximum")
+        return replace(self, **{name: getattr(self, name)[columns] for name in names})
 
     @property
     def has_missing(self) -> bool:

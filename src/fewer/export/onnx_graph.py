@@ -64,19 +64,18 @@ def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
     path = Path(path)
     if path.suffix.lower() != ".onnx":
         raise InputError(f"{path} ends in {path.suffix!r}; name it something.onnx")
-    gap = np.inf
-    for dtype in (np.float32, np.float64):
-        model = _model(panel, np.dtype(dtype))
-        gap = _difference(panel, model, np.dtype(dtype))
+    for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        model = _model(panel, dtype)
+        gap = _difference(panel, model, dtype)
         if gap <= CLOSE:
             break
-    if gap > CLOSE:
+    else:
         raise InputError(
             f"the ONNX graph differs from the panel by {gap:.2g} standard deviations; "
             "it was not written"
         )
     write_whole(path, lambda draft: draft.write_bytes(model.SerializeToString()))
-    return float(gap)
+    return gap
 
 
 def _model(panel: Panel, dtype: np.dtype) -> Any:
@@ -169,44 +168,42 @@ class _Graph:
 
     def layer(self, layer: nn.Module, x: str) -> str:
         """A layer as it is in use: dropout does nothing, batch statistics are fixed."""
-        if isinstance(layer, (nn.Dropout, nn.Identity)):
-            return x
-        if isinstance(layer, nn.Linear):
-            x = self.add("MatMul", x, self.constant(layer.weight.T))
-            return x if layer.bias is None else self.add("Add", x, self.constant(layer.bias))
-        if isinstance(layer, nn.BatchNorm1d) and layer.running_var is not None:
-            assert layer.running_mean is not None
-            scale = layer.weight / (layer.running_var + layer.eps).sqrt()
-            x = self.add("Sub", x, self.constant(layer.running_mean))
-            x = self.add("Mul", x, self.constant(scale))
-            return self.add("Add", x, self.constant(layer.bias))
-        if isinstance(layer, nn.LayerNorm):
-            parts = self.constant(layer.weight), self.constant(layer.bias)
-            return self.add("LayerNormalization", x, *parts, axis=-1, epsilon=layer.eps)
-        return self.activation(layer, x)
-
-    def activation(self, layer: nn.Module, x: str) -> str:
-        """What follows a hidden layer."""
-        if isinstance(layer, nn.LeakyReLU):
-            return self.add("LeakyRelu", x, alpha=layer.negative_slope)
-        if isinstance(layer, nn.SiLU):
-            return self.add("Mul", x, self.add("Sigmoid", x))
-        if isinstance(layer, nn.GELU) and layer.approximate == "none":
-            # x / 2 (1 + erf(x / sqrt 2)): the operator Gelu is not everywhere in float64
-            half = self.add("Mul", x, self.constant(0.5))
-            erf = self.add("Erf", self.add("Mul", x, self.constant(0.5**0.5)))
-            return self.add("Mul", half, self.add("Add", erf, self.constant(1.0)))
-        if isinstance(layer, (nn.ReLU, nn.Tanh)):
-            return self.add("Relu" if isinstance(layer, nn.ReLU) else "Tanh", x)
-        raise InputError(
-            f"a decoder with {type(layer).__name__} cannot be written as ONNX here; only linear "
-            "decoders and hidden layers can (a module of your own: use torch.onnx.export)"
-        )
+        match layer:
+            case nn.Dropout() | nn.Identity():
+                pass
+            case nn.Linear():
+                x = self.add("MatMul", x, self.constant(layer.weight.T))
+                if layer.bias is not None:
+                    x = self.add("Add", x, self.constant(layer.bias))
+            case nn.BatchNorm1d(running_mean=Tensor() as mean, running_var=Tensor() as variance):
+                scale = layer.weight / (variance + layer.eps).sqrt()
+                x = self.add("Mul", self.add("Sub", x, self.constant(mean)), self.constant(scale))
+                x = self.add("Add", x, self.constant(layer.bias))
+            case nn.LayerNorm():
+                parts = self.constant(layer.weight), self.constant(layer.bias)
+                x = self.add("LayerNormalization", x, *parts, axis=-1, epsilon=layer.eps)
+            case nn.LeakyReLU():
+                x = self.add("LeakyRelu", x, alpha=layer.negative_slope)
+            case nn.SiLU():
+                x = self.add("Mul", x, self.add("Sigmoid", x))
+            case nn.GELU(approximate="none"):
+                # x / 2 (1 + erf(x / sqrt 2)): the operator Gelu is not everywhere in float64
+                half = self.add("Mul", x, self.constant(0.5))
+                erf = self.add("Erf", self.add("Mul", x, self.constant(0.5**0.5)))
+                x = self.add("Mul", half, self.add("Add", erf, self.constant(1.0)))
+            case nn.ReLU() | nn.Tanh():
+                x = self.add("Relu" if isinstance(layer, nn.ReLU) else "Tanh", x)
+            case _:
+                raise InputError(
+                    f"a decoder with {type(layer).__name__} cannot be written as ONNX here; only "
+                    "linear decoders and hidden layers can (a module of your own: use "
+                    "torch.onnx.export)"
+                )
+        return x
 
 
 def _difference(panel: Panel, model: Any, dtype: np.dtype) -> float:
     """Largest difference between graph and panel on random rows, some of them with gaps."""
-    spread = np.sqrt(np.maximum(panel.held_out.errors, 0.0))
     decoder = panel.reconstructor.decoder
     random = np.random.default_rng(0)
     unit = (decoder.scale.abs() + 0 * decoder.fill).numpy()
@@ -215,9 +212,8 @@ def _difference(panel: Panel, model: Any, dtype: np.dtype) -> float:
     rows[random.random(rows.shape) < 0.05] = np.nan
     found = _run(model, rows.astype(dtype))
     true = panel.reconstructor.decode(rows)
-    size = np.maximum(true.std(axis=0), spread)
-    gap = np.abs(found[0] - true) / np.where(size > 0, size, 1.0)
-    worst = float(gap.max())
+    size = np.maximum(true.std(axis=0), np.sqrt(np.maximum(panel.held_out.errors, 0.0)))
+    worst = float((np.abs(found[0] - true) / np.where(size > 0, size, 1.0)).max())
     if panel.target is not None:
         truth = run_decoder(panel.target.decoder, rows)
         size = np.ones(1) if panel.target.classes is not None else truth.std(axis=0) + 1e-300
@@ -231,7 +227,5 @@ def _run(model: Any, rows: NDArray) -> list[NDArray]:
     except ModuleNotFoundError:
         reference = import_optional("onnx.reference")
         return reference.ReferenceEvaluator(model).run(None, {INPUT: rows})
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, {INPUT: rows})
+    content, providers = model.SerializeToString(), ["CPUExecutionProvider"]
+    return onnxruntime.InferenceSession(content, providers=providers).run(None, {INPUT: rows})
