@@ -207,12 +207,18 @@ def read_column(source: "Source", name: str | None) -> "np.ndarray | None":
     """A metadata column as text, such as the labels of row groups."""
     import numpy as np
 
+    return None if name is None else np.array([str(x) for x in text_columns(source)[name]])
+
+
+def text_columns(source: "Source") -> dict[str, list[Any]]:
+    """The metadata columns of all rows."""
     from fewer.data.reading import read_metadata
 
-    if name is None:
-        return None
-    parts = [part.column(name).to_pylist() for part in read_metadata(source) if part is not None]
-    return np.array([str(value) for part in parts for value in part])
+    found: dict[str, list[Any]] = {}
+    for part in read_metadata(source):
+        for title in part.column_names if part is not None else ():
+            found.setdefault(title, []).extend(part.column(title).to_pylist())
+    return found
 
 
 # -- panels and output files -------------------------------------------------------------------

@@ -1,15 +1,12 @@
 """``fewer predict``: the target of a panel from the measured features."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fewer.cli import _options as opt
 from fewer.cli._output import Output
-
-if TYPE_CHECKING:
-    from fewer.data import Source
 
 
 def run(
@@ -42,9 +39,9 @@ def run(
         values = loaded.predict(source)
         target: Any = loaded.target  # predict has refused panels without one
         name = target.name or "target"
-        columns = _text_columns(source)
-        columns.pop(name, None)
-        columns |= _columns(name, values)
+        columns = {title: part for title, part in opt.text_columns(source).items() if title != name}
+        outputs = [name] if values.ndim == 1 else [f"{name} {at}" for at in range(values.shape[1])]
+        columns |= dict(zip(outputs, values.reshape(len(values), -1).T.tolist(), strict=True))
         if probabilities:
             for label, column in zip(target.classes, loaded.predict_proba(source).T, strict=True):
                 columns[f"probability of {label}"] = column.tolist()
@@ -55,20 +52,3 @@ def run(
         f"{len(values):,} predictions of {name} from {loaded.k} measured features, written to "
         f"[bold]{out}[/]",
     )
-
-
-def _columns(name: str, values: Any) -> dict[str, list[Any]]:
-    """One column of predictions, or one per output of a target with several."""
-    if values.ndim == 1:
-        return {name: values.tolist()}
-    return {f"{name} {at}": values[:, at].tolist() for at in range(values.shape[1])}
-
-
-def _text_columns(source: "Source") -> dict[str, list[Any]]:
-    from fewer.data.reading import read_metadata
-
-    found: dict[str, list[Any]] = {}
-    for part in read_metadata(source):
-        for title in part.column_names if part is not None else ():
-            found.setdefault(title, []).extend(part.column(title).to_pylist())
-    return found

@@ -99,18 +99,15 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
 
 
 def _score_target(loaded: Any, source: Any, part: Any, name: str) -> dict[str, Any]:
-    import numpy as np
+    from sklearn.metrics import accuracy_score, r2_score
 
     from fewer.data import read_all
 
-    truth = opt.read_column(source, name)
+    truth: Any = opt.read_column(source, name)
     predicted = loaded.predict(read_all(part, loaded.indices))
     if loaded.target.classes is not None:
-        value = float(np.mean(np.array([str(x) for x in predicted]) == truth))
-        return {"name": name, "accuracy": value}
-    true = np.asarray(truth, dtype=np.float64)
-    r2 = 1 - float(((predicted - true) ** 2).sum() / ((true - true.mean()) ** 2).sum())
-    return {"name": name, "r2": r2}
+        return {"name": name, "accuracy": accuracy_score(truth, [str(x) for x in predicted])}
+    return {"name": name, "r2": r2_score(truth.astype(float), predicted)}
 
 
 def _score_list(

@@ -42,15 +42,14 @@ def line_chart(
     Points that are not finite are omitted; ``title`` is read out by screen readers, ``whole``
     asks for integer ticks, and ``small`` is for one of many charts with a single unlabelled line.
     """
-    kept = [_finite(line, log) for line in series]
-    kept = [line for line in kept if len(line.x)]
+    kept = [line for line in (_finite(line, log) for line in series) if len(line.x)]
     if not kept:
         return ""
     width, height = SMALL if small else LARGE
     right = RIGHT if small else RIGHT + max(len(line.name) for line in kept) * LETTER + 4
     x = _Axis([v for line in kept for v in line.x], LEFT, width - right)
-    levels = [v for line in kept for v in line.y]
-    y = _Axis(levels, height - BOTTOM, TOP, log=log, percent=percent, whole=whole)
+    style = {"log": log, "percent": percent, "whole": whole}
+    y = _Axis([v for line in kept for v in line.y], height - BOTTOM, TOP, **style)
     parts = [_frame(x, y, x_label, y_label)]
     for line in kept:
         points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(line.x, line.y, strict=True))
@@ -88,25 +87,16 @@ def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int 
 class _Axis:
     """Maps values to positions, with ticks at round numbers."""
 
-    def __init__(
-        self,
-        values: Sequence[float],
-        begin: float,
-        end: float,
-        *,
-        log: bool = False,
-        percent: bool = False,
-        whole: bool = False,
-    ) -> None:
+    def __init__(self, values: Sequence[float], begin: float, end: float, **style: bool) -> None:
+        log = style.get("log", False)
         low, high = float(min(values)), float(max(values))
         if low == high:
             low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
-        self.log, self.percent = log, percent
-        steps = [1, 2, 2.5, 5, 10]
-        locator = LogLocator(numticks=5) if log else MaxNLocator(5, integer=whole, steps=steps)
+        self.begin, self.end, self.log, self.percent = begin, end, log, style.get("percent")
+        round_numbers = {"integer": style.get("whole", False), "steps": [1, 2, 2.5, 5, 10]}
+        locator = LogLocator(numticks=5) if log else MaxNLocator(5, **round_numbers)
         ticks = locator.tick_values(low, high)
         self.low, self.high = self._inside(low), self._inside(high)
-        self.begin, self.end = begin, end
         slack = 1e-9 * (self.high - self.low)
         self.ticks = [
             float(t) for t in ticks if self.low - slack <= self._inside(t) <= self.high + slack
@@ -126,27 +116,22 @@ class _Axis:
 def _frame(x: _Axis, y: _Axis, x_label: str, y_label: str) -> str:
     base = y.begin
     parts = [f'<path class="axis" d="M{x.begin:.1f} {base}H{x.end:.1f}"/>']
-    for tick in y.ticks:
-        at = y(tick)
-        parts.append(f'<path class="grid" d="M{x.begin:.1f} {at:.1f}H{x.end:.1f}"/>')
-        parts.append(
-            f'<text class="tick end" x="{LEFT - 6}" y="{at + 4:.1f}">{y.text(tick)}</text>'
-        )
-    for tick in x.ticks:
-        parts.append(
-            f'<text class="tick mid" x="{x(tick):.1f}" y="{base + 16}">{x.text(tick)}</text>'
-        )
-    middle = (x.begin + x.end) / 2
-    below = base + BOTTOM - 6
-    parts.append(
-        f'<text class="label mid" x="{middle:.1f}" y="{below:.0f}">{escape(x_label)}</text>'
-    )
-    centre = (TOP + base) / 2
-    parts.append(
+    parts += [
+        f'<path class="grid" d="M{x.begin:.1f} {y(tick):.1f}H{x.end:.1f}"/>'
+        f'<text class="tick end" x="{LEFT - 6}" y="{y(tick) + 4:.1f}">{y.text(tick)}</text>'
+        for tick in y.ticks
+    ]
+    parts += [
+        f'<text class="tick mid" x="{x(tick):.1f}" y="{base + 16}">{x.text(tick)}</text>'
+        for tick in x.ticks
+    ]
+    middle, below, centre = (x.begin + x.end) / 2, base + BOTTOM - 6, (TOP + base) / 2
+    return (
+        "".join(parts)
+        + f'<text class="label mid" x="{middle:.1f}" y="{below:.0f}">{escape(x_label)}</text>'
         f'<text class="label mid" transform="translate(11 {centre:.1f}) rotate(-90)">'
         f"{escape(y_label)}</text>"
     )
-    return "".join(parts)
 
 
 def _svg(parts: Sequence[str], title: str, width: float, height: float) -> str:
