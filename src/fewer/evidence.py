@@ -108,7 +108,7 @@ class Evidence:
 
 
 class Examined(NamedTuple):
-    """How a panel does on rows that a user gave; made by `Panel.examine`.
+    """How a panel does on rows that a user gave; returned by `Panel.examine`.
 
     Attributes
     ----------

@@ -101,6 +101,8 @@ class Target:
     >>> panel = fewer.select(X, 2, target=y, strategies=["search"], validation=0.2, random_state=0)
     >>> panel.target.classes, panel.target.held_out > 0.8
     (array([0, 1, 2]), True)
+    >>> panel.predict(X[:3, panel.indices])
+    array([0, 0, 0])
     """
 
     decoder: MeasuredDecoder
@@ -193,8 +195,8 @@ class Panel:
     (75, 4)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     panel.save(folder + "/iris")
-    ...     fewer.Panel.load(folder + "/iris").features == panel.features
-    True
+    ...     fewer.Panel.load(folder + "/iris").report(folder + "/iris.html").name
+    'iris.html'
     """
 
     def __init__(
@@ -264,17 +266,14 @@ class Panel:
         interval: float | None = None,
         out: str | os.PathLike[str] | None = None,
     ) -> Any:
-        """All features from the k measured ones, in the units of the data.
-
-        Measured values are returned unchanged.
+        """All features from the k measured ones, in the units of the data; those are unchanged.
 
         Parameters
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
-            The chosen features in column order; or a table, or a file with one, that has their
-            names (their column numbers, where the data had no names) in any order, among other
-            columns. NaN means "not measured" and is replaced by the training mean. Any path or
-            source that `fewer.data.open` accepts.
+            The chosen features in column order; or a table, or anything that `fewer.data.open`
+            accepts, that has their names (their column numbers, where the data had no names) in
+            any order, among other columns. NaN means "not measured": the training mean.
         interval : float, default=None
             Also return prediction intervals with this coverage, such as 0.9, from held-out
             residuals; NaN for a chosen feature that was not measured.
@@ -302,15 +301,6 @@ class Panel:
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
-
-        Examples
-        --------
-        >>> import fewer
-        >>> from sklearn.datasets import load_iris
-        >>> X, y = load_iris(return_X_y=True)
-        >>> panel = fewer.select(X, 2, target=y, strategies=["search"], validation=0.2)
-        >>> panel.predict(X[:3, panel.indices])
-        array([0, 0, 0])
         """
         return self._predictor().predict(self.reconstructor.read(measured))
 
@@ -338,23 +328,7 @@ class Panel:
         return self.reconstructor.score(self.reconstructor.match(X))
 
     def examine(self, X: Any) -> Examined:
-        """Look at how whole rows are reconstructed: score, variances, and some of the rows.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, table, path or source of shape (n, d)
-            As for `score`.
-
-        Examples
-        --------
-        >>> import fewer
-        >>> from sklearn.datasets import load_iris
-        >>> X = load_iris().data
-        >>> panel = fewer.select(X, 2, strategies=["search"], random_state=0)
-        >>> seen = panel.examine(X)
-        >>> seen.n, seen.rows.shape, seen.score == panel.score(X)
-        (150, (150, 4), True)
-        """
+        """Look at how whole rows, as for `score`, are reconstructed; see `Examined`."""
         source = array_source(self.reconstructor.match(X))
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, Evidence.sample_size(self.d))).astype(int))
@@ -477,17 +451,6 @@ class Panel:
         -------
         Path
             The file.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import fewer
-        >>> from sklearn.datasets import load_iris
-        >>> X = load_iris(as_frame=True).data
-        >>> panel = fewer.select(X, 2, strategies=["search"], random_state=0)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     panel.report(folder + "/iris.html").name
-        'iris.html'
         """
         return write(self, path, data, title=title, image_shape=image_shape)
 

@@ -101,14 +101,7 @@ class Reconstructor:
     # -- measured values -------------------------------------------------------------------
 
     def read(self, measured: Any) -> NDArray:
-        """The k measured values of each row, in column order.
-
-        Parameters
-        ----------
-        measured : array or sparse matrix of shape (n, k), table, path or source
-            Values in column order; or a table, or a file with one, that has the chosen features
-            by name (by number, where they have no names) in any order, among other columns.
-        """
+        """The k measured values of each row, in column order; see `Panel.reconstruct`."""
         if is_source_like(measured):
             return read_all(self.open(measured))
         # only the chosen columns need to be numbers: tables have identifiers too
@@ -134,15 +127,12 @@ class Reconstructor:
             # other columns are welcome here, whatever they hold
             warnings.filterwarnings("ignore", ".*non-numeric columns were ignored")
             source = open_any(measured)
-        wanted, have = [str(name) for name in self.features], source.names
-        by_name = have is not None and (
-            self.names is not None or any(name in have for name in wanted)
-        )
-        if not by_name and source.shape[1] == len(wanted):
+        features, have = [str(name) for name in self.features], source.names
+        if have is None or (self.names is None and not set(features) & set(have)):
+            if source.shape[1] != len(features):
+                raise self._wrong_width(source.shape[1])
             return source
-        if not by_name or have is None:
-            raise self._wrong_width(source.shape[1])
-        text = [name for name in wanted if name in source.metadata_columns]
+        text = [name for name in features if name in source.metadata_columns]
         if text:
             raise InputError(
                 f"measured: the chosen features {join_names(text)} do not hold numbers"
@@ -154,18 +144,20 @@ class Reconstructor:
         labels = list(table.columns)
         if self.names is not None:
             return table[[labels[j] for j in self._find(labels)]]
-        numbers, wanted = [label for label in labels if _is_whole(label)], self.columns.tolist()
-        if not numbers or labels == list(range(len(wanted))):
+        whole = (int, np.integer)
+        numbers = [one for one in labels if isinstance(one, whole) and not isinstance(one, bool)]
+        chosen = self.columns.tolist()
+        if not numbers or labels == list(range(len(chosen))):
             return table  # n x k without labels of its own: in column order, like an array
-        missing = [number for number in wanted if number not in numbers]
+        missing = [number for number in chosen if number not in numbers]
         if missing:
             raise InputError(
                 f"measured has the column labels {join_names(numbers, 8)}, which lack "
-                f"{join_names(missing, 8)} of the {len(wanted)} chosen column numbers; label the "
+                f"{join_names(missing, 8)} of the {len(chosen)} chosen column numbers; label the "
                 "columns by their numbers when fitting, or give an array in this order: "
-                f"{join_names(wanted, 8)}"
+                f"{join_names(chosen, 8)}"
             )
-        return table[wanted]
+        return table[chosen]
 
     def _find(self, have: list[Any]) -> list[int]:
         return find_names(
@@ -188,19 +180,7 @@ class Reconstructor:
         return run_decoder(self.decoder, values)
 
     def reconstruct(self, measured: Any, interval: float | None = None) -> Any:
-        """All features from the k measured ones; NaN, not measured, takes the training mean.
-
-        Parameters
-        ----------
-        measured : array or sparse matrix of shape (n, k), table, path or source
-            As for `read`.
-        interval : float, default=None
-            Also give a lower and an upper bound that hold this fraction of values.
-
-        Returns
-        -------
-        array of shape (n, n_features), or a table where one came in; three of them with interval
-        """
+        """All features from the k measured ones, as `read` takes them; bounds with an interval."""
         values = self.read(measured)
         found = self.decode(values)
         if interval is None:
@@ -299,10 +279,6 @@ def like_table(values: NDArray, names: NDArray | None, given: Any) -> Any:
     return table
 
 
-def _is_whole(label: Any) -> bool:
-    return isinstance(label, (int, np.integer)) and not isinstance(label, bool)
-
-
 # -- files -------------------------------------------------------------------------------------
 
 
@@ -315,31 +291,11 @@ def impute(
     options: dict[str, Any] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> int:
-    """Write all features of some rows from the measured ones, block by block.
+    """Write all features of some rows from the measured ones, block by block; return how many.
 
-    Columns of the input that are not features, such as identifiers, come along in tables. With
-    ``interval`` two more files hold the bounds, see `bound_paths`.
-
-    Parameters
-    ----------
-    reconstructor : Reconstructor
-        As in ``panel.reconstructor``.
-    measured : array, table, path or source
-        As for `Reconstructor.read`.
-    out : path
-        The file; it appears when all rows are written.
-    interval : float, default=None
-        Fraction of values that the bounds hold, such as 0.9. The bounds of a chosen feature that
-        was not measured are unknown: NaN.
-    options : dict, default=None
-        For `fewer.data.open`, where ``measured`` is a path.
-    progress : callable, default=None
-        Called with the fraction of rows that is done.
-
-    Returns
-    -------
-    int
-        Number of rows.
+    Columns of the input that are not features, such as identifiers, are copied into tables. With
+    ``interval`` two more files hold the bounds, see `bound_paths`. ``options`` are those of
+    `fewer.data.open`; ``progress`` is called with the fraction of rows that is done.
     """
     path = Path(out)
     paths = [path] if interval is None else [path, *bound_paths(path)]
