@@ -8,9 +8,6 @@ from numpy.typing import NDArray
 
 __all__ = ["Evidence", "Examined"]
 
-ENTRIES = 400_000  # of the sample of rows, which is what takes most room
-FEWEST_ROWS, MOST_ROWS = 20, 200
-
 
 @dataclass(eq=False, kw_only=True)
 class Evidence:
@@ -96,11 +93,6 @@ class Evidence:
     rows: NDArray[np.float32]
     reconstructed: NDArray[np.float32]
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-
-    @staticmethod
-    def sample_size(d: int) -> int:
-        """How many rows of d features are stored: from 200 of narrow rows to 20 of wide ones."""
-        return int(np.clip(ENTRIES // d, FEWEST_ROWS, MOST_ROWS))
 
     def without_rows(self) -> "Evidence":
         """The same without the rows of data in it, for panels that go to others."""

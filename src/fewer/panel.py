@@ -26,6 +26,7 @@ from fewer.reconstructor import (
     impute,
     like_table,
     run_decoder,
+    sample_size,
 )
 from fewer.report import brief, write
 from fewer.report.summarise import rank_candidates
@@ -331,7 +332,7 @@ class Panel:
         """Look at how whole rows, as for `score`, are reconstructed; see `Examined`."""
         source = array_source(self.reconstructor.match(X))
         n = source.shape[0]
-        some = np.unique(np.linspace(0, n - 1, min(n, Evidence.sample_size(self.d))).astype(int))
+        some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64).numpy()
         stats = moments(source)
         return Examined(

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +15,43 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_array
+from torch import Tensor
 
 from fewer._checks import find_names, join_names
 from fewer.data import ColumnView, Source, read_all, read_blocks
 from fewer.data import open as open_any
 from fewer.data.columns import check_values, match_columns
+from fewer.data.dask import reduce_rows
 from fewer.data.open import as_source, column_names, is_source_like
 from fewer.data.reading import blocks, read_metadata
-from fewer.data.source import array_source
+from fewer.data.source import array_source, shard_of_rank
 from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, write_rows
+from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.errors import InputError, translate_sklearn_errors
 from fewer.nn import MeasuredDecoder
-from fewer.train.score import explained_variance
 
-__all__ = ["QUANTILE_LEVELS", "Reconstructor", "Score", "bound_paths", "impute", "run_decoder"]
+__all__ = [
+    "QUANTILE_LEVELS",
+    "Reconstructor",
+    "Score",
+    "bound_paths",
+    "explained_variance",
+    "impute",
+    "run_decoder",
+    "sample_size",
+]
 
 Values = NDArray[np.float64]
+Visit = Callable[[slice, Tensor, Tensor], None]
 
 # of held-out residuals, for prediction intervals
 QUANTILE_LEVELS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
+
+
+def sample_size(d: int) -> int:
+    """How many example rows of d features are stored: from 200 narrow ones to 20 wide ones."""
+    return int(np.clip(400_000 // d, 20, 200))
 
 
 class Score(float):
@@ -352,3 +370,63 @@ def _open_with_others(
             options["ignore"] = ignore
         measured = open_any(measured, **options)
     return reconstructor.open(measured)
+
+
+# -- score ---------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def explained_variance(
+    decoder: MeasuredDecoder,
+    source: Source,
+    columns: NDArray[np.int64],
+    visit: Visit | None = None,
+) -> tuple[float, NDArray[np.float64]]:
+    """1 - SSE / SST over all observed entries, and the mean squared error of each feature.
+
+    SST is about the means of these rows themselves, as in R squared. ``visit`` is called with
+    each block of rows that this process reads: which rows, their values and reconstructions.
+    """
+    part, start = shard_of_rank(source), shard_bounds(source.shape[0])[0]
+    work = partial(_sums, decoder, columns=columns, visit=visit, start=start)
+    if visit is None:  # rows of a cluster stay there
+        sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_up))
+    else:
+        sums = all_or_raise(lambda: work(part))
+    count, first, second, wrong = sums
+    all_reduce(count, first, second, wrong)
+    seen = count.clamp_min(1)
+    total = float((second - first.square() / seen).sum())
+    value = 1.0 - float(wrong.sum()) / total if total > 0 else float(wrong.sum() == 0)
+    return value, (wrong / seen).numpy()
+
+
+def _add_up(parts: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+
+
+@torch.no_grad()
+def _sums(
+    decoder: MeasuredDecoder,
+    source: Source,
+    columns: NDArray[np.int64],
+    visit: Visit | None,
+    start: int,
+) -> tuple[Tensor, ...]:
+    """Of each feature: values, their sum and squared sum, and the sum of squared errors."""
+    d = source.shape[1]
+    count, first, second, wrong = (torch.zeros(d, dtype=torch.float64) for _ in range(4))
+    # sums about what the decoder gives for a mean row, so that they stay accurate
+    middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
+    for rows, x in read_blocks(source):
+        seen = ~torch.isnan(x)
+        output = decoder(x[:, columns])
+        if visit is not None:
+            visit(slice(start + rows.start, start + rows.stop), x, output)
+        error = output - x
+        wrong += torch.where(seen, error, 0.0).square().sum(0)
+        shifted = torch.where(seen, x - middle, 0.0)
+        count += seen.sum(0)
+        first += shifted.sum(0)
+        second += shifted.square().sum(0)
+    return count, first, second, wrong

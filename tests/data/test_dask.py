@@ -127,7 +127,7 @@ def test_work_gets_the_values_of_its_rows():
 
 def test_the_same_panel_as_in_memory(no_rows_fetched, monkeypatch):
     monkeypatch.setattr("fewer.selection.refit.MOST_RESIDUALS", 50)
-    monkeypatch.setattr(fewer.evidence.Evidence, "sample_size", staticmethod(lambda d: 20))
+    monkeypatch.setattr("fewer.selection.refit.sample_size", lambda d: 20)
     options = {"k": 3, "random_state": 0, "strategies": ["search"]}
     plain = fewer.select(X, **options)
     panel = fewer.select(da.from_array(X, chunks=(40, 13)), **options)

@@ -17,7 +17,7 @@ from fewer.errors import InputError
 from fewer.evidence import Evidence
 from fewer.nn import MeasuredDecoder
 from fewer.panel import Leaderboard, Score
-from fewer.reconstructor import Reconstructor
+from fewer.reconstructor import Reconstructor, sample_size
 from fewer.report import brief, write
 
 ODD = [
@@ -136,7 +136,7 @@ def test_rich_text_for_notebooks(panel):
 
 def wide_panel(d, k):
     random = np.random.default_rng(0)
-    rows = random.normal(size=(Evidence.sample_size(d), d)).astype(np.float32)
+    rows = random.normal(size=(sample_size(d), d)).astype(np.float32)
     chosen = np.sort(random.choice(d, k, replace=False))
     near = random.integers(0, d, (k, 5))
     evidence = Evidence(

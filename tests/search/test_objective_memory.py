@@ -8,7 +8,7 @@ import torch
 
 from fewer.errors import FewerWarning
 from fewer.search import greedy, search, swap
-from fewer.search.explore import Explorer
+from fewer.search.swap import Explorer
 
 
 @pytest.fixture

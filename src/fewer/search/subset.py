@@ -15,7 +15,6 @@ from torch import Tensor
 from fewer.constraints import Constraints
 from fewer.errors import InputError
 from fewer.search.exchange import Places, WholeExchange
-from fewer.search.explore import Explorer, GroupExplorer
 from fewer.search.greedy import greedy
 from fewer.search.objective import (
     ROUNDING,
@@ -25,7 +24,7 @@ from fewer.search.objective import (
     on_cpu_if_short,
     worth,
 )
-from fewer.search.swap import swap
+from fewer.search.swap import Explorer, GroupExplorer, swap
 
 __all__ = ["SearchResult", "search"]
 

@@ -1,10 +1,11 @@
-"""Swap local search: exchange features until no single exchange helps."""
+"""Swap local search, single features and groups, and tabu walks past its local optima."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.constraints import Constraints
-from fewer.search.exchange import Places, WholeExchange, best_swap
-from fewer.search.explore import swap_groups
+from fewer.search.exchange import Exchange, Places, Purse, WholeExchange, best_swap
+from fewer.search.greedy import block_gain, greedy, padded, unit_blocks, unit_table
 from fewer.search.objective import (
+    DEPENDENT,
     ROUNDING,
     check_ridge,
     constraints_for,
     covariance,
     on_cpu_if_short,
+    regular_inverse,
     worth,
 )
 
-__all__ = ["SwapResult", "swap"]
+__all__ = ["Explorer", "GroupExplorer", "SwapResult", "swap"]
 
 Panel = NDArray[np.int64]
 
@@ -181,3 +184,319 @@ def _several(gains: Tensor, S: Tensor, batch: int, least: float, places: Places)
     new = S.clone()
     new[0, i[take]] = j[take]
     return new
+
+
+# Steps for which a feature that left may not come back, and one that came may not leave;
+# up to twice as long, at random.
+STAY_OUT, STAY_IN = 10, 5
+# Updates round: look from scratch after this many steps.
+REFRESH = 100
+
+
+class Explorer:
+    """Improves several panels at once, each by the best swap, whether it helps or not.
+
+    A feature that has just left may not come back for some steps, nor leave when it has
+    just come, so that each panel climbs out of its local optimum and walks on to others.
+    """
+
+    def __init__(
+        self,
+        C: Tensor,
+        constraints: Constraints,
+        ridge: float,
+        candidates: NDArray[np.int64],
+        generator: torch.Generator,
+    ) -> None:
+        self.places = Places(constraints, C.device, candidates)
+        self.generator, self.device = generator, C.device
+        at = torch.as_tensor(candidates, device=C.device)
+        if len(candidates) == len(C):
+            self.part, self.square = C, C @ C.T
+        else:
+            rows = C[at]
+            self.part, self.square = rows[:, at].contiguous(), rows @ rows.T
+        self.trace, self.ridge = float(C.trace()), ridge
+        free = self.places.K - len(constraints.include)
+        self.stay_out = min(STAY_OUT, (len(candidates) - self.places.K) // 3)
+        self.stay_in = min(STAY_IN, free // 3)
+        self.steps = 0
+        # Enough panels to keep the processor busy, at least two; and how many steps, over
+        # all panels, are worth waiting for: some ten seconds.
+        size, fast = self.places.K * len(candidates), C.device.type != "cpu"
+        self.batch = int(np.clip((2**23 if fast else 2**17) // size, 2, 32))
+        self.patience = (2**37 if fast else 2**31) // size
+
+    def improve(
+        self,
+        panels: Sequence[NDArray[np.int64]],
+        steps: int,
+        barred: Sequence[NDArray[np.int64]],
+        noise: float = 0.0,
+        deadline: float | None = None,
+    ) -> list[NDArray[np.int64]]:
+        """Fill up partial panels, walk `steps` swaps from there, return the best of each walk.
+
+        The features `barred` of each panel are not used to fill it up and may not come
+        back at once. `noise` scatters the gains by which places are filled. Where time
+        runs out before they are, nothing is returned.
+        """
+        with _threads(len(panels) * self.places.K * self.places.c, self.device):
+            return self._walk(panels, steps, barred, noise, deadline)
+
+    def _walk(
+        self,
+        panels: Sequence[NDArray[np.int64]],
+        steps: int,
+        barred: Sequence[NDArray[np.int64]],
+        noise: float,
+        deadline: float | None,
+    ) -> list[NDArray[np.int64]]:
+        B, c, at = len(panels), self.places.c, torch.arange(len(panels), device=self.device)
+        state = Exchange(
+            self.part,
+            self.square,
+            self.trace,
+            self.ridge,
+            self.places.fill(panels),
+            self.places.closed,
+            self.places.prices,
+        )
+        back = torch.zeros(B, c + 1, dtype=torch.long, device=self.device)  # free from this step
+        for row, features in zip(back, barred, strict=True):
+            row[self.places.position[features]] = 1 + self.stay_out
+        if not self._fill(state, back[:, :c] > 0, noise, deadline):
+            return []
+        leave = torch.zeros_like(state.S)
+        best, found = state.objective.clone(), state.S.clone()
+        for step in range(1, steps + 1):
+            gains = self.places.gains(state, leave >= step, back[:, :c] >= step)
+            gain, i, j = best_swap(gains)
+            moves = gain > -torch.inf
+            out = state.S[at, i]
+            state.swap(i, j, gain, moves)
+            back[at, out] = torch.where(moves, step + self._tenure(self.stay_out, B), back[at, out])
+            leave[at, i] = torch.where(moves, step + self._tenure(self.stay_in, B), leave[at, i])
+            if step % REFRESH == 0:
+                state.refresh()
+            better = state.objective < best
+            best = torch.where(better, state.objective, best)
+            found = torch.where(better[:, None], state.S, found)
+            if deadline is not None and step % 8 == 0 and time.monotonic() > deadline:
+                break
+        self.steps += step * B
+        state.reset(found)
+        self._descend(state)
+        return [self.places.panel(row) for row in state.S]
+
+    def _descend(self, state: Exchange) -> None:
+        """Swap to a local optimum: the best of a walk may lack a swap that was not allowed."""
+        for _ in range(self.places.K):
+            gain, i, j = best_swap(self.places.gains(state))
+            moves = gain > ROUNDING * self.trace
+            self.steps += len(moves)
+            if not moves.any():
+                return
+            state.swap(i, j, gain, moves)
+
+    def _fill(self, state: Exchange, barred: Tensor, noise: float, deadline: float | None) -> bool:
+        """Put the best candidates into empty places as far as the rules allow; False if late."""
+        weight = self._thrift(len(state.S))
+        while True:
+            empty = state.S.eq(self.places.c)
+            addable = self.places.addable(state) & empty.any(1, keepdim=True)
+            if not addable.any():
+                return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            usable = addable & ~barred
+            usable = torch.where(usable.any(1, keepdim=True), usable, addable)
+            gains = state.gains(~empty, ~usable)
+            draw = torch.randn(weight.shape, generator=self.generator, dtype=torch.float64)
+            scatter = (noise * draw).exp().to(self.device)
+            factor = (weight * scatter)[:, None]
+            # a price can leave a gain below 0, where a larger factor must not count against it
+            _, i, j = best_swap(torch.where(gains > 0, gains * factor, gains / factor))
+            state.swap(i, j, gains[state.at, i, j], usable.any(1))
+
+    def _thrift(self, B: int) -> Tensor:
+        """By what to multiply gains (B x c): cost ** -power, each panel with its own power.
+
+        Neither gain nor gain per cost fills a budget best, so some panels try one, some
+        the other, some between.
+        """
+        if self.places.purse is None:
+            return torch.ones(B, self.places.c, dtype=torch.float64, device=self.device)
+        power = torch.rand(B, 1, generator=self.generator, dtype=torch.float64) * 1.5 - 0.25
+        costs = self.places.purse.costs
+        least = float(costs[costs > 0].min()) if bool((costs > 0).any()) else 1.0
+        return costs.clamp_min(least / 10) ** -power.clamp(0, 1).to(self.device)
+
+    def _tenure(self, least: int, B: int) -> Tensor:
+        extra = torch.randint(0, least + 1, (B,), generator=self.generator)
+        return (least + extra).to(self.device)
+
+
+@contextmanager
+def _threads(work: int, device: torch.device) -> Iterator[None]:
+    """One thread for small tensors.
+
+    A step is dozens of short operations. Shared between threads they gain nothing, and on
+    a busy machine every one of them waits for the slowest thread: minutes, not seconds.
+    """
+    before = torch.get_num_threads()
+    if device.type == "cpu" and work < 2**20:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+Found = tuple[NDArray[np.int64], float, int, bool]
+
+
+def swap_groups(
+    C: Tensor,
+    panel: NDArray[np.int64],
+    constraints: Constraints,
+    ridge: float,
+    deadline: float | None,
+    least: float,
+) -> Found:
+    """Take the best exchange of two groups while it lowers `residual`.
+
+    Returns the panel, its objective, the number of evaluations, and whether no single
+    exchange helps.
+    """
+    exchange = GroupExchange(C, constraints, ridge)
+    best, evaluations = worth(C, panel, constraints, ridge), 0
+    while deadline is None or time.monotonic() < deadline:
+        units = np.unique(constraints.unit_of[panel])
+        gains = exchange.gains(units)
+        evaluations += 1
+        place, unit = divmod(int(gains.argmax()), len(constraints.units))
+        if gains[place, unit] <= least:
+            return panel, best, evaluations, True
+        kept = np.delete(units, place) if place < len(units) else units
+        new = np.sort(np.concatenate([constraints.units[u] for u in [*kept, unit]]))
+        value = worth(C, new, constraints, ridge)
+        if value > best - least:  # the promise was rounding
+            return panel, best, evaluations, True
+        panel, best = new, value
+    return panel, best, evaluations, False
+
+
+class GroupExchange:
+    """The gain of exchanging each unit on a panel for each other unit.
+
+    As `Exchange`, with m x m blocks in place of numbers, computed from scratch for each
+    panel: with D the inverse of the block of P on the unit that leaves, taking it out adds
+    V^T D V to the residual covariance E.
+    """
+
+    def __init__(self, C: Tensor, constraints: Constraints, ridge: float) -> None:
+        self.C, self.constraints, self.ridge = C, constraints, ridge
+        self.table = unit_table(constraints, C.device)  # n x m
+        self.least = DEPENDENT * padded(C.diagonal())[self.table]
+        self.prices = None
+        if constraints.unit_prices is not None:  # an empty place costs nothing
+            self.prices = torch.as_tensor(np.append(constraints.unit_prices, 0.0), device=C.device)
+        self.purse = None
+        if constraints.budget is not None:
+            self.purse = Purse(
+                constraints.unit_costs, constraints.ceiling, constraints.k is not None, C.device
+            )
+
+    def gains(self, units: NDArray[np.int64]) -> Tensor:
+        """Fall of the objective (places x n); -inf where the swap is not allowed.
+
+        The last place is empty where the rules let another unit be added.
+        """
+        n, d = len(self.table), len(self.C)
+        grows = len(units) < self.constraints.most_units
+        S = torch.as_tensor(np.append(units, n) if grows else units, device=self.C.device)
+        members = torch.cat([self.table, self.table.new_full((1, self.table.shape[1]), d)])[S]
+        rows = torch.arange(members.numel(), device=S.device).view(members.shape)
+        leaving = self._leaving(members.flatten())
+        gains = torch.stack([leaving(place) for place in rows])
+        if self.prices is not None:
+            gains += self.prices[S][:, None] - self.prices[:n]
+        shut = torch.zeros_like(gains, dtype=torch.bool)
+        shut[:, torch.as_tensor(units, device=S.device)] = True
+        shut[np.flatnonzero(np.isin(units, self.constraints.included_units))] = True
+        if self.purse is not None:
+            shut |= ~self.purse.exchangeable(S[None])[0]
+        return gains.masked_fill(shut, -torch.inf)
+
+    def _leaving(self, S: Tensor) -> Callable[[Tensor], Tensor]:
+        """What a swap gains (n) for the unit in the given rows of S, a panel of K features."""
+        full = len(self.C) > S
+        C_S = self.C[S.clamp_max(len(self.C) - 1)] * full[:, None]
+        A = padded(C_S)[:, S]
+        P = regular_inverse(A[None], full[None], self.ridge)[0]
+        V = P @ C_S  # K x d
+        E = torch.addmm(self.C, C_S.T, V, alpha=-1)
+        U, N = V @ E, V @ V.T
+        E_JJ, EE_JJ = unit_blocks(E.__getitem__, self.table, len(E))  # n x m x m
+
+        def gain(place: Tensor) -> Tensor:
+            D = torch.linalg.inv(P[place][:, place])
+            V_J = padded(V[place])[:, self.table].movedim(0, 1)  # n x m' x m
+            U_J = padded(U[place])[:, self.table].movedim(0, 1)
+            DV = D @ V_J
+            cross = U_J.mT @ DV
+            N_i = N[place][:, place]
+            more, _ = block_gain(
+                E_JJ + V_J.mT @ DV,
+                EE_JJ + cross + cross.mT + DV.mT @ N_i @ DV,
+                self.least,
+                self.ridge,
+            )
+            return more - (D * N_i).sum()
+
+        return gain
+
+
+class GroupExplorer:
+    """`Explorer` for groups: refills partial panels greedily, then swaps groups."""
+
+    batch = 4
+    patience = 2**31  # swaps end by themselves, so a round is never too long to be repeated
+
+    def __init__(self, C: Tensor, constraints: Constraints, ridge: float, least: float) -> None:
+        self.C, self.constraints, self.ridge, self.least = C, constraints, ridge, least
+        self.steps = 0
+
+    def improve(
+        self,
+        panels: Sequence[NDArray[np.int64]],
+        steps: int,
+        barred: Sequence[NDArray[np.int64]],
+        noise: float = 0.0,
+        deadline: float | None = None,
+    ) -> list[NDArray[np.int64]]:
+        """Fill up each panel without what it is barred from, and swap to a local optimum."""
+        del steps, noise  # swaps end by themselves, and which groups were thrown out varies
+        found: list[NDArray[np.int64]] = []
+        for panel, out in zip(panels, barred, strict=True):
+            if deadline is not None and found and time.monotonic() > deadline:
+                break
+            full = self._fill(panel, out)
+            full, _, evaluations, _ = swap_groups(
+                self.C, full, self.constraints, self.ridge, deadline, self.least
+            )
+            self.steps += evaluations
+            found.append(full)
+        return found
+
+    def _fill(self, panel: NDArray[np.int64], out: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Greedy from `panel` on, without the features `out` where the rules allow."""
+        fewer = replace(
+            self.constraints, include=panel, exclude=np.union1d(self.constraints.exclude, out)
+        )
+        if len(fewer.units) >= (self.constraints.k or 1):
+            full = greedy(self.C, fewer, ridge=self.ridge).panel()
+            if self.constraints.k in (None, len(np.unique(self.constraints.unit_of[full]))):
+                return full
+        return greedy(self.C, replace(self.constraints, include=panel), ridge=self.ridge).panel()

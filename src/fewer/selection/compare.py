@@ -19,12 +19,12 @@ from fewer.data.reading import read_blocks
 from fewer.data.source import Source
 from fewer.nn import MeasuredDecoder, make_loss
 from fewer.nn.decoder import linear_layer
+from fewer.reconstructor import explained_variance
 from fewer.search.objective import worth
 from fewer.selection.context import SelectionContext, TimeBudget
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoder
-from fewer.train.score import explained_variance
 from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]

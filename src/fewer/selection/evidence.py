@@ -14,6 +14,7 @@ from fewer import __version__, distributed
 from fewer.data.reading import read_blocks
 from fewer.data.source import RowView, Source
 from fewer.evidence import Evidence
+from fewer.reconstructor import sample_size
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import swap_losses
 from fewer.search.greedy import nested
@@ -412,7 +413,7 @@ def _largest(values: NDArray[np.float64]) -> tuple[Columns, NDArray[np.float64]]
 
 def _some(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float32]:
     rows = np.concatenate(parts).astype(np.float32)
-    return rows[: Evidence.sample_size(rows.shape[1])]
+    return rows[: sample_size(rows.shape[1])]
 
 
 def _thin(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

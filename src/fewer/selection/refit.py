@@ -13,16 +13,14 @@ from fewer import distributed
 from fewer.data.dask import is_remote
 from fewer.data.moments import moments
 from fewer.data.source import RowView, Source
-from fewer.evidence import Evidence
 from fewer.nn import MeasuredDecoder
-from fewer.reconstructor import QUANTILE_LEVELS, Score
+from fewer.reconstructor import QUANTILE_LEVELS, Score, explained_variance, sample_size
 from fewer.search import greedy
 from fewer.search.objective import worth
 from fewer.selection.compare import Candidate, Comparison, NetworkComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy, propose, search_panel
 from fewer.train.held_out_swaps import HeldOut, held_out_swaps
-from fewer.train.score import explained_variance
 from fewer.validation import Fold
 
 __all__ = ["HeldOutScore", "refit_on_all_rows", "score_on_held_out_rows", "to_data_units"]
@@ -220,7 +218,7 @@ def score_on_held_out_rows(
     """Score, residual quantiles and some reconstructions, in one pass over the held-out rows."""
     source = context.source
     per_fold = max(1, MOST_RESIDUALS // len(folds))
-    examples = max(1, Evidence.sample_size(source.shape[1]) // len(folds))
+    examples = max(1, sample_size(source.shape[1]) // len(folds))
     values, errors, sizes = [], [], []
     residuals: list[NDArray[np.float64]] = []
     shown: list[NDArray[np.float64]] = []

@@ -152,7 +152,7 @@ def fit_closed_form(
         d = len(C)
         variance = float(C.diagonal().double().mean()) or 1.0
         here = C.cpu() if device.type == "cpu" else C  # a full GPU has no room for a quotient
-        times = Products((here / variance).float().to(device))  # one learning rate fits all
+        times = Products(_in_units(here, variance).to(device))  # one learning rate fits all
         fixed, forbidden = _included_and_forbidden(d, include, allowed, device)
         forbidden = nn.functional.pad(forbidden, (0, times.width - d), value=True)
         generator = torch.Generator(device).manual_seed(seed)
@@ -230,6 +230,14 @@ def _included_and_forbidden(
         forbidden |= ~torch.as_tensor(allowed, device=device)
     forbidden[fixed] = True
     return fixed, forbidden
+
+
+def _in_units(C: Tensor, variance: float) -> Tensor:
+    """C / variance in float32, some rows at a time: no second matrix in float64."""
+    found = torch.empty(C.shape, dtype=torch.float32, device=C.device)
+    for own, rows in zip(found.chunk(8), C.chunk(8), strict=True):
+        own.copy_(rows / variance)
+    return found
 
 
 class Products:
