@@ -54,7 +54,7 @@ class TensorBoard:
         for name in SCALARS:
             if row.get(name) is not None:
                 self._writer.add_scalar(name, row[name], row["epoch"])
-        self._writer.flush()  # a fit says nothing when it ends, and the curves shall be live
+        self._writer.flush()  # a fit does not announce its end, and curves should be live
         self._last = row["epoch"]
 
     def close(self) -> None:

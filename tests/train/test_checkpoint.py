@@ -179,7 +179,7 @@ def test_another_fit_is_not_gone_on_from(tmp_path, digits):
     options = OPTIONS | {"random_state": 0}
     with pytest.raises(Interrupted):
         ConcreteAutoencoder(**options, checkpoint=kept, on_epoch=interrupted_at(3)).fit(X)
-    with pytest.raises(InputError, match=r"unfinished fit with k=5, not 6: go on with that one"):
+    with pytest.raises(InputError, match=r"unfinished fit with k=5, not 6: continue that one"):
         ConcreteAutoencoder(**options | {"k": 6}, checkpoint=kept).fit(X)
     with pytest.raises(InputError, match=r"rows=200, not 190"):
         ConcreteAutoencoder(**options, checkpoint=kept).fit(X[:190])

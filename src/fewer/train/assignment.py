@@ -1,4 +1,4 @@
-"""From what k nodes want to a panel: distinct features, every constraint obeyed."""
+"""From what k nodes prefer to a panel: distinct features, every constraint obeyed."""
 
 from dataclasses import replace
 
@@ -82,8 +82,8 @@ def obeying_features(
     cost saved is made until the panel fits; a panel without k spends what is left on the units
     that any node likes best, so there may be more features than nodes.
 
-    A node does not know that a group comes whole. Where several want the same group, and the
-    covariance C is given, the others take what a greedy search adds to what is already there.
+    A node does not know that a group comes whole. Where several prefer the same group, and the
+    covariance C is given, the others take what a greedy search adds to the rest.
     """
     if constraints.groups is None and constraints.budget is None:
         return distinct_features(logits)
@@ -96,28 +96,23 @@ def obeying_features(
     units = linear_sum_assignment(by_unit, maximize=True)[1]
     if constraints.budget is not None:
         units = _affordable(units, by_unit, constraints)
-    best = scores.max(axis=0)
-    nodes: list[NDArray[np.float64]] = [*scores, *[best] * (len(units) - len(scores))]
-    return np.array(
-        [
-            constraints.units[u][np.argmax(node[constraints.units[u]])]
-            for u, node in zip(units, nodes, strict=True)
-        ]
-    )
+    extra = [scores.max(axis=0)] * (len(units) - len(scores))
+    members = [constraints.units[u] for u in units]
+    nodes = zip(members, [*scores, *extra], strict=True)
+    return np.array([unit[np.argmax(node[unit])] for unit, node in nodes])
 
 
 def _filled_up(
     scores: NDArray[np.float64], constraints: Constraints, C: Tensor
 ) -> NDArray[np.int64]:
-    wanted = scores.argmax(axis=1)
-    holder: dict[int, int] = {}  # unit -> the node that wants it most
+    chosen = scores.argmax(axis=1)
+    holder: dict[int, int] = {}  # unit -> the node that prefers it most
     for node in np.argsort(-scores.max(axis=1), kind="stable"):
-        holder.setdefault(int(constraints.unit_of[wanted[node]]), int(node))
-    chosen = wanted.copy()
+        holder.setdefault(int(constraints.unit_of[chosen[node]]), int(node))
     losers = [node for node in range(len(scores)) if node not in holder.values()]
     if losers:
-        kept = constraints.complete(wanted[list(holder.values())])
-        path = greedy(C, replace(constraints, include=np.union1d(constraints.include, kept)))
+        taken = constraints.complete(chosen[list(holder.values())])
+        path = greedy(C, replace(constraints, include=np.union1d(constraints.include, taken)))
         extra = [
             u for u in dict.fromkeys(constraints.unit_of[path.order].tolist()) if u not in holder
         ]

@@ -6,6 +6,7 @@ fit is done the folder goes.
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -37,25 +38,25 @@ State = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 class Checkpoint:
-    """Where an unfinished fit is kept; of several ranks only rank 0 reads and writes.
+    """Where an unfinished fit is saved; of several ranks only rank 0 reads and writes.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there.
+        Created if missing.
     every : float, default=60
-        Seconds between two states at least; a state is taken at the end of an epoch.
+        Minimum number of seconds between two states; they are saved at the end of an epoch.
 
     Examples
     --------
     >>> import tempfile, torch
     >>> folder = Path(tempfile.mkdtemp()) / "unfinished"
-    >>> kept = Checkpoint(folder)
-    >>> kept.begin({"k": 5})
-    >>> kept.save("training", {"epoch": 3}, {"weight": torch.ones(2)})
+    >>> checkpoint = Checkpoint(folder)
+    >>> checkpoint.begin({"k": 5})
+    >>> checkpoint.save("training", {"epoch": 3}, {"weight": torch.ones(2)})
     >>> Checkpoint(folder).load("training")
     ({'epoch': 3}, {'weight': tensor([1., 1.])})
-    >>> kept.finish()
+    >>> checkpoint.finish()
     >>> folder.exists()
     False
     """
@@ -79,12 +80,9 @@ class Checkpoint:
         return Checkpoint(self.folder / name, self.every)
 
     def begin(self, facts: dict[str, Any]) -> None:
-        """Say what is being fitted; refuse to go on from something else.
+        """Record what is being fitted; refuse to continue something else.
 
-        Parameters
-        ----------
-        facts : dict from str to what JSON holds
-            All that decides the result; numbers that agree to six digits count as the same.
+        ``facts`` is all that decides the result, as JSON; numbers may differ in the seventh digit.
         """
         on_rank0(lambda: self._begin(json.loads(json.dumps(facts))))
 
@@ -106,18 +104,22 @@ class Checkpoint:
             write_text(self.folder / NOTES, text)
             return
         for name, value in facts.items():
-            if not _same(stored.get(name), value):
+            before = stored.get(name)
+            same = before == value
+            if isinstance(before, float) and isinstance(value, float):
+                same = math.isclose(before, value, rel_tol=1e-6)
+            if not same:
                 raise InputError(
-                    f"{self.folder} holds an unfinished fit with {name}={stored.get(name)!r}, not "
-                    f"{value!r}: go on with that one, delete the folder, or name another"
+                    f"{self.folder} holds an unfinished fit with {name}={before!r}, not "
+                    f"{value!r}: continue that one, delete the folder, or name another"
                 )
 
     def due(self) -> bool:
-        """Whether it is time for this process to write down its state."""
+        """Whether it is time for this process to save its state."""
         return is_rank0() and time.monotonic() - self._last >= self.every
 
     def save(self, name: str, notes: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Keep one part of the state; the one before it stays until this one is whole."""
+        """Save one part of the state; its predecessor stays until this one is complete."""
         if not is_rank0():
             return
         # copies, since safetensors refuses tensors that share memory, such as tied weights
@@ -132,7 +134,7 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def load(self, name: str) -> State | None:
-        """A part of the state, on the CPU, on every rank; None if it was not kept."""
+        """A part of the state, on the CPU, on every rank; None if it was not saved."""
         return on_rank0(lambda: self._load(name))
 
     def _load(self, name: str) -> State | None:
@@ -148,16 +150,16 @@ class Checkpoint:
             return json.loads(header["notes"]), tensors
         except Exception as error:  # safetensors has no public exception of its own
             raise FileFormatError(
-                f"{path} is damaged ({error}); delete it to start anew from the part before"
+                f"{path} is damaged ({error}); delete it to restart from the part before it"
             ) from error
 
     def drop(self, name: str) -> None:
-        """Forget a part."""
+        """Delete a part."""
         if is_rank0():
             (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Delete what was kept: the fit is done."""
+        """Delete everything: the fit is done."""
         if is_rank0() and read_notes(self.folder) is not None:
             for path in self.folder.iterdir():
                 if path.name == NOTES or NAME.fullmatch(path.name):
@@ -179,22 +181,16 @@ def read_notes(folder: Path) -> dict[str, Any] | None:
             raise ValueError("not written by fewer")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileFormatError(
-            f"{path} is damaged ({error}); delete {folder} to start anew"
+            f"{path} is damaged ({error}); delete {folder} to start over"
         ) from error
     return notes["fit"]
 
 
 def stored_seed(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> int | None:
-    """The seed of an unfinished fit, which a fit without a seed of its own goes on with."""
+    """The seed of an unfinished fit, which a fit without a seed of its own continues with."""
     if checkpoint is None:
         return None
     return (read_notes(Checkpoint.of(checkpoint).folder) or {}).get("seed")
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return abs(one - other) <= 1e-6 * max(abs(one), abs(other))
-    return one == other
 
 
 def flat_state(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -212,30 +208,18 @@ def taken_state(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @dataclass
 class TrainingState:
-    """A network in training, with everything that the next epoch depends on.
-
-    Parameters
-    ----------
-    network, optimizer, best : nn.Module, Adam, KeepBest
-        What is trained.
-    generator : torch.Generator
-        Of the order of rows.
-    noise : torch.Generator, default=None
-        Of the selector's noise, where that is not torch's own.
-    history : list of dict
-        A row per epoch.
-    """
+    """A network in training, with everything that the next epoch depends on."""
 
     network: nn.Module
     optimizer: Adam
     best: KeepBest
-    generator: torch.Generator
+    generator: torch.Generator  # of the order of rows
     device: torch.device
-    noise: torch.Generator | None = None
+    noise: torch.Generator | None = None  # of the selector, if not torch's own
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def save(self, kept: Checkpoint, name: str, **notes: Any) -> None:
-        """Keep the state as it is after an epoch."""
+    def save(self, checkpoint: Checkpoint, name: str, **notes: Any) -> None:
+        """Save the state after an epoch."""
         tensors = flat_state("network", self.network.state_dict())
         tensors |= {"order": self.generator.get_state(), "random": torch.get_rng_state()}
         if self.device.type == "cuda":
@@ -253,7 +237,7 @@ class TrainingState:
             "best": [self.best.loss, self.best.since],
             "rates": self.optimizer.rates,
         }
-        kept.save(name, notes, tensors)
+        checkpoint.save(name, notes, tensors)
 
     @torch.no_grad()
     def restore(self, state: State) -> None:
@@ -266,7 +250,7 @@ class TrainingState:
         own = "cuda" if kind == "cuda" else "random"
         shared = tensors.get(f"noise-{kind}", tensors.get(own))
         torch.set_rng_state(tensors["random"])
-        if shared is not None:  # else it was kept on another kind of device
+        if shared is not None:  # else it was saved on another kind of device
             if self.noise is not None:
                 self.noise.set_state(shared)
             elif kind == "cuda":

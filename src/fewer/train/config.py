@@ -129,19 +129,16 @@ class TrainingConfig:
 
     def facts(self) -> dict[str, Any]:
         """All options that the result depends on, as JSON holds them; functions by their names."""
-        aside = ("device", "progress", "on_epoch", "checkpoint")
-        return {
-            field.name: _plain(getattr(self, field.name))
-            for field in fields(self)
-            if field.name not in aside
-        }
+        ignored = ("device", "progress", "on_epoch", "checkpoint")
+        names = (field.name for field in fields(self) if field.name not in ignored)
+        return {name: _plain(getattr(self, name)) for name in names}
 
     def epochs_for(self, rows: int) -> int:
-        """Epochs for so many rows: as asked, or enough for the steps that a selector needs."""
+        """Epochs for so many rows: as configured, or enough for a selector to settle."""
         return _epochs(self.epochs, SELECTOR_STEPS, rows, self.batch_size)
 
     def refit_epochs_for(self, rows: int) -> int:
-        """Epochs to train the final decoder: as asked, or enough for a small network."""
+        """Epochs to train the final decoder: as configured, or enough for a small network."""
         return _epochs(self.refit_epochs, REFIT_STEPS, rows, self.batch_size)
 
 
@@ -153,9 +150,8 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _epochs(wanted: int | str, steps: int, rows: int, batch_size: int) -> int:
-    if not isinstance(wanted, str):
-        return int(wanted)
+def _epochs(epochs: int | str, steps: int, rows: int, batch_size: int) -> int:
+    if not isinstance(epochs, str):
+        return int(epochs)
     steps_per_epoch = -(-rows // batch_size)
-    low, high = AUTO_EPOCHS
-    return min(max(-(-steps // steps_per_epoch), low), high)
+    return int(np.clip(-(-steps // steps_per_epoch), *AUTO_EPOCHS))

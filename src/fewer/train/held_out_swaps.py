@@ -1,15 +1,15 @@
 r"""Swaps that lower the held-out error itself, where rows are few.
 
-With about as many rows as features, the residual on the rows at hand says little about new rows.
-Here the decoder is fitted on the training rows of each fold and the error taken on its held-out
+With about as many rows as features, the residual on training rows says little about new rows.
+Here the decoder is fitted on the training rows of each fold and the error computed on its held-out
 rows. For one fold, with S the panel, X the training rows and Y the held-out rows (both less the
 training mean, over the root of their number), C = X'X and a ridge penalty :math:`\lambda`:
 
 .. math:: P = (C_{SS} + \lambda I)^{-1}, \quad B = P C_S, \quad R = Y - Y_S B,
     \quad E = C - C_S^\top B, \quad G = R^\top R
 
-Taking out the i-th member changes R by :math:`w_i b_i^\top`, with :math:`w_i = Y_S P_i / P_{ii}`,
-and E by :math:`b_i b_i^\top / P_{ii}`; taking in j then changes R by
+Removing the i-th member changes R by :math:`w_i b_i^\top`, with :math:`w_i = Y_S P_i / P_{ii}`,
+and E by :math:`b_i b_i^\top / P_{ii}`; adding j then changes R by
 :math:`-R_j E_j^\top / (E_{jj} + \lambda)`. The error after each of the k x d swaps follows from a
 few products of k x d with d x d matrices, as exactly as if every decoder had been fitted.
 """
@@ -46,7 +46,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, rows: NDArray[np.float64], held: list[Panel], ridge: float) -> HeldOut:
-        """Folds of rows; ``held`` has the row numbers that each holds out."""
+        """Folds of rows; ``held`` has the numbers of the rows that each holds out."""
         X = torch.from_numpy(rows).float()
         parts = []
         for index in held:
@@ -64,7 +64,7 @@ class HeldOut:
         return total / len(self.parts) / self.parts[0][0].shape[1]
 
     def drops(self, panel: Panel) -> NDArray[np.float64]:
-        """By how much the error rises when each member is taken out."""
+        """By how much the error rises when each member is removed."""
         S = torch.from_numpy(panel)
         total = torch.zeros(len(S))
         for part in self.parts:
@@ -106,7 +106,7 @@ class HeldOut:
         c = W.square().sum(0)[:, None]
         bb, ub = B.square().sum(1)[:, None], (U * B).sum(1)[:, None]
         EB, GB, EU = B @ E, B @ G, U @ E
-        # products of the changed G and E, row by row: what taking j in explains
+        # products of the changed G and E, row by row: what adding j explains
         explained = (G * E).sum(1) + B * GB / p + U * EB + B * EU + c * B * EB
         explained += B * (U * bb + B * ub + c * bb * B) / p
         pivot = E.diagonal() + B.square() / p + self.ridge
@@ -134,15 +134,13 @@ def held_out_swaps(
     Parameters
     ----------
     folds : HeldOut
-        Where the error is taken.
+        Where the error is computed.
     start : ndarray of int
         The panel to improve.
-    rounds : int
-        Most rounds.
-    most : int, default=32
-        Most swaps at once.
+    rounds, most : int, default=32 for ``most``
+        Maximum number of rounds, and of swaps per round.
     keep, shut : ndarrays of int, default=None
-        Features that may not leave the panel, and features that may not come onto it.
+        Features that may not leave the panel, and features that may not enter it.
     deadline : float, default=None
         Value of ``time.monotonic`` after which no further round begins.
 
@@ -169,27 +167,17 @@ def held_out_swaps(
             change[np.isin(panel, keep)] = np.inf
         if shut is not None:
             change[:, shut] = np.inf
-        better, error_then = _best_batch(folds, panel, change, error, most)
-        if better is None:
+        entering, value = change.argmin(axis=1), change.min(axis=1)
+        order = [i for i in np.argsort(value) if value[i] < 0]
+        # one feature cannot enter twice
+        order = [i for at, i in enumerate(order) if entering[i] not in entering[order[:at]]]
+        before, size = error, min(most, len(order))
+        while size and error == before:
+            tried = panel.copy()
+            tried[order[:size]] = entering[order[:size]]
+            if (found := folds.error(tried)) < error:
+                panel, error = tried, found
+            size //= 2
+        if error == before:
             break
-        panel, error = better, error_then
     return np.sort(panel)
-
-
-def _best_batch(
-    folds: HeldOut, panel: Panel, change: NDArray[np.float64], error: float, most: int
-) -> tuple[Panel | None, float]:
-    """The panel after the largest batch of swaps that helps, and its error."""
-    entering, value = change.argmin(axis=1), change.min(axis=1)
-    order = [i for i in np.argsort(value) if value[i] < 0]
-    # one feature cannot come in twice
-    order = [i for at, i in enumerate(order) if entering[i] not in entering[order[:at]]]
-    size = min(most, len(order))
-    while size:
-        tried = panel.copy()
-        tried[order[:size]] = entering[order[:size]]
-        found = folds.error(tried)
-        if found < error:
-            return tried, found
-        size //= 2
-    return None, error

@@ -6,9 +6,8 @@ intercepts b and n rows,
 .. math:: \min_{W, b} \; -\frac1n \sum_i \log \operatorname{softmax}(W x_i + b)_{y_i}
     + \frac{\lambda}{2} \lVert W \rVert^2
 
-The penalty keeps the weights finite where a plane separates the classes. It is the one that does
-best in cross-validation, since on small data nothing matters more; where rows are many it is a
-token one.
+The penalty keeps the weights finite where a plane separates the classes. Cross-validation chooses
+it, since on small data nothing matters more; where rows are many it is a token one.
 """
 
 from collections.abc import Sequence
@@ -75,8 +74,6 @@ def fit_linear(
     chosen = torch.as_tensor(columns)
     center = torch.from_numpy(stats.mean)
     middle = center if targets is None else targets.double().mean(0)
-    k = len(chosen)
-    n = source.shape[0]
     if targets is None and summary is not None and summary.matrix.device.type == "cuda":
         cross = summary.matrix[chosen.to(summary.matrix.device)]
         gram = cross[:, chosen.to(cross.device)]
@@ -85,8 +82,8 @@ def fit_linear(
     weight = solve_normal(gram, cross, ridge).T.cpu()
     bias = middle - weight @ center[chosen]
     if targets is None and stats.has_missing:
-        partial = np.flatnonzero(stats.observed < n)
-        step = max(1, GRAM_BYTES // (8 * (k + 1) ** 2))
+        partial = np.flatnonzero(stats.observed < source.shape[0])
+        step = max(1, GRAM_BYTES // (8 * (len(chosen) + 1) ** 2))
         for start in range(0, len(partial), step):
             part = torch.from_numpy(partial[start : start + step])
             weight[part], bias[part] = _solve_partial(source, chosen, part, center, ridge)
@@ -126,12 +123,10 @@ def _solve_partial(
     source: Source, chosen: Tensor, part: Tensor, center: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
     # each target has its own rows, so its own Gram matrix and its own intercept
-    k = len(chosen)
-    grams = torch.zeros(len(part), k, k, dtype=torch.float64)
-    crosses = torch.zeros(len(part), k, dtype=torch.float64)
-    z_sums = torch.zeros(len(part), k, dtype=torch.float64)
-    t_sums = torch.zeros(len(part), dtype=torch.float64)
-    counts = torch.zeros(len(part), dtype=torch.float64)
+    m, k = len(part), len(chosen)
+    grams, crosses, z_sums, t_sums, counts = (
+        torch.zeros(shape, dtype=torch.float64) for shape in [(m, k, k), (m, k), (m, k), (m,), (m,)]
+    )
     mine = shard_of_rank(source)
 
     def add() -> None:
@@ -144,20 +139,18 @@ def _solve_partial(
             z_sums.add_(seen.T @ z)
             t_sums.add_(t.sum(0))
             counts.add_(seen.sum(0))
-            for at in range(len(part)):
+            for at in range(m):
                 grams[at].addmm_((z * seen[:, at, None]).T, z)
 
     all_or_raise(add)
     all_reduce(grams, crosses, z_sums, t_sums, counts)
-    weights = torch.zeros(len(part), k, dtype=torch.float64)
-    for at in range(len(part)):
-        mean_z, mean_t = z_sums[at] / counts[at], t_sums[at] / counts[at]
-        gram = grams[at] / counts[at] - torch.outer(mean_z, mean_z)
-        cross = crosses[at] / counts[at] - mean_z * mean_t
+    weights = torch.zeros(m, k, dtype=torch.float64)
+    means_z, means_t = z_sums / counts[:, None], t_sums / counts
+    for at in range(m):
+        gram = grams[at] / counts[at] - torch.outer(means_z[at], means_z[at])
+        cross = crosses[at] / counts[at] - means_z[at] * means_t[at]
         weights[at] = solve_normal(gram, cross[:, None], ridge)[:, 0]
-    mean_z = z_sums / counts[:, None]
-    intercept = center[part] + t_sums / counts - (weights * (center[chosen] + mean_z)).sum(1)
-    return weights, intercept
+    return weights, center[part] + means_t - (weights * (center[chosen] + means_z)).sum(1)
 
 
 def fits(source: Source, k: int) -> bool:
@@ -243,13 +236,11 @@ def _chosen_penalty(rows: _Rows, n: int, weights: int, groups: NDArray | None) -
     losses = np.zeros(len(PENALTIES))
     splits = split_rows(n, share, SEED, groups)
     for fold in range(len(splits)):
-        held = splits.held_rows(fold)
-        train = rows.some(splits.train_rows(fold))
-        out = rows.some(held)
+        train, out = rows.some(splits.train_rows(fold)), rows.some(splits.held_rows(fold))
         start = None
         for at, penalty in enumerate(PENALTIES):  # each starts where the one before it ended
             start = _solved_classifier(train, penalty / len(train.codes), start, ROUGH)
-            losses[at] += out.loss(*start) * len(held)
+            losses[at] += out.loss(*start) * len(out.codes)
     return PENALTIES[int(losses.argmin())]
 
 

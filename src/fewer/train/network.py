@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from typing import Any
 
@@ -73,7 +73,7 @@ def train_decoder(
     loss : Loss
         What to minimise.
     seed : int
-        Fixes everything on a CPU, bit for bit.
+        Fixes the result on a CPU, bit for bit.
     targets : Tensor, default=None
         What to predict (class numbers, or n x m values); the rows themselves if None.
     out : int, default=None
@@ -81,7 +81,7 @@ def train_decoder(
     groups : array of length n, default=None
         Rows with the same label are held out together.
     seconds : float, default=None
-        Time for a network; the learning rate falls with it.
+        Time for training a network; the learning rate falls with it.
 
     Returns
     -------
@@ -144,14 +144,9 @@ def fit_decoder(
     net = new_decoder(data, len(columns))
     spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
     scale = torch.where(spread > 0, spread, 1.0)  # a new network sees unit variances
+    factor = (data.scale / scale).float()
     history = _train_network(
-        net,
-        data,
-        columns,
-        generator,
-        factor=(data.scale / scale).float(),
-        seconds=seconds,
-        checkpoint=checkpoint,
+        net, data, columns, generator, factor=factor, seconds=seconds, checkpoint=checkpoint
     )
     return _measured(data, net, columns, scale), history
 
@@ -188,12 +183,11 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
     seconds: float | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> History:
-    """Train ``net`` in place on these columns, times ``factor``; keep its best held-out state.
+    """Train ``net`` in place on these columns, times ``factor``, to its best held-out state.
 
     The learning rate follows half a cosine to zero, so that the last epochs settle: sooner, from
-    the best state, where the held-out loss has not improved for as many epochs as patience has;
-    and where ``seconds`` are too few for all epochs, it falls with the time. A row of the history
-    says for how many epochs the network of that row was trained.
+    the best state, once patience has run out; and with the time, if ``seconds`` are too few.
+    "trained" in a row of the history is for how many epochs its network was trained.
     """
     began = time.perf_counter()
     config, loss = data.config, data.loss
@@ -205,14 +199,14 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
     same_on_all_ranks(net)
     rate = config.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
     optimizer = Adam((net.parameters(), rate))
-    decay = CosineDecay(config.refit_epochs_for(len(train)))
+    decay = CosineDecay(0, config.refit_epochs_for(len(train)))
     patience = PATIENCE if config.patience is None else config.patience
     best = KeepBest(patience)
     state = TrainingState(net, optimizer, best, generator, data.device)
     history = state.history
-    if checkpoint is not None and (kept := checkpoint.load("decoder")) is not None:
-        state.restore(kept)
-        decay.restore(kept[0]["decay"])
+    if checkpoint is not None and (saved := checkpoint.load("decoder")) is not None:
+        state.restore(saved)
+        decay = CosineDecay(*saved[0]["decay"])
 
     forward = partial(_decoded, net, data.mixed)
 
@@ -251,10 +245,14 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
             if not np.isfinite(value):
                 break
             if checkpoint is not None and checkpoint.due():
-                state.save(checkpoint, "decoder", decay=decay.state())
+                state.save(checkpoint, "decoder", decay=astuple(decay))
     best.restore(net)
     unpadded(net)
-    return _in_units_of_data(history, data)
+    unit = data.out_scale ** (loss.degree or 0)  # losses in the data's own units
+    for entry in history:
+        entry["loss"] *= unit
+        entry["val_loss"] = None if entry["val_loss"] is None else entry["val_loss"] * unit
+    return history
 
 
 def _decoded(net: nn.Module, mixed: bool, x: Tensor) -> Tensor:
@@ -262,14 +260,6 @@ def _decoded(net: nn.Module, mixed: bool, x: Tensor) -> Tensor:
         return net(x)
     with torch.autocast(x.device.type, dtype=torch.bfloat16):
         return net(x).float()
-
-
-def _in_units_of_data(history: History, data: TrainingData) -> History:
-    unit = data.out_scale ** (data.loss.degree or 0)
-    for row in history:
-        for name in ("loss", "val_loss"):
-            row[name] = None if row[name] is None else row[name] * unit
-    return history
 
 
 def train_epoch(
@@ -384,14 +374,20 @@ def _measured(
     )
 
 
+def _rows_to_fit(data: TrainingData, hold_out: bool) -> tuple[Source, Moments, Tensor | None]:
+    """All rows, or the training rows, with their moments and targets."""
+    if not hold_out:
+        return data.source, data.stats, data.targets
+    index = data.train.index
+    source = RowView(data.source, index)
+    targets = None if data.targets is None else data.targets[index]
+    return source, moments(source, data.device), targets
+
+
 def _exact_linear(
     data: TrainingData, columns: NDArray[np.int64], hold_out: bool
 ) -> MeasuredDecoder:
-    source, stats, targets = data.source, data.stats, data.targets
-    if hold_out:
-        source = RowView(source, data.train.index)
-        targets = None if targets is None else targets[data.train.index]
-        stats = moments(source, data.device)
+    source, stats, targets = _rows_to_fit(data, hold_out)
     exact = fit_linear(
         source, columns, stats, targets=targets, ridge=data.config.ridge, device=data.device
     )
@@ -402,14 +398,10 @@ def _exact_classifier(
     data: TrainingData, columns: NDArray[np.int64], hold_out: bool, groups: NDArray | None
 ) -> tuple[MeasuredDecoder, History]:
     """The linear classifier at its minimum, and its losses as a history of one row."""
-    source, stats, codes = data.source, data.stats, data.targets
+    source, stats, codes = _rows_to_fit(data, hold_out)
     assert codes is not None
-    held = data.valid if hold_out else None
-    if held is not None:
-        index = data.train.index
-        source, codes = RowView(source, index), codes[index]
-        stats = moments(source, data.device)
-        groups = None if groups is None else groups[index]
+    if hold_out and groups is not None:
+        groups = groups[data.train.index]
     linear = fit_classifier(
         source,
         columns,
@@ -422,8 +414,9 @@ def _exact_classifier(
     )
     fill = torch.from_numpy(stats.mean[columns])
     decoder = MeasuredDecoder(linear, fill=fill, link=data.loss.link)
-    value = None if held is None else _log_loss(decoder, data, held.index, columns)
-    loss = _log_loss(decoder, data, None, columns)
+    held_out = data.valid.index if hold_out and data.valid is not None else None
+    value = None if held_out is None else _log_loss(decoder, data, held_out, columns)
+    loss = _log_loss(decoder, data, np.arange(data.source.shape[0]), columns)
     return decoder, [{"epoch": 1, "loss": loss, "val_loss": value, "trained": 1}]
 
 
@@ -431,26 +424,25 @@ def _exact_classifier(
 def _log_loss(
     decoder: MeasuredDecoder,
     data: TrainingData,
-    index: NDArray[np.int64] | None,
+    index: NDArray[np.int64],
     columns: NDArray[np.int64],
 ) -> float:
     assert data.targets is not None
-    source = data.source if index is None else RowView(data.source, index)
-    codes = data.targets if index is None else data.targets[index]
+    codes = data.targets[index]
     total = 0.0
-    for rows, x in read_blocks(source):
+    for rows, x in read_blocks(RowView(data.source, index)):
         chance = decoder(x[:, columns]).gather(1, codes[rows].cpu()[:, None])
         total -= float(chance.clamp_min(torch.finfo(chance.dtype).tiny).log().sum())
     return total / len(codes)
 
 
 def stops_after(config: TrainingConfig, row: dict[str, Any]) -> bool:
-    """Hand a row of history to ``on_epoch``; whether that says that training shall stop.
+    """Call ``on_epoch`` with a row of history; whether that asks to stop training.
 
-    Only True does: a function may return what it likes, as ``file.write`` does.
+    Only True does: a function may return anything, as ``file.write`` does.
     """
-    said = None if config.on_epoch is None else config.on_epoch(row)
-    return isinstance(said, (bool, np.bool_)) and bool(said)
+    answer = None if config.on_epoch is None else config.on_epoch(row)
+    return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,12 +17,7 @@ class Adam:
     """Adam with betas 0.9 and 0.999, as in the paper, over groups with their own learning rates.
 
     `torch.optim.Adam` spends more time in Python hooks than in arithmetic when parameters are few;
-    this calls the same fused kernel directly.
-
-    Parameters
-    ----------
-    *groups : tuples (parameters, learning rate)
-        Change a rate through ``rates[i]``.
+    this calls the same fused kernel directly. Change a rate through ``rates[i]``.
     """
 
     def __init__(self, *groups: tuple[Iterable[Tensor], float]) -> None:
@@ -53,21 +49,20 @@ class Adam:
 
     @torch.no_grad()
     def step(self, rates: Sequence[Tensor] | None = None) -> None:
-        """Move all parameters that have a gradient.
-
-        ``rates`` replaces the learning rates by numbers that are read on the GPU, which a
-        recorded graph of steps needs.
-        """
-        used: Sequence[float | Tensor] = self.rates if rates is None else rates
-        for group, rate in zip(self.groups, used, strict=True):
-            state, grads = _with_gradient(group)
-            if not grads:
+        """Move all parameters that have a gradient; ``rates`` on the GPU suit a recorded graph."""
+        all_rates: Sequence[float | Tensor] = self.rates if rates is None else rates
+        for group, rate in zip(self.groups, all_rates, strict=True):
+            grads = [parameter.grad for parameter in group["params"]]
+            used = [at for at, grad in enumerate(grads) if grad is not None]
+            if not used:
                 continue
-            fused = grads[0].device.type in ("cpu", "cuda")
+            state: dict[str, Any] = group
+            if len(used) < len(grads):  # a decoder may have parameters that this loss misses
+                state = {name: [parts[at] for at in used if parts] for name, parts in group.items()}
             adam(
                 **state,
-                grads=grads,
-                fused=fused,
+                grads=[grads[at] for at in used],
+                fused=grads[used[0]].device.type in ("cpu", "cuda"),
                 amsgrad=False,
                 beta1=0.9,
                 beta2=0.999,
@@ -78,24 +73,17 @@ class Adam:
             )
 
 
-def _with_gradient(group: dict[str, Any]) -> tuple[dict[str, Any], list[Tensor]]:
-    grads = [p.grad for p in group["params"]]
-    used = [at for at, grad in enumerate(grads) if grad is not None]
-    if len(used) < len(grads):  # a decoder may have parameters that this loss does not reach
-        group = {name: [parts[at] for at in used] if parts else [] for name, parts in group.items()}
-    return group, [grads[at] for at in used]
-
-
+@dataclass
 class CosineDecay:
-    """Half a cosine from 1 to 0 over all epochs, or over fewer once the loss has stalled.
+    """Half a cosine from ``start`` to 0 between two epochs, which end sooner after a stall.
 
-    A loss that stands still at a high rate falls once more when the rate does. So training that
+    A loss that has stalled at a high rate falls once more when the rate does. So training that
     has stalled is not stopped but brought to its end.
     """
 
-    def __init__(self, epochs: int) -> None:
-        self.first, self.last = 0, epochs
-        self.start = 1.0
+    first: int
+    last: int
+    start: float = 1.0
 
     @property
     def shortened(self) -> bool:
@@ -112,27 +100,19 @@ class CosineDecay:
         start = self.factor(epoch + 1)
         self.first, self.last, self.start = epoch, min(self.last, epoch + left), start
 
-    def state(self) -> list[float]:
-        """What `restore` takes."""
-        return [self.first, self.last, self.start]
-
-    def restore(self, state: list[float]) -> None:
-        """Go on as from another's `state`."""
-        self.first, self.last, self.start = int(state[0]), int(state[1]), state[2]
-
 
 def _fall(done: float) -> float:
     return (1 + math.cos(math.pi * min(1.0, max(0.0, done)))) / 2
 
 
+@dataclass
 class KeepBest:
     """Remember the network's state at the lowest loss seen, and how long ago that was."""
 
-    def __init__(self, patience: int | None = None) -> None:
-        self.patience = patience
-        self.loss = float("inf")
-        self.since = 0
-        self.state: dict[str, Any] | None = None
+    patience: int | None = None
+    loss: float = math.inf
+    since: int = 0
+    state: dict[str, Any] | None = None
 
     def seen(self, loss: float, network: nn.Module, *, counts: bool = True) -> bool:
         """Take note of an epoch's loss; True when patience has run out."""

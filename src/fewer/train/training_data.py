@@ -17,7 +17,7 @@ from fewer.train.device import pick_device, pick_precision
 __all__ = ["Fit", "TrainingData", "new_decoder", "prepare"]
 
 FEWEST_FOR_VALIDATION = 20
-MOST_HELD = 1.5  # times the share that was asked for, where groups are large
+MOST_HELD = 1.5  # times the requested fraction, where groups are large
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,7 @@ def prepare(
     out: int | None = None,
     groups: np.ndarray | None = None,
 ) -> TrainingData:
-    """Split the rows and fix the scaling.
-
-    Rows with the same label in ``groups`` are held out together.
-    """
+    """Split the rows, those with the same label in ``groups`` together, and fix the scaling."""
     given = targets
     n, d = source.shape
     device = pick_device(config.device)
@@ -178,14 +175,12 @@ def _split(
     if groups is None or not held:
         order = random.permutation(n)
         return np.sort(order[held:]), np.sort(order[:held])
-    labels = np.unique(groups, return_inverse=True)[1]
-    sizes = np.bincount(labels)
+    labels, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
     chosen: list[int] = []
-    rows = 0
     for group in random.permutation(len(sizes)):
+        rows = sizes[chosen].sum()
         if rows < held and rows + sizes[group] <= MOST_HELD * held and len(chosen) < len(sizes) - 1:
             chosen.append(int(group))
-            rows += sizes[group]
     if not chosen and len(sizes) > 1:  # all are large
         chosen = [int(sizes.argmin())]
     out = np.isin(labels, chosen)
