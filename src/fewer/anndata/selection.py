@@ -66,7 +66,9 @@ def select_genes(
         Whether to `annotate` the AnnData.
     key_added : str, default="fewer"
         Prefix of the names of annotations.
-    random_state, **options
+    random_state : int, RandomState or None, default=None
+        Makes the result reproducible.
+    **options
         As in `fewer.select`: decoder, costs, budget, groups, strategies, time_limit, ...
 
     Returns
