@@ -150,10 +150,10 @@ def test_ctrl_c_leaves_what_was_done(tmp_path, digits):
 
 
 def test_a_selection_goes_on(tmp_path, digits):
-    X = digits[0][:300]
+    X = digits[0][:120, 16:40]
     options = {"validation": 0.3, "random_state": 0, "device": "cpu", "scale": "none"}
     options |= {"strategies": ["search", "gradient"]}
-    whole = fewer.select(X, 4, **options)
+    whole = fewer.select(X, 3, **options)
     told = []
 
     def tell(text, share):
@@ -163,11 +163,11 @@ def test_a_selection_goes_on(tmp_path, digits):
 
     kept = tmp_path / "kept"
     with pytest.raises(Interrupted):
-        fewer.select(X, 4, **options, progress=tell, checkpoint=kept)
-    assert json.loads((kept / "fit.json").read_text())["fit"]["k"] == 4
+        fewer.select(X, 3, **options, progress=tell, checkpoint=kept)
+    assert json.loads((kept / "fit.json").read_text())["fit"]["k"] == 3
     chosen = Checkpoint(kept).load("choices")[0]
     assert [name.split(",")[0] for name in chosen] == ["greedy", "search", "gradient"]
-    panel = fewer.select(X, 4, **options, checkpoint=kept)
+    panel = fewer.select(X, 3, **options, checkpoint=kept)
     assert panel.indices.tolist() == whole.indices.tolist()
     assert panel.held_out == whole.held_out
     assert not kept.exists()

@@ -142,7 +142,7 @@ def test_several_starts_keep_the_best_held_out_loss(sums):
         reference = LinearRegression().fit(sums[train][:, chosen], sums[train])
         return ((reference.predict(sums[held][:, chosen]) - sums[held]) ** 2).mean()
 
-    errors = [held_out(fit(sums, k=6, seed=5, n_init=starts)) for starts in (1, 4)]
+    errors = [held_out(fit(sums, k=6, seed=5, n_init=starts)) for starts in (1, 3)]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < errors[0]
 
@@ -150,7 +150,7 @@ def test_several_starts_keep_the_best_held_out_loss(sums):
 def test_the_callers_random_state_is_left_alone(sums):
     torch.manual_seed(123)
     before = torch.get_rng_state()
-    fit(sums, k=2, epochs=20, stop_probability=0.2, decoder=(4,), dropout=0.5)
+    fit(sums, k=2, epochs=20, stop_probability=0.2, refit_epochs=5, decoder=(4,), dropout=0.5)
     assert torch.equal(before, torch.get_rng_state())
 
 
