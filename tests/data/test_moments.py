@@ -1,4 +1,4 @@
-"""One-pass moments against two-pass NumPy."""
+"""One-pass moments and covariances against two-pass NumPy."""
 
 from importlib import import_module
 
@@ -7,8 +7,12 @@ import pytest
 import torch
 from scipy import sparse
 
-from fewer.data import covariance, moments, reading
-from fewer.data.source import array_source
+from fewer.data import Log1pSource, RowView, ScaledSource, covariance, moments, reading
+from fewer.data.moments import centred_products, exact_dtype
+from fewer.data.source import DenseSource, array_source
+
+module = import_module("fewer.data.moments")  # the package has a function of that name
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +129,6 @@ def test_a_gpu_out_of_memory_leaves_the_covariance_to_the_cpu(monkeypatch):
 
     X = np.random.default_rng(0).random((20, 4))
     expected = covariance(array_source(X)).matrix
-    module = import_module("fewer.data.moments")  # the package has a function of that name
     monkeypatch.setattr(module, "_usable", lambda *args, **kwargs: torch.device("cuda"))
     on_cpu = module.centred_products
     monkeypatch.setattr(module, "centred_products", full)
@@ -134,3 +137,70 @@ def test_a_gpu_out_of_memory_leaves_the_covariance_to_the_cpu(monkeypatch):
     ):
         found = covariance(array_source(X), device="cuda").matrix
     torch.testing.assert_close(found, expected)
+
+
+# -- as on a device, here run on the CPU ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(("exact", "tolerance"), [(True, 1e-13), (False, 1e-6)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_are_those_of_float64(exact, tolerance, dtype, monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 8 * 1100 * 300)  # several blocks of 300 rows
+    random = np.random.default_rng(0)
+    X = (random.normal(size=(1000, 1100)) * random.uniform(0.1, 9, 1100) + 50).astype(dtype)
+    sums = centred_products(array_source(X), CPU, exact)
+    assert "pairs" not in sums
+    mean = sums["first"] / len(X)
+    found = (sums["products"] / len(X) - torch.outer(mean, mean)).numpy()
+    wanted = np.cov(X.T.astype(np.float64), bias=True)
+    spread = np.sqrt(wanted.diagonal())
+    assert (np.abs(found - wanted) / np.outer(spread, spread)).max() < tolerance
+    np.testing.assert_allclose(
+        (sums["shift"] + mean).numpy(), X.mean(0, dtype=np.float64), rtol=1e-12
+    )
+
+
+def test_products_of_rows_with_missing_values(monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 8 * 6 * 20)
+    random = np.random.default_rng(1)
+    X = random.normal(size=(70, 6)) + 3
+    X[random.random(X.shape) < 0.2] = np.nan
+    X[:20] = random.normal(size=(20, 6))  # nothing missing in the first block
+    sums = centred_products(array_source(X), CPU, True)
+    seen = torch.from_numpy(~np.isnan(X)).double()
+    x = torch.from_numpy(X).sub(sums["shift"]).nan_to_num(nan=0.0)
+    torch.testing.assert_close(sums["pairs"], seen.T @ seen)
+    torch.testing.assert_close(sums["left_sums"], x.T @ seen)
+    torch.testing.assert_close(sums["products"], x.T @ x)
+    torch.testing.assert_close(sums["first"], x.sum(0))
+
+
+def test_what_may_cross_over_as_float32():
+    counts = DenseSource(np.ones((3, 2), np.int16))
+    assert exact_dtype(counts) == torch.float32
+    assert exact_dtype(RowView(counts, np.arange(2))) == torch.float32
+    assert exact_dtype(DenseSource(np.ones((3, 2), np.int32))) == torch.float64
+    assert exact_dtype(Log1pSource(counts)) == torch.float64
+    assert exact_dtype(ScaledSource(counts, np.zeros(2), np.ones(2))) == torch.float64
+
+
+def test_either_of_torchs_switches_is_given_back():
+    switches = torch.backends.cuda.matmul
+    before = switches.fp32_precision
+    try:
+        switches.fp32_precision = "tf32"  # from now on torch refuses to read the older one
+        with module.tf32(False):
+            assert switches.fp32_precision == "ieee"
+        assert switches.fp32_precision == "tf32"
+    finally:
+        switches.fp32_precision = before
+    with module.tf32(True):
+        assert switches.allow_tf32
+    assert not switches.allow_tf32
+
+
+def test_a_device_without_float64_leaves_it_to_the_cpu():
+    X = np.random.default_rng(0).normal(size=(9, 3))
+    found = covariance(array_source(X), device="mps").matrix
+    assert found.device.type == "cpu"
+    assert torch.equal(found, covariance(array_source(X)).matrix)

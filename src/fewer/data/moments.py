@@ -6,10 +6,11 @@ at most 4096 rows and add those up in float64: then the entry (i, j) is within 1
 C_ii C_jj.
 """
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,7 @@ from torch import Tensor
 from fewer.data.dask import is_remote, reduce_rows
 from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
 from fewer.data.source import DenseSource, RowView, Source, shard_of_rank
-from fewer.distributed import (
-    all_or_raise,
-    all_reduce,
-    gather,
-    on_rank0,
-    shard_bounds,
-    world_size,
-)
+from fewer.distributed import all_or_raise, all_reduce, gather, on_rank0, shard_bounds, world_size
 from fewer.errors import InputError, warn
 
 __all__ = [
@@ -55,9 +49,10 @@ FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 PANELS = 8
 SAMPLE_ROWS = 256  # fetched from a cluster to centre sums about
 
-# shift, sums, products, pairs and left sums, as `centred_products` says
-Sums = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
-PartSums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]
+# Sums over some rows, by name: "n" rows; "count" of observed values, "first" and "second" powers
+# of their differences from "shift", "low" and "high", per feature; and "products" of features,
+# with "pairs" and "left_sums" where values are missing. Those of other rows can be added.
+Sums = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -140,38 +135,29 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
     """
     n, d = source.shape
     if source.is_sparse:
-        found = _sparse_moments(source)
+        sums = _total(source, _sparse_sums)
+        found = None if sums is None else _moments(n, sums)
         if found and (found.variance >= CANCELS * found.mean**2).all():
             return found
     home = _usable(None if is_remote(source) else device, d, copies=0)
-    given, part = _common_shift(source), shard_of_rank(source)
-    work = partial(_sums, home=home, shift=given)
-    sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_sums))
-    shift, count, first, second, low, high = sums
-    all_reduce(count, first, second)
-    all_reduce(low, op="min")
-    all_reduce(high, op="max")
-    seen = count.clamp_min(1)
-    variance = (second / seen - (first / seen).square()).clamp_min_(0)
-    return Moments(
-        n=n,
-        observed=count.cpu().numpy(),
-        mean=(shift + first / seen).cpu().numpy(),
-        variance=variance.cpu().numpy(),
-        minimum=low.cpu().numpy(),
-        maximum=high.cpu().numpy(),
-    )
+    sums = _total(source, partial(_sums, home=home, shift=_common_shift(source)))
+    assert sums is not None
+    return _moments(n, sums)
 
 
-def _sums(source: Source, home: torch.device, shift: Tensor | None) -> tuple[Tensor, ...]:
-    """Shift; and of each feature the number of values, sums, sums of squares, least and most."""
-    d = source.shape[1]
+def _moments(n: int, sums: Sums) -> Moments:
+    seen = sums["count"].clamp_min(1)
+    mean = sums["first"] / seen
+    variance = (sums["second"] / seen - mean.square()).clamp_min_(0)
+    found = sums["count"], sums["shift"] + mean, variance, sums["low"], sums["high"]
+    return Moments(n, *(values.cpu().numpy() for values in found))
+
+
+def _sums(source: Source, home: torch.device, shift: Tensor | None) -> Sums:
+    n, d = source.shape
     shift = None if shift is None else shift.to(home)
     count = torch.zeros(d, dtype=torch.int64, device=home)
-    first = torch.zeros(d, dtype=torch.float64, device=home)
-    second = torch.zeros(d, dtype=torch.float64, device=home)
-    low = torch.full((d,), torch.inf, dtype=torch.float64, device=home)
-    high = torch.full((d,), -torch.inf, dtype=torch.float64, device=home)
+    first, second, low, high = _empty_sums(d, home)
     for _, x in rows_on(source, home):
         if shift is None:
             shift = x.nanmean(0).nan_to_num_(0.0)
@@ -188,8 +174,13 @@ def _sums(source: Source, home: torch.device, shift: Tensor | None) -> tuple[Ten
             x.sub_(shift)
         first += x.sum(0)
         second += x.square_().sum(0)
-    assert shift is not None
-    return shift, count, first, second, low, high
+    found = {"shift": shift, "count": count, "first": first, "second": second}
+    return {"n": n, **found, "low": low, "high": high}
+
+
+def _empty_sums(d: int, home: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    zeros = torch.zeros(2, d, dtype=torch.float64, device=home)
+    return zeros[0], zeros[1], zeros[0] + torch.inf, zeros[0] - torch.inf
 
 
 def covariance(
@@ -222,20 +213,23 @@ def covariance(
     """
     if missing not in ("mean", "pairwise"):
         raise InputError(f"missing={missing!r} is not known; use 'mean' or 'pairwise'")
-    n = source.shape[0]
+    n, d = source.shape
     if source.is_sparse:
-        found = _sparse_covariance(source)
-        if found and (found.matrix.diagonal() >= CANCELS * found.mean.square()).all():
-            home = _usable(device, source.shape[1], copies=1)
-            return Covariance(n, found.mean.to(home), found.matrix.to(home))
-    home = _usable(None if is_remote(source) else device, source.shape[1])
-    given, part = _common_shift(source), shard_of_rank(source)
-    work = partial(_centred, home=home, shift=given)
-    sums, _ = all_or_raise(lambda: reduce_rows(part, work, add=_add_centred))
-    shift, first, products, pairs, left_sums = _reduced(sums, part.shape[0])
-    if pairs is None or left_sums is None:
+        sums = _total(source, _sparse_products)
+        if sums is not None:
+            mean = sums["first"] / n
+            matrix = sums["products"] / n - torch.outer(mean, mean)
+            if (matrix.diagonal() >= CANCELS * mean.square()).all():
+                home = _usable(device, d, copies=1)
+                return Covariance(n, mean.to(home), matrix.to(home))
+    home = _usable(None if is_remote(source) else device, d)
+    sums = _total(source, partial(_centred, home=home, shift=_common_shift(source)))
+    assert sums is not None
+    shift, first, products = sums["shift"], sums["first"], sums["products"]
+    if "pairs" not in sums:
         mean = first / n
         return Covariance(n, shift + mean, products / n - torch.outer(mean, mean))
+    pairs, left_sums = sums["pairs"], sums["left_sums"]
     mean = first / pairs.diagonal().clamp_min(1)
     # sum over joint rows of (x_i - m_i)(x_j - m_j); other rows add nothing to filled values
     centred = (
@@ -244,7 +238,8 @@ def covariance(
     if missing == "mean":
         return Covariance(n, shift + mean, centred / n)
     matrix = torch.where(pairs > 0, centred / pairs.clamp_min(1), 0.0)
-    return Covariance(n, shift + mean, _nearest_positive(matrix))
+    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    return Covariance(n, shift + mean, (vectors * values.clamp_min(0)) @ vectors.T)
 
 
 def part_covariances(
@@ -255,23 +250,9 @@ def part_covariances(
 ) -> tuple[Moments | None, list[Covariance] | None]:
     """Moments of all rows, and the covariance of each part of them, in one pass.
 
-    Parameters
-    ----------
-    source : Source
-        The rows.
-    labels : array of int (n)
-        The part that each row belongs to.
-    count : int
-        Number of parts.
-    device : torch.device, default=None
-        Where to compute and where the results stay, as for `covariance`.
-
-    Returns
-    -------
-    stats : Moments or None
-    parts : list of Covariance or None
-        None where values are missing, so that the parts need passes of their own, or where the
-        device cannot hold all parts at once.
+    ``labels`` are the numbers, below ``count``, of the parts that rows belong to. None where
+    values are missing, so that the parts need passes of their own, or where the device cannot
+    hold all parts at once.
     """
     n, d = source.shape
     home = torch.device("cpu" if device is None or is_remote(source) else device)
@@ -279,47 +260,29 @@ def part_covariances(
     if source.is_sparse or not room:
         return None, None
     home = home if home.type == "cuda" else torch.device("cpu")
-    given, part = _common_shift(source), shard_of_rank(source)
-    mine = labels[slice(*shard_bounds(n))]
-    work = partial(_part_sums, count=count, home=home, shift=given)
-    sums = all_or_raise(lambda: reduce_rows(part, work, mine, add=_add_parts))
-    if not all(gather(sums is not None)) or sums is None:
+    work = partial(_part_sums, count=count, home=home, shift=_common_shift(source))
+    sums = _total(source, work, labels[slice(*shard_bounds(n))])
+    if sums is None:
         return None, None
-    shift, low, high, first, second, products = sums
-    all_reduce(first, second, *products)
-    all_reduce(low, op="min")
-    all_reduce(high, op="max")
-    sizes = np.bincount(labels, minlength=count)
-    mean = first.sum(0) / n
-    stats = Moments(
-        n=n,
-        observed=np.full(d, n),
-        mean=(shift + mean).cpu().numpy(),
-        variance=(second / n - mean.square()).clamp_min_(0).cpu().numpy(),
-        minimum=low.cpu().numpy(),
-        maximum=high.cpu().numpy(),
-    )
+    stats = _moments(n, {**sums, "first": sums["first"].sum(0)})
     parts = []
-    for size, total, matrix in zip(sizes, first, products, strict=True):
-        own = total / max(int(size), 1)
-        matrix.div_(max(int(size), 1)).addr_(own, own, alpha=-1)
-        parts.append(Covariance(int(size), shift + own, matrix))
+    for number, size in enumerate(np.bincount(labels, minlength=count).tolist()):
+        own = sums["first"][number] / max(size, 1)
+        matrix = sums[f"products {number}"]
+        matrix.div_(max(size, 1)).addr_(own, own, alpha=-1)
+        parts.append(Covariance(size, sums["shift"] + own, matrix))
     return stats, parts
 
 
 def _part_sums(
     source: Source, labels: np.ndarray, count: int, home: torch.device, shift: Tensor | None
-) -> PartSums | None:
-    """Shift, least, most, sums per part, sums of squares and products per part; None with gaps."""
-    d = source.shape[1]
-
-    def zeros(*shape: int) -> Tensor:
-        return torch.zeros(*shape, dtype=torch.float64, device=home)
-
+) -> Sums | None:
+    """Sums, with "first" and products of each part; None where values are missing."""
+    n, d = source.shape
     shift = None if shift is None else shift.to(home)
-    first, second = zeros(count, d), zeros(d)
-    products = [zeros(d, d) for _ in range(count)]
-    low, high = zeros(d).fill_(torch.inf), zeros(d).fill_(-torch.inf)
+    _, second, low, high = _empty_sums(d, home)
+    first = torch.zeros(count, d, dtype=torch.float64, device=home)
+    products = [torch.zeros(d, d, dtype=torch.float64, device=home) for _ in range(count)]
     where = torch.from_numpy(labels).to(home)
     exact = home.type == "cpu" or fast_float64(home)
     with tf32(False):
@@ -332,110 +295,78 @@ def _part_sums(
                 shift = x.mean(0)
             x.sub_(shift)
             second += x.square().sum(0)
-            own = where[rows]
             for number in range(count):
-                part = x[own == number]
+                part = x[where[rows] == number]
                 if len(part):
                     first[number] += part.sum(0)
                     add_products(products[number], part if exact else part.float())
-    for matrix in products:
+    found = {"n": n, "shift": shift, "count": torch.full((d,), n, device=home), "first": first}
+    for number, matrix in enumerate(products):
         mirror(matrix)
-    assert shift is not None
-    return shift, low, high, first, second, products
+        found[f"products {number}"] = matrix
+    return {**found, "second": second, "low": low, "high": high}
 
 
-def _centred(source: Source, home: torch.device, shift: Tensor | None) -> tuple[Sums, int]:
-    """Sums, and of how many rows."""
+def _centred(source: Source, home: torch.device, shift: Tensor | None) -> Sums:
     try:
-        return centred_products(source, home, shift=shift), source.shape[0]
+        return centred_products(source, home, shift=shift)
     except torch.OutOfMemoryError:
         pass  # outside the handler, which would keep the tensors alive
     torch.cuda.empty_cache()
-    _say_too_small(home)
-    return centred_products(source, torch.device("cpu"), shift=shift), source.shape[0]
+    _warn_too_small(home)
+    return centred_products(source, torch.device("cpu"), shift=shift)
 
 
-# -- sums of parts, as the workers of a cluster add them --------------------------------------
+# -- sums of several ranks, or of the workers of a cluster ------------------------------------
 
 
-def _add_sums(parts: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    shift, *rest = zip(*parts, strict=True)
-    count, first, second = (torch.stack(each).sum(0) for each in rest[:3])
-    return (
-        shift[0],
-        count,
-        first,
-        second,
-        torch.stack(rest[3]).amin(0),
-        torch.stack(rest[4]).amax(0),
-    )
+def _total(source: Source, work: Callable[..., Sums | None], *aligned: Any) -> Sums | None:
+    """What ``work`` sums up over all rows, on every rank; None where it gives that anywhere."""
+    part = shard_of_rank(source)
+    sums = all_or_raise(lambda: reduce_rows(part, work, *aligned, add=_add))
+    if not all(gather(sums is not None)) or sums is None:
+        return None
+    if world_size() == 1:
+        return sums
+    if not all(gather(sums["first"].is_cuda)):  # one of them had to fall back
+        sums = {name: value.cpu() if name != "n" else value for name, value in sums.items()}
+    if any(gather("pairs" in sums)):  # gaps may be in the rows of others
+        sums = _with_pairs(sums)
+    for name, value in sums.items():
+        if name not in ("n", "shift"):
+            all_reduce(value, op={"low": "min", "high": "max"}.get(name, "sum"))
+    return sums
 
 
-def _add_centred(parts: list[tuple[Sums, int]]) -> tuple[Sums, int]:
-    gaps = any(sums[3] is not None for sums, _ in parts)
-    filled = [_with_pairs(sums, n) if gaps else sums for sums, n in parts]
-    shift, *rest = zip(*filled, strict=True)
-    first, products, pairs, left_sums = (
-        None if each[0] is None else sum(each[1:], each[0]) for each in rest
-    )
-    assert first is not None
-    assert products is not None
-    return (shift[0], first, products, pairs, left_sums), sum(n for _, n in parts)
-
-
-def _add_parts(parts: list[PartSums | None]) -> PartSums | None:
+def _add(parts: list[Sums | None]) -> Sums | None:
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
         return None
-    shift, low, high, first, second, products = zip(*found, strict=True)
-    return (
-        shift[0],
-        torch.stack(low).amin(0),
-        torch.stack(high).amax(0),
-        torch.stack(first).sum(0),
-        torch.stack(second).sum(0),
-        [sum(each[1:], each[0]) for each in zip(*products, strict=True)],
-    )
+    if any("pairs" in part for part in found):
+        found = [_with_pairs(part) for part in found]
+    ways = {"shift": lambda one, _: one, "low": torch.minimum, "high": torch.maximum}
+    return {
+        name: reduce(ways.get(name, operator.add), [part[name] for part in found])
+        for name in found[0]
+    }
 
 
-def _with_pairs(sums: Sums, n: int) -> Sums:
-    """Sums of n rows that say how often pairs were observed, also where nothing is missing."""
-    shift, first, products, pairs, left_sums = sums
-    if pairs is None or left_sums is None:
-        pairs = torch.full_like(products, float(n))
-        left_sums = first[:, None].expand_as(products).clone()
-    return shift, first, products, pairs, left_sums
+def _with_pairs(sums: Sums) -> Sums:
+    """Sums that say how often pairs were observed, also where nothing is missing."""
+    if "pairs" in sums:
+        return sums
+    pairs = torch.full_like(sums["products"], float(sums["n"]))
+    left_sums = sums["first"][:, None].expand_as(pairs).clone()
+    return {**sums, "pairs": pairs, "left_sums": left_sums}
 
 
 def _common_shift(source: Source) -> Tensor | None:
-    """About what all take their sums: the means of the first rows; None where one sums alone."""
+    """The means of the first rows, about which all take their sums; None where one sums alone."""
     remote = is_remote(source)
     if world_size() == 1 and not remote:
         return None
     first = slice(0, SAMPLE_ROWS) if remote else next(row_blocks(source))
-    with_gaps = on_rank0(lambda: source.rows(first, torch.float64).nanmean(0))
-    return with_gaps.nan_to_num_(0.0)
-
-
-def _reduced(sums: Sums, n: int) -> Sums:
-    """Sums over the rows of all ranks, from those of each; ``n`` rows are this one's."""
-    shift, first, products, pairs, left_sums = sums
-    if world_size() == 1:
-        return sums
-    if not all(gather(products.device.type == "cuda")):  # one of them had to fall back
-        shift, first, products = shift.cpu(), first.cpu(), products.cpu()
-        pairs = None if pairs is None else pairs.cpu()
-        left_sums = None if left_sums is None else left_sums.cpu()
-    if not all(gather(pairs is None)):
-        # gaps may be in the rows of others
-        shift, first, products, pairs, left_sums = _with_pairs(
-            (shift, first, products, pairs, left_sums), n
-        )
-        assert pairs is not None
-        assert left_sums is not None
-        all_reduce(pairs, left_sums)
-    all_reduce(first, products)
-    return shift, first, products, pairs, left_sums
+    return on_rank0(lambda: source.rows(first, torch.float64).nanmean(0)).nan_to_num_(0.0)
 
 
 def _usable(device: torch.device | str | None, d: int, copies: int = 4) -> torch.device:
@@ -444,25 +375,23 @@ def _usable(device: torch.device | str | None, d: int, copies: int = 4) -> torch
     if home.type != "cuda":
         return torch.device("cpu")
     if copies * 8 * d * d > free_bytes(home):
-        _say_too_small(home)
+        _warn_too_small(home)
         return torch.device("cpu")
     return home
 
 
-def _say_too_small(device: torch.device) -> None:
+def _warn_too_small(device: torch.device) -> None:
     warn(f"the covariance does not fit the memory of {device}; computing it on the CPU")
 
 
-def _sparse_parts(source: Source) -> Iterator[sparse.csr_array | None]:
-    parts = _sparse_blocks(source)
-    return ahead(parts) if source.on_disk else parts
+# -- sparse rows, of which only stored values are summed up -----------------------------------
 
 
 def _sparse_blocks(source: Source) -> Iterator[sparse.csr_array | None]:
-    """Rows in order, as many at a time as their stored values allow.
+    """Rows in order, as many at a time as their stored values allow; None if they are not sparse.
 
     Every block costs a d x d product, so blocks are large: a fifth of the memory limit, since
-    three are alive at a time.
+    more than one is alive at a time.
     """
     n, d = source.shape
     target = max(block_bytes(source), (source.memory_limit or 0) // 5)
@@ -473,78 +402,46 @@ def _sparse_blocks(source: Source) -> Iterator[sparse.csr_array | None]:
         if part is None:
             return
         start += size
-        a_row = (part.data.nbytes + part.indices.nbytes) / part.shape[0]
-        size = max(1, int(target / max(a_row, 1.0)))
+        row_bytes = (part.data.nbytes + part.indices.nbytes) / part.shape[0]
+        size = max(1, int(target / max(row_bytes, 1.0)))
 
 
-def _sparse_moments(source: Source) -> Moments | None:
-    """Sums of the stored values alone; None where the source has no sparse rows."""
-    n = source.shape[0]
-    part = shard_of_rank(source)
-    sums = all_or_raise(lambda: _sparse_sums(part))
-    if not all(gather(sums is not None)) or sums is None:
-        return None
-    missing, first, second, low, high = sums
-    all_reduce(missing, first, second)
-    all_reduce(low, op="min")
-    all_reduce(high, op="max")
-    observed = n - missing
-    seen = observed.clamp_min(1)
-    mean = first / seen
-    variance = (second / seen - mean.square()).clamp_min(0)
-    return Moments(n, *(part.numpy() for part in (observed, mean, variance, low, high)))
-
-
-def _sparse_sums(source: Source) -> tuple[Tensor, ...] | None:
-    """Missing values of each feature, its sums, sums of squares, least and most."""
-    d = source.shape[1]
-    missing = np.zeros(d, dtype=np.int64)
+def _sparse_sums(source: Source) -> Sums | None:
+    n, d = source.shape
+    count = np.full(d, n)
     first, second = np.zeros(d), np.zeros(d)
     low, high = np.full(d, np.inf), np.full(d, -np.inf)
-    for part in _sparse_parts(source):
+    parts = _sparse_blocks(source)
+    for part in ahead(parts) if source.on_disk else parts:
         if part is None:
             return None
         part.sum_duplicates()
         at, values = part.indices, part.data.astype(np.float64)
         gaps = np.isnan(values)
         if gaps.any():
-            missing += np.bincount(at[gaps], minlength=d)
+            count -= np.bincount(at[gaps], minlength=d)
             at, values = at[~gaps], values[~gaps]
         first += np.bincount(at, weights=values, minlength=d)
         second += np.bincount(at, weights=values**2, minlength=d)
         low = np.fmin(low, part.nanmin(axis=0).toarray().ravel())
         high = np.fmax(high, part.nanmax(axis=0).toarray().ravel())
-    return tuple(torch.from_numpy(part) for part in (missing, first, second, low, high))
+    found = {"count": count, "first": first, "second": second, "low": low, "high": high}
+    tensors = {name: torch.from_numpy(values) for name, values in found.items()}
+    return {"n": n, "shift": torch.zeros(d, dtype=torch.float64), **tensors}
 
 
-def _sparse_covariance(source: Source) -> Covariance | None:
-    """Products of the stored values alone; None where there are gaps, or no sparse rows."""
-    n = source.shape[0]
-    part = shard_of_rank(source)
-    sums = all_or_raise(lambda: _sparse_products(part))
-    if not all(gather(sums is not None)) or sums is None:
-        return None
-    all_reduce(*sums)
-    mean, products = sums[0] / n, sums[1]
-    return Covariance(n, mean, products / n - torch.outer(mean, mean))
-
-
-def _sparse_products(source: Source) -> tuple[Tensor, Tensor] | None:
-    d = source.shape[1]
+def _sparse_products(source: Source) -> Sums | None:
+    n, d = source.shape
     products = torch.zeros(d, d, dtype=torch.float64)
-    first = np.zeros(d)
-    for stored in _sparse_parts(source):
+    first = torch.zeros(d, dtype=torch.float64)
+    parts = _sparse_blocks(source)
+    for stored in ahead(parts) if source.on_disk else parts:
         if stored is None or np.isnan(stored.data).any():
             return None
         part = stored.astype(np.float64)
-        first += np.asarray(part.sum(axis=0)).ravel()
+        first += torch.from_numpy(np.asarray(part.sum(axis=0)).ravel())
         products += torch.from_numpy((part.T @ part).toarray())
-    return torch.from_numpy(first), products
-
-
-def _nearest_positive(matrix: Tensor) -> Tensor:
-    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
-    return (vectors * values.clamp_min(0)) @ vectors.T
+    return {"n": n, "first": first, "products": products}
 
 
 # -- rows on a device ------------------------------------------------------------------------
@@ -592,36 +489,18 @@ def centred_products(
     device: torch.device,
     exact: bool | None = None,
     shift: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """What a covariance is made of, summed over all rows, missing values skipped.
+) -> Sums:
+    """Sums and products of features over all rows, missing values skipped.
 
-    Parameters
-    ----------
-    source : Source
-        The rows.
-    device : torch.device
-        Where to add up, and where the results stay.
-    exact : bool, default=None
-        Multiply in float64; if None, where the device is fast at it.
-    shift : Tensor (d), default=None
-        About what to take the sums; the means of the first block if None.
-
-    Returns
-    -------
-    shift : Tensor (d)
-    sums : Tensor (d)
-    products : Tensor (d, d)
-    pairs, left_sums : Tensor (d, d) or None
-        Rows in which both features are observed, and sums of feature i over rows in which j
-        is; None where nothing is missing.
+    "pairs" are rows in which both features are observed, "left_sums" those of feature i over rows
+    in which j is. ``exact``: multiply in float64; if None, where the device is fast at it.
     """
-    d = source.shape[1]
+    n, d = source.shape
     if exact is None:
         exact = device.type == "cpu" or fast_float64(device)
     sums = torch.zeros(d, dtype=torch.float64, device=device)
     products = torch.zeros(d, d, dtype=torch.float64, device=device)
-    pairs: Tensor | None = None
-    left_sums: Tensor | None = None
+    gaps: dict[str, Tensor] = {}
     shift = None if shift is None else shift.to(device)
     with tf32(False):  # whatever the caller has set
         for rows, x in rows_on(source, device):
@@ -629,20 +508,19 @@ def centred_products(
                 shift = x.nanmean(0).nan_to_num_(0.0)
             x.sub_(shift)
             total = x.sum(0)
-            if pairs is None and torch.isnan(total).any():  # waits, once a block
-                pairs = torch.full((d, d), float(rows.start), dtype=torch.float64, device=device)
-                left_sums = sums[:, None].expand(d, d).clone()
-            if pairs is not None and left_sums is not None:
+            if not gaps and torch.isnan(total).any():  # waits, once a block
+                before = {"n": rows.start, "first": sums, "products": products}
+                gaps = {name: _with_pairs(before)[name] for name in ("pairs", "left_sums")}
+            if gaps:
                 seen = (~torch.isnan(x)).to(torch.float64)
                 x.nan_to_num_(nan=0.0)
                 total = x.sum(0)
-                pairs.addmm_(seen.T, seen)
-                left_sums.addmm_(x.T, seen)
+                gaps["pairs"].addmm_(seen.T, seen)
+                gaps["left_sums"].addmm_(x.T, seen)
             sums += total
             add_products(products, x if exact else x.float())
-    assert shift is not None
     mirror(products)
-    return shift, sums, products, pairs, left_sums
+    return {"n": n, "shift": shift, "first": sums, "products": products, **gaps}
 
 
 def _host_rows(source: Source, rows: slice, dtype: torch.dtype) -> Tensor:
