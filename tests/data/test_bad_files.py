@@ -40,9 +40,11 @@ def test_a_ragged_row(tmp_path, limit):
     assert not list((tmp_path / "cache").rglob("*.*"))
 
 
-@pytest.mark.parametrize("at", [3, 2000, 400_000])
+@pytest.mark.parametrize("at", [3, 200, 2000])  # in the first look, after it, in a later block
 @pytest.mark.parametrize("form", ["x.csv", "x.csv.gz"])
-def test_a_cell_that_is_no_number(tmp_path, at, form):
+def test_a_cell_that_is_no_number(tmp_path, monkeypatch, at, form):
+    monkeypatch.setattr(fewer.data.csv, "SAMPLE_BYTES", 512)
+    monkeypatch.setattr(fewer.data.csv, "BLOCK_BYTES", 2048)
     rows = ["1,2"] * (at + 10)
     rows[at] = "1,oops"
     path = tmp_path / form

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.data.moments import exact_dtype
-from fewer.data.reading import ahead, block_bytes, blocks
+from fewer.data.reading import ahead, block_bytes
 from fewer.data.source import Source, starts_among
 from fewer.distributed import all_or_raise, gather, rank, shard_bounds, world_size
 from fewer.errors import InputError
@@ -19,7 +20,7 @@ __all__ = ["Batch", "Batches", "shard", "windows"]
 
 RESIDENT_BYTES = 2 * 2**30
 BLOCKS_PER_WINDOW = 16
-WINDOW_SHARE = 5  # of the memory limit: one window is in use, one waits, one is being read
+WINDOW_SHARE = 5  # of the memory limit: one window is in use while another is read
 
 
 class Batch(NamedTuple):
@@ -31,34 +32,13 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Some rows of a source, prepared for a network.
+    """Some rows of a source, prepared for a network: (x - center) / scale, gaps at the mean.
 
-    Parameters
-    ----------
-    source : Source
-        Where the rows are.
-    index : array of int
-        Which of its rows to use.
-    mean : Tensor (d)
-        Takes the place of missing inputs.
-    center, scale : Tensor (d), float
-        Inputs become (x - center) / scale.
-    targets : Tensor, default=None
-        What to predict; the inputs themselves if None.
-    log_inputs : bool, default=False
-        Inputs are log(1 + x) of counts, centred and scaled after that.
-    raw_targets : bool, default=False
-        Predict the inputs in their own units (for losses that need counts or 0/1 values).
-    has_missing : bool, default=True
-        Whether any value may be NaN; False saves looking.
-    device : torch.device, default="cpu"
-        Where batches go. Rows stay there between epochs when they fit (into half of the source's
-        memory limit, where it has one). Rows on disk that do not are shuffled by blocks, a
-        window of a fifth of that limit at a time, while the next window is read.
-
-    Notes
-    -----
-    Of several ranks each has, of every batch, only the rows that it has read, which may be none.
+    Rows stay on the device between epochs when they fit (into half of the source's memory limit,
+    where it has one). Rows on disk that do not are shuffled by blocks, a window of a fifth of that
+    limit at a time, while the next window is read. What to predict are ``targets``; without, the
+    inputs, or with ``raw_targets`` the inputs in their own units. Of several ranks each has, of
+    every batch, only the rows that it has read, which may be none.
     """
 
     def __init__(
@@ -75,7 +55,7 @@ class Batches:
         has_missing: bool = True,
         device: torch.device | str = "cpu",
     ) -> None:
-        # kept, since windows are read in another thread, which is in no group
+        # stored, since windows are read in another thread, which is in no group
         self._rank, self._world = rank(), world_size()
         self.source, self.index, self.device = source, np.asarray(index), torch.device(device)
         # float64 work is the GPU's where there is one: rows cross over as they are stored
@@ -94,7 +74,9 @@ class Batches:
         self.factor: Tensor | None = None
         self._start, self._stop = self._share(len(self.index))
         fits = all(gather(self._fits()))
-        self._resident = all_or_raise(self._load) if fits else None
+        own = np.arange(self._start, self._stop)
+        in_order = torch.arange(len(own))
+        self._resident = all_or_raise(lambda: self._collect(own, in_order)) if fits else None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -105,10 +87,7 @@ class Batches:
         other.columns = torch.as_tensor(columns, device=self.device)
         other.factor = None if factor is None else factor.to(self.device)
         if self._resident is not None:
-            x, target, observed = self._resident
-            if target is None and self.targets is None:
-                target = x
-            other._resident = other._inputs(x), target, observed
+            other._resident = self._resident._replace(x=other._inputs(self._resident.x))
         return other
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
@@ -137,24 +116,15 @@ class Batches:
     @property
     def resident(self) -> Tensor | None:
         """All rows, where they are in memory, complete, and their own targets; else None."""
-        if self._resident is None or self.targets is not None or self.columns is not None:
-            return None
-        if self.several:
-            return None
-        x, target, observed = self._resident
-        return x if target is None and observed is None else None
+        found = self.tensors
+        return None if found is None or found[0] is not found[1] else found[0]
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor] | None:
         """Inputs and targets of all rows, where they are in memory and complete; else None."""
-        if self._resident is None or self.several:
+        if self._resident is None or self.several or self._resident.observed is not None:
             return None
-        x, target, observed = self._resident
-        if observed is not None:
-            return None
-        if self.targets is not None:
-            return x, self.targets
-        return x, x if target is None else target
+        return self._resident.x, self._resident.target
 
     def steps(self, size: int) -> int:
         """Number of batches in an epoch: a single row left over joins the batch before it."""
@@ -190,18 +160,9 @@ class Batches:
         return self._rows_at(at)
 
     def _rows_at(self, at: Tensor) -> Batch:
-        targets = None if self.targets is None else self.targets[at.to(self.device)]
         if self._resident is None:
-            return self._prepare(self._read(self.index[at.numpy()]), targets)
-        at = at.to(self.device) - self._start
-        # index_select: three times as fast as indexing on a CPU
-        x, target, observed = (
-            None if part is None else part.index_select(0, at) for part in self._resident
-        )
-        assert x is not None
-        if targets is not None:
-            return Batch(x, targets, None)
-        return Batch(x, x if target is None else target, observed)
+            return self._prepare(at.numpy())
+        return _rows_of(self._resident, at.to(self.device) - self._start)
 
     def _streamed(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """An epoch over rows on disk: windows are read ahead, shuffled, and cut into batches."""
@@ -234,10 +195,7 @@ class Batches:
             yield self._pool(at, order)
 
     def _pool(self, at: np.ndarray, order: Tensor) -> "_Pool":
-        """The rows at these ascending positions, read block by block, each put in its place.
-
-        Each rank reads its share of them, all neighbours.
-        """
+        """The rows at these ascending positions, shuffled; each rank reads its share of them."""
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order))
         length = len(at)
@@ -248,33 +206,33 @@ class Batches:
             places, own = place.sort()
             place = torch.empty_like(own)
             place[own] = torch.arange(len(own))
+        return _Pool(self._collect(at, place), length, places)
+
+    def _collect(self, at: np.ndarray, place: Tensor) -> Batch:
+        """The rows at these positions of ``index``, read block by block, each put in its place."""
         size = self._block_rows
         whole: list[Tensor | None] = []
         for start in range(0, max(len(at), 1), size):
-            part = at[start : start + size]
-            targets = None
-            if self.targets is not None:
-                targets = self.targets[torch.from_numpy(part).to(self.device)]
-            batch = self._prepare(self._read(self.index[part]), targets)
+            part = slice(start, min(start + size, len(at)))
+            batch = self._prepare(at[part])
             if not whole:
                 whole = [None if p is None else p.new_empty((len(at), *p.shape[1:])) for p in batch]
                 if batch.target is batch.x:
                     whole[1] = whole[0]
-            rows = place[start : start + len(part)].to(self.device)
             for out, values in zip(whole, batch, strict=True):
                 if out is not None and values is not None:
-                    out.index_copy_(0, rows, values)
+                    out.index_copy_(0, place[part].to(self.device), values)
         x, target, observed = whole
         assert x is not None
         assert target is not None
-        return _Pool(Batch(x, target, observed), length, places)
+        return Batch(x, target, observed)
 
-    def _read(self, index: np.ndarray) -> Tensor:
-        if not len(index):
-            return torch.zeros(0, self.source.shape[1], dtype=torch.float64, device=self._home)
-        return self.source.rows(index, self._stored).to(self._home, torch.float64)
-
-    def _prepare(self, raw: Tensor, targets: Tensor | None) -> Batch:
+    def _prepare(self, at: np.ndarray) -> Batch:
+        index = self.index[at]
+        if len(index):
+            raw = self.source.rows(index, self._stored).to(self._home, torch.float64)
+        else:
+            raw = torch.zeros(0, self.source.shape[1], dtype=torch.float64, device=self._home)
         observed = None
         if self.has_missing:
             gaps = torch.isnan(raw)
@@ -284,8 +242,8 @@ class Batches:
         base = torch.log1p(raw) if self.log_inputs else raw
         x = ((base - self.center) / self.scale).float().to(self.device, non_blocking=True)
         inputs = self._inputs(x)
-        if targets is not None:
-            return Batch(inputs, targets, None)
+        if self.targets is not None:
+            return Batch(inputs, self.targets[torch.from_numpy(at).to(self.device)], None)
         return Batch(inputs, raw.float().to(self.device) if self.raw_targets else x, observed)
 
     def _inputs(self, x: Tensor) -> Tensor:
@@ -300,7 +258,8 @@ class Batches:
     @property
     def _block_rows(self) -> int:
         # half a block: windows are in memory beside it, and preparing rows takes copies
-        return max(1, block_bytes(self.source) // (16 * self.source.shape[1]))
+        size = max(1, block_bytes(self.source) // (16 * self.source.shape[1]))
+        return size - size % self.source.chunk_rows or size  # whole chunks, where one fits
 
     def _fits(self) -> bool:
         # a sparse source would grow: its rows become dense only a batch at a time
@@ -311,24 +270,6 @@ class Batches:
             return size < torch.cuda.mem_get_info(self.device)[0] // 3
         limit = self.source.memory_limit
         return size <= (RESIDENT_BYTES if limit is None else limit // 2)
-
-    def _load(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        index = self.index[self._start : self._stop]
-        n, d = len(index), self.source.shape[1]
-        supervised = self.targets is not None
-        own_target = not supervised and self.raw_targets
-        x = torch.empty(n, d, device=self.device, dtype=torch.float32)
-        target = torch.empty_like(x) if own_target else None
-        masked = self.has_missing and not supervised
-        observed = torch.empty(n, d, dtype=torch.bool, device=self.device) if masked else None
-        for rows in blocks(n, d, chunk_rows=self.source.chunk_rows):
-            part = self._prepare(self._read(index[rows]), None)
-            x[rows] = part.x
-            if target is not None:
-                target[rows] = part.target
-            if observed is not None and part.observed is not None:
-                observed[rows] = part.observed
-        return x, target, observed
 
 
 class _Pool(NamedTuple):
@@ -401,24 +342,8 @@ def windows(
 ) -> Iterator[tuple[list[slice], Tensor]]:
     """An epoch over n rows: which blocks to read together, and how to shuffle them then.
 
-    Parameters
-    ----------
-    n : int
-        Rows.
-    size : int
-        Rows that fit a window.
-    generator : torch.Generator
-        Fixes the order.
-    chunk_starts : array of int, default=None
-        Where rows begin that are stored together: blocks are made of whole chunks, as far as
-        these fit a window.
-
-    Yields
-    ------
-    blocks : list of slice
-        Ascending, of neighbouring rows.
-    order : Tensor of int
-        A permutation of the rows of these blocks, joined.
+    Blocks are ascending ranges of neighbouring rows, at most ``size`` rows together, made of whole
+    chunks as far as these fit; the order is a permutation of the rows of these blocks, joined.
     """
     if size >= n:
         yield [slice(0, n)], torch.randperm(n, generator=generator)
@@ -430,11 +355,11 @@ def windows(
         block = slice(edges[at], edges[at + 1])
         length = block.stop - block.start
         if held + length > size:
-            yield sorted(chosen, key=_first), torch.randperm(held, generator=generator)
+            yield sorted(chosen, key=attrgetter("start")), torch.randperm(held, generator=generator)
             chosen, held = [], 0
         chosen.append(block)
         held += length
-    yield sorted(chosen, key=_first), torch.randperm(held, generator=generator)
+    yield sorted(chosen, key=attrgetter("start")), torch.randperm(held, generator=generator)
 
 
 def _block_starts(n: int, size: int, chunk_starts: NDArray[np.int64] | None) -> list[int]:
@@ -448,7 +373,3 @@ def _block_starts(n: int, size: int, chunk_starts: NDArray[np.int64] | None) -> 
         if edge - starts[-1] >= step and edge < n:
             starts.append(edge)
     return starts
-
-
-def _first(block: slice) -> int:
-    return block.start
