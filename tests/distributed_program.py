@@ -91,7 +91,7 @@ class Damaged(fewer.data.source.DenseSource):
 
 
 def resumed(folder, path):
-    """A training that its callback interrupts on rank 0, then goes on from its checkpoint."""
+    """A training that its callback interrupts on rank 0, then resumes from its checkpoint."""
 
     def interrupt(row):
         if row["epoch"] == 5:
@@ -124,32 +124,32 @@ def main(folder):
     X = np.load(path)
     gaps = X.copy()
     gaps[-1, 3] = np.nan  # only in the rows of the last rank
-    few, labels = X[:60, 18:26], np.arange(60) % 3
+    few, labels = X[:60, 2:10], np.arange(60) % 3
     found = {
         "dense": sums(X),
         "far": sums(X + 1e6) / 1e6,
         "gaps": sums(gaps),
         "sparse": sums(sparse.csr_array(np.where(X > 0.5, X, 0))),
         "one row": sums(X[:1]),
-        "linear": choice(path, solver="gradient", epochs=10, tries=1, random_state=0),
+        "linear": choice(path, solver="gradient", epochs=6, tries=1, random_state=0),
         "streamed": choice(
-            path, solver="gradient", epochs=6, random_state=0, memory_limit=2**18, tries=1
+            path, solver="gradient", epochs=4, random_state=0, memory_limit=2**16, tries=1
         ),
         "hidden": choice(path, decoder=(12,), epochs=5, refit_epochs=4, random_state=1, tries=1),
-        "closed": choice(path, solver="closed_form", random_state=0),
+        "closed": choice(path, solver="closed_form", epochs=100, random_state=0),
         "panel": panel(path, 5, validation=0.2),
         "folds": panel(gaps[-80:, :8], 2, strategies=["search"]),
         "network": panel(few, 2, decoder=(6,), strategies=["search"], validation=0.2),
-        "target": panel(few, 2, target=labels + few[:, 3], validation=0.2),
+        "target": panel(few, 2, target=labels + few[:, 3], strategies=["search"], validation=0.2),
         "shapes": refusal(lambda: fewer.ColumnSubset(5, device="cpu").fit(X[: 1700 + rank])),
         "names": refusal(
-            lambda: fewer.select(pd.DataFrame(X, columns=[f"{rank}-{j}" for j in range(64)]), 5)
+            lambda: fewer.select(pd.DataFrame(X, columns=[f"{rank}-{j}" for j in range(24)]), 5)
         ),
         "damaged": refusal(lambda: fewer.ColumnSubset(5, device="cpu").fit(Damaged(X))),
         "resumed": resumed(folder, path),
     }
     with distributed.joined("cpu"):
-        rows = Batches(array_source(X), np.arange(9), mean=torch.zeros(64))
+        rows = Batches(array_source(X), np.arange(9), mean=torch.zeros(24))
         found["shares"] = [len(batch.x) for batch in rows.in_order()]
         found["moved"] = distributed.broadcast({"a": [torch.tensor(rank)], "b": (rank, "x")})["b"]
         found["gathered"] = distributed.gather(rank)
@@ -158,7 +158,7 @@ def main(folder):
         distributed.broadcast_tensors(*tensors)
         found["tensors"] = [tensor.tolist() for tensor in tensors]
     timed = fewer.select(
-        few, 2, decoder=(6,), strategies=["gradient"], random_state=0, device="cpu", time_limit=2
+        few, 2, decoder=(6,), strategies=["gradient"], random_state=0, device="cpu", time_limit=1
     )
     found["timed"] = [timed.indices.tolist(), timed.score(few)]
     model = fewer.ColumnSubset(5, device="cpu").fit(X)  # no random_state: all must agree

@@ -30,7 +30,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 def outcome(tmp_path_factory, digits):
     """What both ranks found, and the folder that they worked in."""
     folder = tmp_path_factory.mktemp("ranks")
-    np.save(folder / "rows.npy", np.concatenate(digits))
+    np.save(folder / "rows.npy", np.concatenate(digits)[:, 16:40])  # three rows of pixels
     program = Path(__file__).with_name("distributed_program.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     done = subprocess.run(
@@ -102,7 +102,7 @@ def test_what_one_rank_cannot_read_ends_all_with_its_message(outcome):
     assert second == "InputError: row 1500 is damaged"
 
 
-def test_an_interrupted_training_goes_on_from_its_checkpoint(outcome):
+def test_an_interrupted_training_resumes_from_its_checkpoint(outcome):
     said = [found["resumed"]["said"] for found in outcome[0]]
     assert said == ["ValueError: no more today", "ProcessError: ValueError: no more today"]
     for found in (found["resumed"] for found in outcome[0]):
@@ -164,9 +164,9 @@ def folder(tmp_path, digits):
     return tmp_path
 
 
-def start(folder, *more):
+def start(folder, *more, devices=2):
     return subprocess.Popen(
-        [*COMMAND, "--devices", "2", *more],
+        [*COMMAND, "--devices", str(devices), *more],
         cwd=folder,
         env=ENVIRONMENT | {"FEWER_CACHE": str(folder / "cache")},
         stdout=subprocess.PIPE,
@@ -188,7 +188,7 @@ def worker(parent, rank):
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="ranks are found through /proc")
-def test_a_rank_dies_and_resume_goes_on(folder):
+def test_a_rank_dies_and_resume_continues(folder):
     job = start(folder)
     unfinished = folder / "panel.unfinished"
     while not (unfinished / "choices.safetensors").exists():  # greedy is done, gradient has begun
@@ -203,7 +203,7 @@ def test_a_rank_dies_and_resume_goes_on(folder):
     assert "with --resume to continue from the last checkpoint" in err
     assert not (folder / "panel").exists()
 
-    _, err = start(folder).communicate(timeout=120)
+    _, err = start(folder, devices=1).communicate(timeout=120)
     assert "holds unfinished work: add --resume to continue it" in err
 
     job = start(folder, "--resume", "--json")

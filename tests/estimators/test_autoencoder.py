@@ -148,11 +148,11 @@ def test_missing_entries_never_reach_the_loss(digits):
     rows = digits[0][:300].copy()
     rows[:, 20] = np.nan
     rows[:30, 20] = 0.5  # nearly never observed, and constant then
-    model = ConcreteAutoencoder(k=5, decoder=(16,), **QUICK).fit(rows)
+    model = ConcreteAutoencoder(k=5, decoder=(16,), refit_epochs=60, **QUICK).fit(rows)
     np.testing.assert_allclose(model.inverse_transform(model.transform(rows))[:, 20], 0.5, atol=0.2)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_same_seed_same_bits(digits, seed):
     options = {**QUICK, "random_state": seed, "decoder": (12,), "dropout": 0.1, "epochs": 15}
     first, second = (
@@ -165,14 +165,14 @@ def test_same_seed_same_bits(digits, seed):
 
 def test_seeds_differ(digits):
     models = [
-        ConcreteAutoencoder(k=6, **{**QUICK, "random_state": seed}).fit(digits[0])
+        ConcreteAutoencoder(k=6, device="cpu", epochs=50, random_state=seed).fit(digits[0])
         for seed in range(2)
     ]
     assert not np.array_equal(models[0].logits_, models[1].logits_)
 
 
 def test_in_a_pipeline_and_a_grid_search(digits):
-    pipeline = make_pipeline(StandardScaler(), ConcreteAutoencoder(**QUICK))
+    pipeline = make_pipeline(StandardScaler(), ConcreteAutoencoder(epochs=200, **QUICK))
     search = GridSearchCV(
         pipeline, {"concreteautoencoder__k": [3, 12]}, cv=2, error_score="raise"
     ).fit(digits[0])
@@ -195,7 +195,7 @@ def test_other_losses(digits, loss):
     options = {**QUICK, "learning_rate": 0.02}
     if loss == "poisson":
         train, test = np.round(train * 16), np.round(test * 16)
-    model = ConcreteAutoencoder(k=10, loss=loss, refit_epochs=100, **options).fit(train)
+    model = ConcreteAutoencoder(k=10, loss=loss, refit_epochs=40, **options).fit(train)
     back = model.reconstruct(test)
     assert model.score(test) > 0.4
     if loss == "bce":
@@ -225,7 +225,7 @@ def test_your_own_loss_and_decoder(digits):
 
 def test_a_hidden_layer_beats_linear_on_digits(digits, fitted):
     train, test = digits
-    deep = ConcreteAutoencoder(k=10, decoder=(256,), **QUICK).fit(train)
+    deep = ConcreteAutoencoder(k=10, decoder=(128,), refit_epochs=60, **QUICK).fit(train)
     assert deep.score(test) > fitted.score(test)
 
 

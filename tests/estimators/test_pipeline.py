@@ -83,7 +83,7 @@ def test_scaler_choice_and_classifier(wine, library):
 
 def test_search_over_k(wine):
     train, test, y, wanted = wine
-    pipe = make_pipeline(StandardScaler(), ColumnSubset(random_state=0), LogisticRegression())
+    pipe = make_pipeline(StandardScaler(), ColumnSubset(stall=0), LogisticRegression())
     search = GridSearchCV(pipe, {"columnsubset__k": [1, 3, 6]}, cv=3).fit(train, y)
     scores = search.cv_results_["mean_test_score"]
     assert search.best_params_["columnsubset__k"] == [1, 3, 6][int(scores.argmax())]
@@ -95,8 +95,8 @@ def test_search_over_k(wine):
 
 def test_search_over_k_by_reconstruction(wine):
     train, *_ = wine
-    search = GridSearchCV(ColumnSubset(random_state=0), {"k": [1, 4, 8]}, cv=3).fit(train)
-    # without a target the score is the share of the variance that comes back
+    search = GridSearchCV(ColumnSubset(stall=0), {"k": [1, 4, 8]}, cv=3).fit(train)
+    # without a target the score is the explained variance
     assert search.best_params_ == {"k": 8}
     assert np.all(np.diff(search.cv_results_["mean_test_score"]) > 0)
 

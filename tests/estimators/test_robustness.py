@@ -47,7 +47,7 @@ def test_least_squares_does_not_drop_small_features():
 @pytest.mark.parametrize("offset", [1e6, 1e9])
 def test_a_large_offset_costs_nothing(offset):
     X = rows(300)
-    options = {"k": 3, "decoder": (16,), "refit_epochs": 40, **CPU}
+    options = {"k": 3, "decoder": (16,), "refit_epochs": 20, **CPU}
     plain = ConcreteAutoencoder(**options).fit(X).score(X)
     moved = ConcreteAutoencoder(**options).fit(X + offset).score(X + offset)
     assert moved == pytest.approx(plain, abs=0.02)
@@ -131,9 +131,9 @@ def test_a_loss_is_known_by_itself_not_by_its_name():
     X, y = load_digits(return_X_y=True)
     model = ConcreteClassifier(
         k=10, loss=torch.nn.functional.cross_entropy, refit_epochs=20, **CPU
-    ).fit(X, y)
+    ).fit(X[:600], y[:600])
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-6)
-    assert model.score(X, y) > 0.7
+    assert model.score(X, y) > 0.6
     with pytest.raises(InputError, match="returned float; return a tensor"):
         ConcreteAutoencoder(k=2, loss=lambda o, t: 1.0).fit(rows())
 
@@ -216,10 +216,10 @@ def test_odd_options_are_named(options, message):
 def test_more_features_than_rows_are_warned_of_and_still_chosen():
     X = rows(12, d=30, rank=5)
     with pytest.warns(FewerWarning, match=r"k=15 features from 12 rows.*use ridge='auto'"):
-        assert len(ColumnSubset(k=15, **CPU).fit(X).columns_) == 15
+        assert len(ColumnSubset(k=15, stall=0, **CPU).fit(X).columns_) == 15
     with pytest.warns(FewerWarning, match="k=15 features from 12 rows: their rank is at most 11"):
         assert select(X, 15, strategies=["search"], validation=0.2, random_state=0).k == 15
-    assert len(ColumnSubset(k=15, ridge="auto", **CPU).fit(X).columns_) == 15
+    assert len(ColumnSubset(k=15, ridge="auto", stall=0, **CPU).fit(X).columns_) == 15
 
 
 def test_a_network_solved_by_way_of_random_features():

@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fewer import ColumnSubset, ConcreteAutoencoder, ConcreteClassifier, ConcreteRegressor
 
 # two features and few epochs: the checks use tiny data, hundreds of times
-OPTIONS = {"k": 2, "epochs": 40, "tries": 1, "refit_epochs": 100, "device": "cpu"}
+OPTIONS = {"k": 2, "epochs": 20, "tries": 1, "refit_epochs": 30, "device": "cpu"}
 
 
 @pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
@@ -15,7 +15,7 @@ OPTIONS = {"k": 2, "epochs": 40, "tries": 1, "refit_epochs": 100, "device": "cpu
     [
         ConcreteAutoencoder(**OPTIONS),
         ConcreteAutoencoder(**OPTIONS, solver="gradient"),
-        ColumnSubset(k=2, device="cpu"),
+        ColumnSubset(k=2, stall=0, device="cpu"),
         ConcreteClassifier(**OPTIONS, learning_rate=0.01),
         ConcreteRegressor(**OPTIONS, learning_rate=0.01),
     ]

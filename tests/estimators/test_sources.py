@@ -66,7 +66,7 @@ def test_a_gradient_fit_from_a_file_that_fits_is_that_of_the_array(digits, files
 def test_a_gradient_fit_in_little_memory_is_as_good(digits, files):
     source = fewer.data.open(files / "train.npy", memory_limit="200kB")
     assert source.on_disk
-    options = {"solver": "gradient", "epochs": 20, "tries": 1, "random_state": 0}
+    options = {"solver": "gradient", "epochs": 12, "tries": 1, "random_state": 0}
     streamed = ConcreteAutoencoder(k=8, **options).fit(source)
     again = ConcreteAutoencoder(k=8, **options).fit(source)
     plain = ConcreteAutoencoder(k=8, **options).fit(digits[0])
@@ -78,7 +78,7 @@ def test_a_gradient_fit_in_little_memory_is_as_good(digits, files):
 def test_targets_beside_a_source(digits, files):
     source = fewer.data.open(files / "train.npy", memory_limit="200kB")
     bright = digits[0].mean(axis=1)
-    options = {"k": 6, "epochs": 30, "tries": 1, "random_state": 0}
+    options = {"k": 6, "epochs": 15, "tries": 1, "refit_epochs": 15, "random_state": 0}
     model = ConcreteRegressor(decoder="linear", **options).fit(source, bright)
     assert model.predict(files / "test.npy").shape == (len(digits[1]),)
     plain = ConcreteRegressor(decoder="linear", **options).fit(digits[0], bright)

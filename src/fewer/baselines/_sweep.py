@@ -17,7 +17,7 @@ __all__ = ["Sweep", "sweep"]
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What `sweep` found.
+    """What `sweep` returns.
 
     Attributes
     ----------
@@ -61,11 +61,6 @@ def sweep(estimator: Any, grid: Mapping[str, Iterable[Any]], train: Any, validat
     train, validation : arrays, sparse matrices or tables of shape (n, n_features)
         Rows to fit on, and other rows to compare on.
 
-    Returns
-    -------
-    Sweep
-        With ``best_params_``, ``best_error_``, ``best_estimator_``, ``errors_``.
-
     Examples
     --------
     >>> from sklearn.datasets import load_digits
@@ -79,8 +74,12 @@ def sweep(estimator: Any, grid: Mapping[str, Iterable[Any]], train: Any, validat
     """
     if not grid or any(not tuple(values) for values in grid.values()):
         raise InputError(f"grid={dict(grid)!r} is empty; give at least one value for each option")
-    _refuse_same(train, validation)
     held = _dense(validation)
+    if np.shape(train) == held.shape and np.array_equal(_dense(train), held, equal_nan=True):
+        raise InputError(
+            "train and validation are the same rows, on which every option looks better than it "
+            "is; hold some rows out"
+        )
     seen = ~np.isnan(held)
     tried: list[tuple[dict[str, Any], float]] = []
     best: Any = None
@@ -92,17 +91,6 @@ def sweep(estimator: Any, grid: Mapping[str, Iterable[Any]], train: Any, validat
         tried.append((dict(options), error))
     params, error = min(tried, key=lambda row: row[1])
     return Sweep(params, error, best, tried)
-
-
-def _refuse_same(train: Any, validation: Any) -> None:
-    same = train is validation
-    if not same and np.shape(train) == np.shape(validation):
-        same = np.array_equal(_dense(train), _dense(validation), equal_nan=True)
-    if same:
-        raise InputError(
-            "train and validation are the same rows, on which every option looks better than it "
-            "is; hold some rows out"
-        )
 
 
 def _dense(X: Any) -> np.ndarray:

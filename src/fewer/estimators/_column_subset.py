@@ -171,18 +171,13 @@ class ColumnSubset(FeatureSelector):
             seed=seed,
         )
         lead = time.perf_counter() - began - found.elapsed
-        columns = found.indices
-        others = np.setdiff1d(np.arange(constraints.d), columns)
-        path = greedy(
-            C, resolve(None, constraints.d, len(columns), exclude=others), ridge=self.ridge_
-        )
+        columns, d = found.indices, constraints.d
+        others = np.setdiff1d(np.arange(d), columns)
+        path = greedy(C, resolve(None, d, len(columns), exclude=others), ridge=self.ridge_)
         return {
             "columns": columns,
             "residual_": found.objective - constraints.price(columns),
-            "history_": [
-                {"seconds": lead + seconds, "residual": residual}
-                for seconds, residual in found.trace
-            ],
+            "history_": [{"seconds": lead + at, "residual": left} for at, left in found.trace],
             "order_": path.order,
             "residuals_": path.errors,
             "swap_losses_": swap_losses(C, columns, self.ridge_),
