@@ -39,8 +39,7 @@ from rich.table import Table
 from scipy import sparse
 
 import fewer
-from fewer.data.cache import write_npy_header
-from fewer.data.on_disk import readable_size, size_in_bytes
+from fewer.data.on_disk import readable_size, size_in_bytes, write_npy_header
 
 TIMES = 16  # as large as the memory limit
 ALLOWED = 10**9  # resident memory beyond the limit

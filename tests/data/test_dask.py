@@ -12,8 +12,9 @@ from sklearn.datasets import load_wine
 import fewer
 from fewer.data import ColumnView, RowView, ScaledSource, covariance, moments, read_all
 from fewer.data.counts import BatchCentered, NormalizedCounts
-from fewer.data.dask import DaskSource, reduce_rows
+from fewer.data.dask import DaskSource
 from fewer.data.moments import part_covariances
+from fewer.data.source import reduce_rows
 from fewer.errors import FewerWarning, InputError
 
 # what other libraries warn of when a cluster starts and ends

@@ -1,8 +1,8 @@
 """Rows: where they come from, how they are summed up, how they reach a network."""
 
 from fewer.data.batches import shard
-from fewer.data.cache import clear_cache
 from fewer.data.moments import Covariance, Moments, covariance, moments
+from fewer.data.on_disk import clear_cache
 from fewer.data.open import Scan, open, scan
 from fewer.data.reading import read_all, read_blocks
 from fewer.data.source import ColumnView, Log1pSource, RowView, ScaledSource, Source

@@ -13,11 +13,11 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from fewer._checks import join_names
 from fewer._optional import import_optional
-from fewer.data.cache import convert_once
 from fewer.data.columns import check_numbers, check_values
 from fewer.data.on_disk import (
     SMALL_SHARE,
     OnDiskSource,
+    convert_once,
     damaged,
     in_memory_if_small,
     open_npy,

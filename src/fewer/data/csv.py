@@ -12,7 +12,7 @@ from typing import Any
 from fewer._checks import join_names
 from fewer._optional import import_optional
 from fewer.data.columns import check_same_columns, choose_columns
-from fewer.data.parquet import arrow_dtype, source_of_tables
+from fewer.data.on_disk import arrow_dtype, source_of_tables
 from fewer.data.source import Source
 from fewer.errors import FileFormatError, InputError, warn
 

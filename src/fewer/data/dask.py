@@ -13,7 +13,7 @@ from fewer.data.columns import check_numbers, check_values, choose_columns, warn
 from fewer.data.source import RowView, Source, View, array_source
 from fewer.errors import InputError
 
-__all__ = ["DaskSource", "is_dask", "is_remote", "open_dask", "reduce_rows"]
+__all__ = ["DaskSource", "is_dask", "open_dask", "reduce_on_workers"]
 
 T = TypeVar("T")
 
@@ -26,6 +26,8 @@ class DaskSource(Source):
     `rows` fetches those asked for, which suits small samples. Sums over all rows go through
     `reduce_rows`, which sends the work to the workers.
     """
+
+    is_remote = True
 
     on_disk = True  # neighbouring rows are far quicker to fetch together
 
@@ -120,31 +122,22 @@ def _arrow(table: Any) -> Any:
 # -- sums on the workers ---------------------------------------------------------------------
 
 
-def is_remote(source: Source) -> bool:
-    """Whether rows live on other machines, so that work should go to them."""
-    while isinstance(source, View):
-        source = source.source
-    return isinstance(source, DaskSource)
-
-
-def reduce_rows(
+def reduce_on_workers(
     source: Source,
     work: Callable[..., T],
     *aligned: Any,
     add: Callable[[list[T]], T],
 ) -> T:
-    """``work(source, *aligned)``; where rows are remote, of each part of them, added up.
+    """What `fewer.data.source.reduce_rows` does for views of a `DaskSource`.
 
-    Views of a `DaskSource` are made again on the workers, over each part. ``aligned`` are arrays
-    or tensors with a value per row of the source; ``add`` makes one result of a list of results.
+    The views are made again on the workers, over each part; results are added as a tree.
     """
     views: list[View] = []
     base = source
     while isinstance(base, View):
         views.append(base)
         base = base.source
-    if not isinstance(base, DaskSource):
-        return work(source, *aligned)
+    assert isinstance(base, DaskSource)
     rows, levels = np.arange(source.shape[0]), []
     for view in views:
         levels.append(rows)

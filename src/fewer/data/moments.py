@@ -18,9 +18,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from fewer.data.dask import is_remote, reduce_rows
 from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
-from fewer.data.source import DenseSource, RowView, Source, shard_of_rank
+from fewer.data.source import DenseSource, RowView, Source, is_remote, reduce_rows, shard_of_rank
 from fewer.distributed import all_or_raise, all_reduce, gather, on_rank0, shard_bounds, world_size
 from fewer.errors import InputError, warn
 

@@ -1,32 +1,54 @@
-"""Rows outside memory: read in whole pieces, within a memory limit, noticing change."""
+"""Rows outside memory: read in whole pieces, within a memory limit, noticing change.
 
+Files that cannot be read in pieces are converted once to .npy, then reused. A copy is keyed by the
+file's path, size and time of change and by how it was read, so an edited file is converted again.
+It lies in the folder ``fewer/rows`` of the user's cache, or of the folder that ``FEWER_CACHE``
+names, and can be deleted at any time.
+"""
+
+import hashlib
+import json
 import os
 import re
+import shutil
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from fewer.data.columns import check_numbers, check_values
+from fewer._files import atomic
+from fewer._optional import import_optional
+from fewer.data.columns import Columns, check_numbers, check_values, warn_of_metadata
 from fewer.data.source import Source, array_source, numpy_dtype
-from fewer.errors import FewerError, FileFormatError, InputError
+from fewer.errors import FewerError, FileFormatError, InputError, warn
 
 __all__ = [
-    "SMALL_SHARE",
     "OnDiskSource",
+    "arrow_dtype",
+    "cache_folder",
+    "clear_cache",
+    "convert_once",
     "damaged",
     "guarded",
     "in_memory_if_small",
     "open_npy",
     "readable_size",
+    "rows_of_blocks",
     "size_in_bytes",
+    "source_of_tables",
     "watch",
+    "write_npy_header",
 ]
 
 GAP_BYTES = 256 * 2**10  # reading this much for nothing costs no more than another request
@@ -249,3 +271,226 @@ def readable_size(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} TB"
+
+
+# -- copies in the cache ------------------------------------------------------------------------
+
+FORMAT = 2
+
+
+def cache_folder() -> Path:
+    """Where fewer keeps what it can make again."""
+    own = os.environ.get("FEWER_CACHE")
+    if own:
+        return Path(own).expanduser() / "fewer"
+    if sys.platform == "darwin":
+        base = "~/Library/Caches"
+    elif sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "fewer"
+
+
+def clear_cache() -> int:
+    """Delete all binary copies; the number of bytes set free.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, {"FEWER_CACHE": tempfile.mkdtemp()}):
+    ...     clear_cache()  # nothing there yet
+    0
+    """
+    folder = cache_folder() / "rows"
+    size = sum(path.stat().st_size for path in folder.glob("*")) if folder.is_dir() else 0
+    shutil.rmtree(folder, ignore_errors=True)
+    return size
+
+
+def rows_of_blocks(
+    blocks: Iterable[np.ndarray],
+    what: str,
+    paths: Sequence[Path],
+    options: dict[str, Any],
+    memory_limit: int,
+) -> Source:
+    """A source of rows that can only be read in order: in memory if small, else from a copy.
+
+    ``options`` say how the files are read: another way needs another copy.
+    """
+    copy = _copy_of(paths, options)
+    if _is_whole(copy):
+        return open_npy(copy, None, memory_limit)
+    rest = iter(blocks)
+    parts: list[np.ndarray] = []
+    for part in rest:
+        parts.append(part)
+        if sum(held.nbytes for held in parts) > memory_limit // SMALL_SHARE:
+            break
+    else:
+        return array_source(np.concatenate(parts), None, memory_limit)
+
+    def taken() -> Iterable[np.ndarray]:  # each part is freed as soon as it is written
+        while parts:
+            yield parts.pop(0)
+
+    convert_once(paths, options, lambda file: _write_blocks(file, chain(taken(), rest), what))
+    source = open_npy(copy, None, memory_limit)
+    warn(
+        f"{what} does not fit memory_limit={readable_size(memory_limit)}; it was converted once "
+        f"to {copy} ({source.shape[0]} rows), which is read from now on"
+    )
+    return source
+
+
+def convert_once(
+    paths: Sequence[Path], options: dict[str, Any], write: Callable[[IO[bytes]], None]
+) -> Path:
+    """The binary copy of some files; ``write`` makes it in an open file if it is not there yet."""
+    copy = _copy_of(paths, options)
+    if _is_whole(copy):
+        return copy
+    try:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(copy) as draft:
+            with draft.open("w+b") as file:
+                write(file)
+            size = draft.stat().st_size
+        with atomic(copy.with_suffix(".json")) as draft:
+            draft.write_text(json.dumps({"bytes": size}), encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"a binary copy of {paths[0]} cannot be kept in {copy.parent} ({error}); make room, or "
+            "name another folder by the environment variable FEWER_CACHE"
+        ) from error
+    return copy
+
+
+def write_npy_header(file: IO[bytes], shape: tuple[int, int], dtype: np.dtype) -> None:
+    """Begin an .npy file of this shape; NumPy leaves room for the number of rows to grow."""
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _write_blocks(file: IO[bytes], blocks: Iterable[np.ndarray], what: str) -> None:
+    """Write rows of one floating dtype as an .npy file."""
+    rows, width, dtype = 0, 0, np.dtype(np.float64)
+    text = TextColumn("converting {task.description}: {task.completed:,.0f} rows")
+    console = Console(stderr=True)
+    with Progress(
+        SpinnerColumn(),
+        text,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task(Path(what).name, total=None)
+        for part in blocks:
+            if not rows:
+                width = part.shape[1]
+                dtype = part.dtype if part.dtype.kind == "f" else dtype
+                write_npy_header(file, (0, width), dtype)
+            file.write(np.ascontiguousarray(part, dtype=dtype).data)
+            rows += len(part)
+            progress.update(task, completed=rows)
+    file.seek(0)
+    write_npy_header(file, (rows, width), dtype)
+
+
+def _copy_of(paths: Sequence[Path], options: dict[str, Any]) -> Path:
+    key: list[Any] = [FORMAT, options]
+    for path in paths:
+        found = path.stat()
+        key.append([str(path.resolve()), found.st_size, found.st_mtime_ns])
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+    return cache_folder() / "rows" / f"{digest}.npy"
+
+
+def _is_whole(copy: Path) -> bool:
+    try:
+        notes = json.loads(copy.with_suffix(".json").read_text(encoding="utf-8"))
+        return bool(copy.stat().st_size == notes["bytes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # not there, or not whole: made again
+
+
+# -- files that Arrow reads ----------------------------------------------------------------------
+
+
+def source_of_tables(
+    paths: Sequence[Path],
+    columns: Columns,
+    features: Callable[[Path], Iterable[Any]],
+    metadata: Callable[[Path], Iterable[Any]],
+    explain: Callable[[Path, Exception], Exception],
+    options: dict[str, Any],
+    memory_limit: int,
+    what: str,
+) -> Source:
+    """A source of files that Arrow reads batch by batch, either kind of columns of a path."""
+    warn_of_metadata(what, columns)
+
+    def blocks() -> Iterator[np.ndarray]:
+        rows = 0
+        for path in paths:
+            with guarded(watch([path]), partial(explain, path)):
+                for batch in features(path):
+                    values = arrow_values(batch)
+                    check_values(values, columns.features, str(path), first_row=rows)
+                    rows += len(values)
+                    yield values
+        if not rows:
+            raise InputError(f"{what} holds no rows")
+
+    source = rows_of_blocks(blocks(), what, paths, options, memory_limit)
+    source.names, source.metadata_columns = columns.features, columns.metadata
+    if columns.metadata:
+        table = import_optional("pyarrow").Table
+        source.metadata = lambda: (
+            table.from_batches([batch]) for path in paths for batch in metadata(path)
+        )
+    return source
+
+
+def arrow_dtype(kind: Any) -> np.dtype | None:
+    """The NumPy type of an Arrow type of numbers; None for any other."""
+    types = import_optional("pyarrow.types")
+    if types.is_boolean(kind):
+        return np.dtype(np.uint8)
+    if types.is_integer(kind) or types.is_floating(kind):
+        return np.dtype(kind.to_pandas_dtype())
+    if types.is_decimal(kind) or types.is_null(kind):
+        return np.dtype(np.float64)
+    return None
+
+
+def arrow_values(batch: Any) -> np.ndarray:
+    """All columns of a batch of numbers as one array; nulls become NaN."""
+    pa = import_optional("pyarrow")
+
+    def is_plain(kind: Any) -> bool:
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+    def converted(column: Any) -> Any:
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        if is_plain(column.type) and not (column.null_count and pa.types.is_integer(column.type)):
+            return column
+        return column.cast(pa.float64(), safe=False)
+
+    plain = {kind: is_plain(kind) for kind in set(batch.schema.types)}
+    columns = []
+    for kind, column in zip(batch.schema.types, batch.columns, strict=True):
+        simple = plain[kind] and not column.null_count  # most are, and most of the time is here
+        found = column if simple else converted(column)
+        columns.append(found.to_numpy(zero_copy_only=False))
+    out = np.empty(
+        (batch.num_rows, len(columns)), np.result_type(*{column.dtype for column in columns})
+    )
+    for j, column in enumerate(columns):
+        out[:, j] = column
+    return out

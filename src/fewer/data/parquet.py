@@ -1,33 +1,24 @@
-"""Parquet and Feather: a file, or many with the same columns; and Arrow's columns as rows."""
+"""Parquet and Feather: a file, or many with the same columns."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fewer._checks import join_names
 from fewer._optional import import_optional
-from fewer.data.cache import rows_of_blocks
 from fewer.data.columns import (
-    Columns,
     check_same_columns,
-    check_values,
     choose_columns,
-    warn_of_metadata,
 )
-from fewer.data.on_disk import damaged, guarded, watch
+from fewer.data.on_disk import arrow_dtype, damaged, source_of_tables
 from fewer.data.source import Source
 from fewer.errors import InputError
 
 __all__ = [
     "FEATHER",
     "PARQUET",
-    "arrow_dtype",
     "open_parquet",
     "row_labels",
-    "source_of_tables",
     "stored_schema",
 ]
 
@@ -78,41 +69,6 @@ def row_labels(schema: Any) -> list[str]:
     return [name for name in stored if isinstance(name, str) and name in schema.names]
 
 
-def source_of_tables(
-    paths: Sequence[Path],
-    columns: Columns,
-    features: Callable[[Path], Iterable[Any]],
-    metadata: Callable[[Path], Iterable[Any]],
-    explain: Callable[[Path, Exception], Exception],
-    options: dict[str, Any],
-    memory_limit: int,
-    what: str,
-) -> Source:
-    """A source of files that Arrow reads batch by batch, either kind of columns of a path."""
-    warn_of_metadata(what, columns)
-
-    def blocks() -> Iterator[np.ndarray]:
-        rows = 0
-        for path in paths:
-            with guarded(watch([path]), partial(explain, path)):
-                for batch in features(path):
-                    values = arrow_values(batch)
-                    check_values(values, columns.features, str(path), first_row=rows)
-                    rows += len(values)
-                    yield values
-        if not rows:
-            raise InputError(f"{what} holds no rows")
-
-    source = rows_of_blocks(blocks(), what, paths, options, memory_limit)
-    source.names, source.metadata_columns = columns.features, columns.metadata
-    if columns.metadata:
-        table = import_optional("pyarrow").Table
-        source.metadata = lambda: (
-            table.from_batches([batch]) for path in paths for batch in metadata(path)
-        )
-    return source
-
-
 def _batches(path: Path, names: list[str], size: int) -> Iterator[Any]:
     """Some columns of a file, at most ``size`` rows at a time."""
     file = _opened(path)
@@ -139,46 +95,3 @@ def _opened(path: Path) -> Any:
         raise
     except (OSError, ValueError) as error:
         raise damaged(path, error) from error
-
-
-# -- Arrow's columns as rows of numbers ------------------------------------------------------
-
-
-def arrow_dtype(kind: Any) -> np.dtype | None:
-    """The NumPy type of an Arrow type of numbers; None for any other."""
-    types = import_optional("pyarrow.types")
-    if types.is_boolean(kind):
-        return np.dtype(np.uint8)
-    if types.is_integer(kind) or types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
-    if types.is_decimal(kind) or types.is_null(kind):
-        return np.dtype(np.float64)
-    return None
-
-
-def arrow_values(batch: Any) -> np.ndarray:
-    """All columns of a batch of numbers as one array; nulls become NaN."""
-    pa = import_optional("pyarrow")
-
-    def is_plain(kind: Any) -> bool:
-        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-    def converted(column: Any) -> Any:
-        if pa.types.is_boolean(column.type):
-            column = column.cast(pa.uint8())
-        if is_plain(column.type) and not (column.null_count and pa.types.is_integer(column.type)):
-            return column
-        return column.cast(pa.float64(), safe=False)
-
-    plain = {kind: is_plain(kind) for kind in set(batch.schema.types)}
-    columns = []
-    for kind, column in zip(batch.schema.types, batch.columns, strict=True):
-        simple = plain[kind] and not column.null_count  # most are, and most of the time is here
-        found = column if simple else converted(column)
-        columns.append(found.to_numpy(zero_copy_only=False))
-    out = np.empty(
-        (batch.num_rows, len(columns)), np.result_type(*{column.dtype for column in columns})
-    )
-    for j, column in enumerate(columns):
-        out[:, j] = column
-    return out

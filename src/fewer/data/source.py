@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,10 +22,15 @@ __all__ = [
     "SparseSource",
     "View",
     "array_source",
+    "is_remote",
     "numpy_dtype",
+    "reduce_rows",
     "shard_of_rank",
     "starts_among",
 ]
+
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -300,3 +305,25 @@ class Log1pSource(View):
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         return self.source.rows(index, dtype).log1p_()
+
+
+def is_remote(source: Source) -> bool:
+    """Whether rows live on other machines, so that work should go to them."""
+    while isinstance(source, View):
+        source = source.source
+    return getattr(source, "is_remote", False)
+
+
+def reduce_rows(
+    source: Source, work: Callable[..., T], *aligned: Any, add: Callable[[list[T]], T]
+) -> T:
+    """``work(source, *aligned)``; where rows are remote, of each part of them, added up.
+
+    ``aligned`` are arrays or tensors with a value per row of the source; ``add`` makes one result
+    of a list of results.
+    """
+    if not is_remote(source):
+        return work(source, *aligned)
+    from fewer.data.dask import reduce_on_workers  # noqa: PLC0415
+
+    return reduce_on_workers(source, work, *aligned, add=add)

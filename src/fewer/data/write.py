@@ -11,10 +11,10 @@ from fewer._checks import join_names
 from fewer._files import atomic
 from fewer._optional import import_optional
 from fewer.data.arrays import HDF5
-from fewer.data.cache import write_npy_header
 from fewer.data.columns import repeated_names
 from fewer.data.csv import COMPRESSED, TEXT, file_form
 from fewer.data.h5ad import H5adWriter
+from fewer.data.on_disk import write_npy_header
 from fewer.data.parquet import FEATHER, PARQUET
 from fewer.errors import InputError
 

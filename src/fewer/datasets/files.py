@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewer._files import write_whole
-from fewer.data.cache import cache_folder
+from fewer.data.on_disk import cache_folder
 from fewer.datasets.dataset import Dataset
 from fewer.errors import FileFormatError
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from sklearn.datasets import fetch_openml, load_digits
 
-from fewer.data.cache import cache_folder
+from fewer.data.on_disk import cache_folder
 from fewer.datasets.catalogue import CATALOGUE, NAMES
 from fewer.datasets.dataset import Dataset
 from fewer.datasets.files import (

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer import distributed
-from fewer.data.dask import is_remote
 from fewer.data.moments import moments
-from fewer.data.source import RowView, Source
+from fewer.data.source import RowView, Source, is_remote
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import QUANTILE_LEVELS, Score, explained_variance, sample_size
 from fewer.search import greedy
