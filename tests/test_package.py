@@ -77,5 +77,5 @@ def test_every_pin_installs_on_the_oldest_python_that_we_promise():
             about = metadata(name)
         except PackageNotFoundError:  # of an extra that is not installed here
             continue
-        if about["Version"] == version and about["Requires-Python"]:
+        if about["Version"] == version and about.get("Requires-Python"):
             assert oldest in SpecifierSet(about["Requires-Python"]), name

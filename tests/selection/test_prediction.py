@@ -159,7 +159,7 @@ def test_the_target_may_be_a_column_of_a_file(tumours, tmp_path, ending):
         (["a"] * 427, {}, "target has one value only"),
         (np.full(427, np.nan), {}, "target of row 0 is"),
         (np.zeros((2, 2, 2)), {}, r"target has shape \(2, 2, 2\)"),
-        ("diagnosis", {"strategies": ["closed_form"]}, "'closed_form' knows no target"),
+        ("diagnosis", {"strategies": ["closed_form"]}, "'closed_form' cannot use a target"),
         (
             "diagnosis",
             {"costs": np.ones(30), "cost_weight": 1.0},
@@ -244,7 +244,7 @@ def test_targets_that_cannot_be_meant():
 
 def test_a_name_needs_a_table_and_a_target_a_panel(tumours):
     numbers = tumours[0].drop(columns="diagnosis")
-    with pytest.raises(InputError, match="names a column, but the data are no table"):
+    with pytest.raises(InputError, match="names a column, but the data are not a table"):
         fewer.select(numbers.to_numpy(), 2, target="diagnosis")
     plain = fewer.select(numbers, 2, strategies=["search"], **CPU)
     with pytest.raises(InputError, match="predicts no target"):

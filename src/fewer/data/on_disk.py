@@ -23,8 +23,6 @@ from typing import IO, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from fewer._files import atomic
@@ -377,6 +375,15 @@ def write_npy_header(file: IO[bytes], shape: tuple[int, int], dtype: np.dtype) -
 
 def _write_blocks(file: IO[bytes], blocks: Iterable[np.ndarray], what: str) -> None:
     """Write rows of one floating dtype as an .npy file."""
+    # rich takes a while to import, and most files need no copy
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     rows, width, dtype = 0, 0, np.dtype(np.float64)
     text = TextColumn("converting {task.description}: {task.completed:,.0f} rows")
     console = Console(stderr=True)
