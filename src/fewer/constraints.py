@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fewer._checks import check_number, check_whole, join_names
 from fewer.errors import InputError, TypeInputError
 
-__all__ = ["Constraints", "check_k", "resolve"]
+__all__ = ["Constraints", "resolve"]
 
 Indices = NDArray[np.int64]
 
@@ -256,14 +256,7 @@ def resolve(
 
 
 def check_k(k: Any, d: int) -> int:
-    """The number of features to choose from d, or why it cannot be that.
-
-    Examples
-    --------
-    >>> check_k(7, d=6)
-    Traceback (most recent call last):
-    fewer.errors.InputError: k=7 is more than the n_features=6 of X; choose k from 1 to 6
-    """
+    """The number of features to choose from d."""
     number = check_whole("k", k, hint=", such as k=50")
     if number > d:
         raise InputError(f"k={number} is more than the n_features={d} of X; choose k from 1 to {d}")

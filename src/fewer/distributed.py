@@ -1,9 +1,8 @@
-"""Several processes that run the same program (SPMD): the same script, started by ``torchrun``.
+"""Several processes that run the same program (SPMD), started by ``torchrun``.
 
-Every rank makes the same calls in the same order. Sums over rows meet by `all_reduce`; what only
-one rank should do, such as a search, is done `on_rank0` and broadcast. All functions work on the
-current process group, which `joined` enters; outside of it, and for one process, they do nothing
-beyond calling the work and returning the value.
+Every rank makes the same calls in the same order. Sums over rows are combined by `all_reduce`; what
+only one rank should do, such as a search, is done `on_rank0` and broadcast. All functions use the
+current process group, which `joined` enters; without one they act as in a single process.
 """
 
 import atexit
@@ -37,20 +36,13 @@ from fewer.errors import (
 )
 
 __all__ = [
-    "all_or_raise",
     "all_reduce",
     "broadcast",
-    "broadcast_tensors",
-    "check_equal",
-    "collective",
     "gather",
     "is_rank0",
     "joined",
     "on_rank0",
-    "open_together",
     "rank",
-    "shard_bounds",
-    "shared_seed",
     "single_process",
     "spawn",
     "world_size",
@@ -105,8 +97,7 @@ def world_size() -> int:
 def is_rank0() -> bool:
     """Whether this process writes files and prints: rank 0, or a process on its own.
 
-    Unlike the other functions it knows the rank outside of `joined` too, so that a script that
-    saves its result in every process writes it once.
+    Unlike the other functions it also knows the rank outside of `joined`.
 
     Examples
     --------
@@ -117,16 +108,7 @@ def is_rank0() -> bool:
 
 
 def shard_bounds(n: int, rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """Return where this rank's share of n items starts and stops; shares differ by one at most.
-
-    ``rank`` and ``world_size`` are those of the current group. Threads, which are in no group,
-    must pass them.
-
-    Examples
-    --------
-    >>> [shard_bounds(7, rank, 3) for rank in range(3)]
-    [(0, 3), (3, 5), (5, 7)]
-    """
+    """Start and stop of this rank's part of n items; threads, which are in no group, pass both."""
     at = _group().rank if rank is None else rank
     size, longer = divmod(n, _group().world_size if world_size is None else world_size)
     start = at * size + min(at, longer)
@@ -179,13 +161,7 @@ def broadcast(value: T) -> T:
 
 
 def broadcast_tensors(*tensors: Tensor) -> None:
-    """Replace each tensor, in place, by that of rank 0.
-
-    Examples
-    --------
-    >>> layer = torch.nn.Linear(2, 1)
-    >>> broadcast_tensors(*layer.state_dict().values())
-    """
+    """Replace each tensor, in place, by that of rank 0."""
     for tensor in tensors if world_size() > 1 else ():
         whole = tensor.contiguous()
         with _connected(tensor) as group:
@@ -223,7 +199,7 @@ def _on_cpu(value: Any) -> Any:
 
 @contextmanager
 def _connected(tensor: Tensor | None = None) -> Iterator[Any]:
-    """The group that exchanges a tensor or an object; says what happened when it loses a rank."""
+    """The group to send a tensor or an object through; explains errors of the connection."""
     group = _group()
     try:
         yield group.cpu if tensor is None or tensor.device.type == "cpu" else None
@@ -241,9 +217,7 @@ def _connected(tensor: Tensor | None = None) -> Iterator[Any]:
 
 
 def on_rank0(work: Callable[[], T]) -> T:
-    """Do some work on rank 0, as if it were the only process; return its result on every rank.
-
-    The others wait. What the work raises is raised on every rank.
+    """Run ``work`` on rank 0 while the others wait; return its result, or raise, on every rank.
 
     Examples
     --------
@@ -259,15 +233,7 @@ def on_rank0(work: Callable[[], T]) -> T:
 
 
 def all_or_raise(work: Callable[[], T]) -> T:
-    """Do some work on every rank and return its own result; a failure on one fails on all.
-
-    The work must exchange nothing with other ranks.
-
-    Examples
-    --------
-    >>> all_or_raise(lambda: 7)
-    7
-    """
+    """Run ``work``, which must not communicate, on every rank; an error on one is raised on all."""
     if world_size() == 1:
         return work()
     value, failed = _attempt(work)
@@ -277,14 +243,7 @@ def all_or_raise(work: Callable[[], T]) -> T:
 
 
 def check_equal(facts: Mapping[str, Any]) -> None:
-    """Raise `InputError` on every rank if a fact, such as the number of rows, differs between them.
-
-    ``facts`` has what each is called in the message, and what this rank sees.
-
-    Examples
-    --------
-    >>> check_equal({"the number of rows": 100})
-    """
+    """Raise `InputError` on every rank where one of the named values differs between ranks."""
     told = gather(dict(facts))
     for name in facts:
         seen = [other.get(name) for other in told]
@@ -297,21 +256,10 @@ def check_equal(facts: Mapping[str, Any]) -> None:
 
 
 def open_together(work: Callable[[], T], names: Callable[[], Any] | None = None) -> T:
-    """Open rows on every rank, on one rank per machine first, and check that all see the same.
+    """Open rows on every rank and check that all see the same.
 
-    The first one creates what the others then find: the binary copy of a text file.
-
-    Parameters
-    ----------
-    work : callable
-        Opens the rows.
-    names : callable, default=None
-        Returns the names of the features once they are open, where the rows have none.
-
-    Examples
-    --------
-    >>> open_together(lambda: torch.zeros(5, 2)).shape
-    torch.Size([5, 2])
+    One rank per machine is first: it creates the binary copy of a text file that the others read.
+    ``names`` returns the names of the features where the opened rows have none.
     """
     if world_size() == 1:
         return work()
@@ -332,20 +280,7 @@ def open_together(work: Callable[[], T], names: Callable[[], Any] | None = None)
 
 
 def shared_seed(random_state: Any, stored: Callable[[], int | None] | None = None) -> int:
-    """Turn a ``random_state`` into a seed that is the same on every rank.
-
-    Parameters
-    ----------
-    random_state : int, RandomState or None
-        As in scikit-learn.
-    stored : callable, default=None
-        Called where ``random_state`` is None: the seed of an unfinished fit, to resume it.
-
-    Examples
-    --------
-    >>> shared_seed(0)
-    209652396
-    """
+    """A seed that is the same on every rank; that of an unfinished fit, if ``stored`` has one."""
 
     def drawn() -> int:
         found = stored() if random_state is None and stored is not None else None
@@ -386,11 +321,11 @@ def _raise(own: Exception | None, told: tuple[str, str] | None, where: str = "")
 
 @contextmanager
 def joined(device: str | torch.device = "auto") -> Iterator[None]:
-    """Work together with the other processes of this job inside the block, if there are any.
+    """Join the process group of this job inside the block, if there is one.
 
-    There are if ``torchrun`` started this process, or if ``torch.distributed`` is set up already.
-    All of them must then enter. Inside, only rank 0 shows the warnings of fewer. Each process
-    takes the GPU of its machine that ``LOCAL_RANK`` numbers, unless ``device`` is "cpu".
+    There is one if ``torchrun`` started this process, or ``torch.distributed`` is initialised. All
+    processes must enter. Inside, only rank 0 shows the warnings of fewer. Each process uses the GPU
+    with the number ``LOCAL_RANK``, unless ``device`` is "cpu".
 
     Examples
     --------
@@ -409,7 +344,7 @@ def joined(device: str | torch.device = "auto") -> Iterator[None]:
 
 @contextmanager
 def single_process() -> Iterator[None]:
-    """Let this process work on its own inside the block, even if it is one of many.
+    """Leave the process group inside the block.
 
     Examples
     --------
@@ -422,19 +357,7 @@ def single_process() -> Iterator[None]:
 
 
 def collective(method: Callable[P, R]) -> Callable[P, R]:
-    """Let all ranks run a method together, on the device that the object's ``device`` names.
-
-    Examples
-    --------
-    >>> class Count:
-    ...     device = "cpu"
-    ...
-    ...     @collective
-    ...     def fit(self):
-    ...         return world_size()
-    >>> Count().fit()
-    1
-    """
+    """Run a method inside `joined`, on the device that the object's ``device`` names."""
 
     @wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -476,7 +399,7 @@ def _job(device: str | torch.device) -> _Group:
 
 
 def _connect(device: str | torch.device) -> None:
-    """Meet the other processes that ``torchrun`` started; each takes a GPU where there are some."""
+    """Initialise torch.distributed; each process uses its own GPU where there are any."""
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     on_gpus = gpus > 0 and (device == "auto" or torch.device(device).type != "cpu")
@@ -522,19 +445,19 @@ def _timeout() -> timedelta:
 def spawn(command: Sequence[str], *, devices: int = 1, nodes: int = 1, hint: str = "") -> None:
     """Run a Python program in several processes on this machine, and wait for all of them.
 
-    If one fails, the others are ended and `ProcessError` is raised.
+    If one fails, the others are terminated and `ProcessError` is raised.
 
     Parameters
     ----------
     command : sequence of str
         What follows ``python``: a script or ``-m module``, and its arguments.
     devices : int, default=1
-        Processes on this machine, one for each GPU where there are some.
+        Processes on this machine, one per GPU where there are any.
     nodes : int, default=1
-        Machines. With more than one, the same is called on each, and the environment variables
-        ``MASTER_ADDR`` and ``MASTER_PORT`` name one of them and a free port there.
+        Machines. Call this on each of them, with the environment variables ``MASTER_ADDR`` and
+        ``MASTER_PORT`` set to the name of one of them and a free port there.
     hint : str, default=""
-        What to tell a user when a process dies.
+        Advice for the message if a process dies.
 
     Examples
     --------
@@ -571,7 +494,7 @@ def spawn(command: Sequence[str], *, devices: int = 1, nodes: int = 1, hint: str
 
 @contextmanager
 def _launching(devices: int) -> Iterator[None]:
-    """Divide the cores among the processes; undo what torch's launcher does to this one."""
+    """Divide the cores among the processes; restore what torch's launcher changes in this one."""
     with ExitStack() as undo:
         if "OMP_NUM_THREADS" not in os.environ:
             usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
@@ -589,7 +512,7 @@ def _launching(devices: int) -> Iterator[None]:
 
 
 def _reason(failures: Mapping[int, Any], processes: int, hint: str) -> str:
-    """What ended a job: the first failure that is not that of another process."""
+    """The cause of a failed job: the first failure that did not follow from another."""
 
     def late(rank: int) -> tuple[bool, bool, int]:
         failed = failures[rank]

@@ -31,8 +31,6 @@ __all__ = [
     "NotFittedError",
     "ProcessError",
     "TypeInputError",
-    "translate_sklearn_errors",
-    "warn",
 ]
 
 # the start of scikit-learn's message (the rest is cut off), and the remedy
@@ -75,10 +73,10 @@ class InputError(FewerError, ValueError):
 
     Examples
     --------
-    >>> from fewer.constraints import resolve
-    >>> resolve(None, 4, 2, include=[7])
+    >>> import fewer
+    >>> fewer.ColumnSubset(k=7).fit([[1.0, 2.0], [3.0, 5.0]])
     Traceback (most recent call last):
-    fewer.errors.InputError: include has column 7; columns go from 0 to 3
+    fewer.errors.InputError: k=7 is more than the n_features=2 of X; choose k from 1 to 2
     """
 
 
@@ -87,8 +85,8 @@ class TypeInputError(InputError, TypeError):
 
     Examples
     --------
-    >>> from fewer.constraints import resolve
-    >>> resolve(None, 4, "ten")
+    >>> import fewer
+    >>> fewer.ColumnSubset(k="ten").fit([[1.0, 2.0], [3.0, 5.0]])
     Traceback (most recent call last):
     fewer.errors.TypeInputError: k='ten' ...
     """
@@ -143,7 +141,6 @@ class FewerWarning(UserWarning):
 
     Examples
     --------
-    >>> import warnings
     >>> warnings.simplefilter("ignore", FewerWarning)  # silence them all
     """
 
@@ -153,50 +150,28 @@ class NotConvergedWarning(FewerWarning, ConvergenceWarning):
 
     Examples
     --------
-    >>> import warnings
     >>> warnings.simplefilter("error", NotConvergedWarning)  # treat as an error
     """
 
 
 @contextmanager
 def translate_sklearn_errors() -> Iterator[None]:
-    """Turn an error of scikit-learn's checks into a one-line `InputError`.
-
-    scikit-learn's own words come first, since users know them; the remedy follows.
-
-    Examples
-    --------
-    >>> from sklearn.utils import check_array
-    >>> with translate_sklearn_errors():
-    ...     check_array([[1.0], [2.0]], ensure_min_samples=3)
-    Traceback (most recent call last):
-    fewer.errors.InputError: Found array with 2 sample(s) (shape=(2, 1)) while a minimum of 3 is ...
-    """
+    """Turn an error of scikit-learn's checks into a one-line `InputError` that adds a remedy."""
     try:
         yield
     except FewerError:
         raise
     except (TypeError, ValueError) as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         kind = TypeInputError if isinstance(error, TypeError) else InputError
         for pattern, remedy in REMEDIES.items():
-            if found := re.match(pattern, said):
+            if found := re.match(pattern, message):
                 raise kind(f"{found[0].rstrip('.')}; {remedy}") from error
-        raise kind(said) from error
+        raise kind(message) from error
 
 
 def warn(message: str, category: type[FewerWarning] = FewerWarning) -> None:
-    """Warn, pointing at the line of user code that led here.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn("careful")
-    >>> str(caught[0].message)
-    'careful'
-    """
+    """Warn, pointing at the line of user code that called fewer."""
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fewer."):
         level, frame = level + 1, frame.f_back

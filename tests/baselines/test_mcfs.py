@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import lars_path
 
 from fewer.baselines import MCFS, LaplacianScore
-from fewer.baselines._mcfs import sparse_weights
+from fewer.baselines._graph import sparse_weights
 from tests.baselines.cases import planted_clusters
 
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from fewer.baselines import PFA
-from fewer.baselines._pfa import component_count, nearest_to_centres
+from fewer.baselines._simple import component_count, nearest_to_centres
 from tests.baselines.cases import blocks_of_copies
 
 

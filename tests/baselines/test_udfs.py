@@ -5,14 +5,13 @@ import pytest
 
 from fewer.baselines import GAMMAS, UDFS
 from fewer.baselines._base import row_lengths
-from fewer.baselines._graph import nearest_rows
-from fewer.baselines._udfs import local_scatter, row_sparse_directions
+from fewer.baselines._graph import local_scatter, nearest_rows, row_sparse_directions
 from tests.baselines.cases import planted_clusters
 
 
 def test_local_scatter_against_the_formula_of_the_paper(monkeypatch):
     pieces = [slice(0, 15), slice(15, 30), slice(30, 40)]
-    monkeypatch.setattr("fewer.baselines._udfs.blocks", lambda n, d: pieces)
+    monkeypatch.setattr("fewer.baselines._graph.blocks", lambda n, d: pieces)
     rng = np.random.default_rng(0)
     X, ridge, n_neighbors = rng.normal(size=(40, 7)), 0.5, 3
     _, neighbours = nearest_rows(X, n_neighbors)

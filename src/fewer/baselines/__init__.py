@@ -2,12 +2,9 @@
 
 from fewer.baselines._aefs import AEFS, ALPHAS
 from fewer.baselines._bounds import AutoencoderBound, PCABound
-from fewer.baselines._laplacian_score import LaplacianScore
-from fewer.baselines._mcfs import MCFS
-from fewer.baselines._pfa import PFA
-from fewer.baselines._simple import Greedy, MaxVariance, PivotedQR, RandomSubset
+from fewer.baselines._graph import GAMMAS, MCFS, UDFS, LaplacianScore
+from fewer.baselines._simple import PFA, Greedy, MaxVariance, PivotedQR, RandomSubset
 from fewer.baselines._sweep import Sweep, sweep
-from fewer.baselines._udfs import GAMMAS, UDFS
 
 __all__ = [
     "AEFS",

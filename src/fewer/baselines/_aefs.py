@@ -1,5 +1,6 @@
 """Autoencoder feature selection: an autoencoder whose first layer ignores most features."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,6 +52,7 @@ def first_layer(
     return encoder.weight.detach().T.cpu().numpy(), objective
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AEFS(RowRankingBaseline):
     """Choose the features that an autoencoder's first layer relies on (Han and others, 2018).
 
@@ -61,8 +63,7 @@ class AEFS(RowRankingBaseline):
 
     Parameters
     ----------
-    k : int, default=10
-        Number of features to choose.
+    {k}
     hidden : int, default=128
         Width of the hidden layer.
     alpha : float, default=1.0
@@ -71,8 +72,7 @@ class AEFS(RowRankingBaseline):
         Penalty on all squared weights, halved.
     max_iter : int, default=200
         Maximum number of L-BFGS steps.
-    device : str, default="auto"
-        "auto" (CUDA, MPS or CPU), or any torch device.
+    {device}
     random_state : int, RandomState or None, default=None
         Fixes the start.
 
@@ -99,27 +99,12 @@ class AEFS(RowRankingBaseline):
         "n_iter_": "optional",
         "objective_": "optional",
     }
-    objective_: float
-    n_iter_: int
-
-    def __init__(
-        self,
-        k: int = 10,
-        *,
-        hidden: int = 128,
-        alpha: float = 1.0,
-        beta: float = 0.01,
-        max_iter: int = 200,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.k = k
-        self.hidden = hidden
-        self.alpha = alpha
-        self.beta = beta
-        self.max_iter = max_iter
-        self.device = device
-        self.random_state = random_state
+    hidden: int = 128
+    alpha: float = 1.0
+    beta: float = 0.01
+    max_iter: int = 200
+    device: str = "auto"
+    random_state: Any = None
 
     def _check_options(self, n: int, d: int) -> None:
         super()._check_options(n, d)

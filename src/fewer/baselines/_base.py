@@ -16,17 +16,6 @@ from fewer.estimators import FeatureSelector
 from fewer.nn import MeasuredDecoder
 from fewer.train import fit_linear
 
-__all__ = [
-    "Baseline",
-    "Columns",
-    "RankingBaseline",
-    "RowRankingBaseline",
-    "SubsetBaseline",
-    "Values",
-    "row_lengths",
-    "varying_rows",
-]
-
 Columns = NDArray[np.int64]
 Values = NDArray[np.float64]
 
@@ -45,9 +34,12 @@ ranking_ : ndarray of shape (n_features,)
 class Baseline(FeatureSelector):
     """Base of all baselines; a subclass says which columns, by `_choose`."""
 
-    _shared_texts = FeatureSelector._shared_texts | {"chosen": CHOSEN, "ranked": RANKED}
+    _shared_texts = FeatureSelector._shared_texts | {
+        "k": "k : int, default=10\n    Number of features to choose.",
+        "chosen": CHOSEN,
+        "ranked": RANKED,
+    }
     _saved: ClassVar[dict[str, str]] = {"order_": "array"}
-    order_: Columns
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose features of X and fit the linear decoder by least squares.
@@ -88,8 +80,6 @@ class RankingBaseline(Baseline):
         "ranking_": "tensor",
     }
     smallest_is_best: ClassVar[bool] = False
-    scores_: Values
-    ranking_: Columns
 
     def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
         self.scores_ = self._scores(source, stats, rng)

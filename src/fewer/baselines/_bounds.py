@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -27,14 +28,14 @@ __all__ = ["AutoencoderBound", "PCABound"]
 ENOUGH = 20  # rows below which none are held out
 
 
+@dataclass(eq=False, repr=False)
 class Bound(RowEstimator):
     """Base of the bounds; a subclass learns ``autoencoder_``, whole rows in and out.
 
     There is no ``transform``: a bound chooses no features, it shows what k numbers can hold.
     """
 
-    k: int
-    autoencoder_: MeasuredDecoder
+    k: int = 10
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the rows of X.
@@ -106,13 +107,6 @@ class PCABound(Bound):
     (0.101, 0.978)
     """
 
-    components_: np.ndarray
-    eigenvalues_: np.ndarray
-    residual_: float
-
-    def __init__(self, k: int = 10) -> None:
-        self.k = k
-
     def _learn(
         self, source: Source, stats: Moments, rng: np.random.RandomState
     ) -> tuple[nn.Module, float]:
@@ -152,6 +146,7 @@ class PrincipalAutoencoder(nn.Module):
         return self.decoder(code) + self.bend_out(code)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AutoencoderBound(Bound):
     """Bound of panels with a non-linear decoder: an autoencoder with a bottleneck of k numbers.
 
@@ -176,8 +171,7 @@ class AutoencoderBound(Bound):
         Fraction of rows held out to choose the best state; none with fewer than 20 rows.
     patience : int, default=30
         Stop after this many epochs without a lower held-out error.
-    device : str, default="auto"
-        "auto" (CUDA, MPS or CPU), or any torch device.
+    {device}
     random_state : int, RandomState or None, default=None
         Fixes the result.
 
@@ -197,30 +191,14 @@ class AutoencoderBound(Bound):
     (397, 64)
     """
 
-    history_: list[dict[str, Any]]
-
-    def __init__(
-        self,
-        k: int = 10,
-        *,
-        hidden: int | Sequence[int] | None = None,
-        epochs: int = 100,
-        batch_size: int = 256,
-        learning_rate: float = 3e-3,
-        validation_fraction: float = 0.1,
-        patience: int = 30,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.k = k
-        self.hidden = hidden
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.device = device
-        self.random_state = random_state
+    hidden: int | Sequence[int] | None = None
+    epochs: int = 100
+    batch_size: int = 256
+    learning_rate: float = 3e-3
+    validation_fraction: float = 0.1
+    patience: int = 30
+    device: str = "auto"
+    random_state: Any = None
 
     def _check_options(self, d: int) -> None:
         super()._check_options(d)

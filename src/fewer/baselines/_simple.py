@@ -1,25 +1,33 @@
-"""Four simple methods: features at random, by variance, by pivoted QR, and greedily."""
+"""Simple methods: random features, largest variance, pivoted QR, PFA and greedy selection."""
 
+import warnings
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import qr
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
+from fewer._checks import check_number, check_whole
 from fewer.baselines._base import Baseline, Columns, RankingBaseline, SubsetBaseline, Values
 from fewer.data import Moments, Source, covariance
+from fewer.errors import InputError
+from fewer.estimators.selector import ConstrainedSelector
 from fewer.search import greedy
-from fewer.search.eigen import limited_threads
+from fewer.search.eigen import largest_eigenvectors, limited_threads
 
-__all__ = ["Greedy", "MaxVariance", "PivotedQR", "RandomSubset"]
+__all__ = ["PFA", "Greedy", "MaxVariance", "PivotedQR", "RandomSubset"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RandomSubset(Baseline):
     """Choose k features at random, all equally likely.
 
     Parameters
     ----------
-    k : int, default=10
-        Number of features to choose.
+    {k}
     random_state : int, RandomState or None, default=None
         Fixes the result.
 
@@ -36,9 +44,7 @@ class RandomSubset(Baseline):
     (397, 10)
     """
 
-    def __init__(self, k: int = 10, *, random_state: Any = None) -> None:
-        self.k = k
-        self.random_state = random_state
+    random_state: Any = None
 
     def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
         return rng.permutation(source.shape[1])[: self.k]
@@ -49,8 +55,7 @@ class MaxVariance(RankingBaseline):
 
     Parameters
     ----------
-    k : int, default=10
-        Number of features to choose.
+    {k}
 
     Attributes
     ----------
@@ -69,9 +74,6 @@ class MaxVariance(RankingBaseline):
     0.968
     """
 
-    def __init__(self, k: int = 10) -> None:
-        self.k = k
-
     def _scores(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Values:
         return stats.variance.copy()
 
@@ -84,8 +86,7 @@ class PivotedQR(SubsetBaseline):
 
     Parameters
     ----------
-    k : int, default=10
-        Number of features to choose.
+    {k}
 
     Attributes
     ----------
@@ -98,24 +99,19 @@ class PivotedQR(SubsetBaseline):
     array([2, 0])
     """
 
-    def __init__(self, k: int = 10) -> None:
-        self.k = k
-
     def _subset(self, rows: Values, k: int, rng: np.random.RandomState) -> Columns:
         with limited_threads(rows.shape[1]):
             _, order = qr(rows, mode="r", pivoting=True, check_finite=False)
         return order[:k].astype(np.int64)
 
 
-class Greedy(Baseline):
+class Greedy(ConstrainedSelector, Baseline):
     """Choose features one by one, each time the one that most lowers the linear error of all.
 
     `fewer.ColumnSubset` starts from this choice and improves it.
 
     Parameters
     ----------
-    k : int or None, default=10
-        Number of features to choose; None to spend ``budget`` instead.
     {constraints}
 
     Attributes
@@ -133,24 +129,6 @@ class Greedy(Baseline):
     """
 
     _saved: ClassVar[dict[str, str]] = Baseline._saved | {"residuals_": "array"}
-    residuals_: Values
-
-    def __init__(
-        self,
-        k: int | None = 10,
-        *,
-        include: Any = (),
-        exclude: Any = (),
-        costs: Any = None,
-        budget: float | None = None,
-        groups: Any = None,
-    ) -> None:
-        self.k = k
-        self.include = include
-        self.exclude = exclude
-        self.costs = costs
-        self.budget = budget
-        self.groups = groups
 
     def _check_options(self, n: int, d: int) -> None:
         self._constraints(d)
@@ -159,3 +137,76 @@ class Greedy(Baseline):
         path = greedy(covariance(source).matrix, self._constraints(source.shape[1]))
         self.residuals_ = path.errors
         return path.order
+
+
+def component_count(eigenvalues: Values, total: float, asked: float) -> int:
+    """How many of the descending eigenvalues to keep: this many, or this fraction of the total."""
+    if isinstance(asked, Integral):
+        return min(int(asked), len(eigenvalues))
+    enough = np.cumsum(eigenvalues) >= asked * total * (1 - 1e-12)
+    return int(np.argmax(enough)) + 1 if enough.any() else len(eigenvalues)
+
+
+def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Columns:
+    """Of each of k clusters of points, the one nearest the mean; largest clusters first."""
+    with warnings.catch_warnings(), limited_threads(len(points)):
+        # fewer different points than clusters: some clusters stay empty
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = KMeans(k, n_init=10, random_state=rng).fit(points)
+    far = np.square(points - found.cluster_centers_[found.labels_]).sum(axis=1)
+    size = np.bincount(found.labels_, minlength=k)
+    clusters = np.argsort(-size, kind="stable")[: np.count_nonzero(size)]
+    return np.array(
+        [np.flatnonzero(found.labels_ == c)[far[found.labels_ == c].argmin()] for c in clusters]
+    )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PFA(SubsetBaseline):
+    """Choose one feature from each of k clusters of principal loadings (Lu and others, 2007).
+
+    Features with similar loadings on the leading principal components are redundant. The rows of
+    the matrix of loadings, without their signs, are clustered by k-means, and the feature nearest
+    each mean is chosen.
+
+    Parameters
+    ----------
+    {k}
+    n_components : float or int, default=0.9
+        Leading components that loadings are taken from: enough to explain this fraction of the
+        variance, or this many; never more than k, since the paper requires at least as many
+        features as components.
+    random_state : int, RandomState or None, default=None
+        Fixes the starts of k-means.
+
+    Attributes
+    ----------
+    {chosen}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> PFA(k=2, random_state=0).fit(load_iris().data).columns_
+    array([2, 3])
+    """
+
+    n_components: float = 0.9
+    random_state: Any = None
+
+    def _check_options(self, n: int, d: int) -> None:
+        super()._check_options(n, d)
+        if isinstance(self.n_components, Integral):
+            check_whole("n_components", self.n_components)
+        else:
+            check_number("n_components", self.n_components, above=0)
+            if self.n_components > 1:
+                raise InputError(
+                    f"n_components={self.n_components!r} must be a fraction of variance up to 1.0, "
+                    "or a whole number"
+                )
+
+    def _subset(self, rows: Values, k: int, rng: np.random.RandomState) -> Columns:
+        scatter = rows.T @ rows
+        values, vectors = largest_eigenvectors(scatter, k)
+        count = component_count(values, scatter.trace(), self.n_components)
+        return nearest_to_centres(np.abs(vectors[:, :count]), k, rng)

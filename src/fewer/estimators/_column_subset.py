@@ -1,6 +1,7 @@
 """Choose k features by searching their covariance matrix."""
 
 import time
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from fewer.constraints import Constraints, resolve
 from fewer.data import Source, covariance
 from fewer.distributed import collective, on_rank0, shared_seed
 from fewer.errors import InputError, warn
-from fewer.estimators.selector import FeatureSelector
+from fewer.estimators.selector import ConstrainedSelector
 from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search
 from fewer.search.exchange import swap_losses
@@ -22,7 +23,8 @@ from fewer.validation import FOLDS, RIDGES, choose_ridge, fold_covariances, spli
 __all__ = ["ColumnSubset"]
 
 
-class ColumnSubset(FeatureSelector):
+@dataclass(eq=False, repr=False, kw_only=True)
+class ColumnSubset(ConstrainedSelector):
     """Choose the k features from which a linear map reconstructs all others best.
 
     No network: greedy selection on the covariance matrix, swaps until none helps, then walks
@@ -32,15 +34,11 @@ class ColumnSubset(FeatureSelector):
 
     Parameters
     ----------
-    k : int or None, default=10
-        How many features to choose; None to spend ``budget`` instead.
+    {constraints}
     ridge : float or "auto", default=0.0
         Penalty on squared weights of the decoder, in units of variance, in the search as in the
         final decoder. "auto" tries several on held-out rows: worth it where rows are not many
         times more than k.
-    {constraints}
-    cost_weight : float, default=0.0
-        Trade-off: how much each unit of cost adds to the mean squared error.
     starts : int, default=None
         Panels that are improved side by side; as many as fill the processor if None.
     stall : int, default=None
@@ -48,8 +46,7 @@ class ColumnSubset(FeatureSelector):
         6, and fewer on very large problems.
     time_limit : float, default=None
         Seconds after which the search ends with the best panel so far.
-    device : str, default="auto"
-        "auto" (CUDA, MPS or CPU), or any torch device.
+    {device}
     random_state : int, RandomState or None, default=None
         Fixes the result, unless time ran out.
 
@@ -93,36 +90,12 @@ class ColumnSubset(FeatureSelector):
         "swap_losses_": "tensor",
     }
 
-    def __init__(
-        self,
-        k: int | None = 10,
-        *,
-        ridge: float | str = 0.0,
-        include: Any = (),
-        exclude: Any = (),
-        costs: Any = None,
-        cost_weight: float = 0.0,
-        budget: float | None = None,
-        groups: Any = None,
-        starts: int | None = None,
-        stall: int | None = None,
-        time_limit: float | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.k = k
-        self.ridge = ridge
-        self.include = include
-        self.exclude = exclude
-        self.costs = costs
-        self.cost_weight = cost_weight
-        self.budget = budget
-        self.groups = groups
-        self.starts = starts
-        self.stall = stall
-        self.time_limit = time_limit
-        self.device = device
-        self.random_state = random_state
+    ridge: float | str = 0.0
+    starts: int | None = None
+    stall: int | None = None
+    time_limit: float | None = None
+    device: str = "auto"
+    random_state: Any = None
 
     @collective
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -1,7 +1,7 @@
 """The concrete autoencoder as scikit-learn estimators: to reconstruct, to classify, to regress."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from fewer._checks import check_choice
 from fewer.data import Moments, Source
 from fewer.distributed import collective, shared_seed
 from fewer.errors import InputError, translate_sklearn_errors
-from fewer.estimators.selector import FeatureSelector
+from fewer.estimators.selector import ConstrainedSelector
 from fewer.nn import Loss, MeasuredDecoder, build_decoder, make_loss
 from fewer.train import TrainingConfig, fit_gradient, fit_linear
 from fewer.train.assignment import nodes_for
@@ -44,10 +44,11 @@ def _is_auto(option: Any) -> bool:
     return isinstance(option, str) and option == "auto"
 
 
-class ConcreteEstimator(FeatureSelector):
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConcreteEstimator(ConstrainedSelector):
     """Base of the concrete estimators; see ConcreteAutoencoder for the options."""
 
-    _auto_decoder: Any = "linear"
+    _auto_decoder: ClassVar[Any] = "linear"
     _auto_loss = "mse"
     _saved: ClassVar[dict[str, str]] = {
         "nodes_": "array",
@@ -58,90 +59,39 @@ class ConcreteEstimator(FeatureSelector):
         "n_conflicts_": "value",
     }
 
-    def __init__(
-        self,
-        k: int | None = 10,
-        *,
-        decoder: Any = "auto",
-        loss: Any = "auto",
-        solver: str = "auto",
-        activation: str = "leaky_relu",
-        dropout: float = 0.0,
-        norm: str | None = None,
-        epochs: int | str = "auto",
-        batch_size: int = 256,
-        learning_rate: float | str = "auto",
-        learning_rate_decay: float = 1.0,
-        selector_learning_rate: float | str = "auto",
-        schedule: Any = "exponential",
-        start_temperature: float = 3.0,
-        end_temperature: float = 0.1,
-        anneal: str = "step",
-        draw: str = "batch",
-        logits: str = "direct",
-        embedding: int | None = None,
-        stop_probability: float = 0.99,
-        tries: int = 3,
-        patience: int | None = None,
-        validation_fraction: float = 0.1,
-        n_init: int = 1,
-        refit: str = "scratch",
-        refit_epochs: int | str = "auto",
-        ridge: float = 0.0,
-        include: Any = (),
-        exclude: Any = (),
-        costs: Any = None,
-        cost_weight: float = 0.0,
-        budget: float | None = None,
-        groups: Any = None,
-        normalize: bool = True,
-        device: str = "auto",
-        precision: str = "auto",
-        random_state: Any = None,
-        progress: bool = False,
-        on_epoch: Callable[[dict[str, Any]], Any] | None = None,
-        checkpoint: Any = None,
-    ) -> None:
-        self.k = k
-        self.decoder = decoder
-        self.loss = loss
-        self.solver = solver
-        self.activation = activation
-        self.dropout = dropout
-        self.norm = norm
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.learning_rate_decay = learning_rate_decay
-        self.selector_learning_rate = selector_learning_rate
-        self.schedule = schedule
-        self.start_temperature = start_temperature
-        self.end_temperature = end_temperature
-        self.anneal = anneal
-        self.draw = draw
-        self.logits = logits
-        self.embedding = embedding
-        self.stop_probability = stop_probability
-        self.tries = tries
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.n_init = n_init
-        self.refit = refit
-        self.refit_epochs = refit_epochs
-        self.ridge = ridge
-        self.include = include
-        self.exclude = exclude
-        self.costs = costs
-        self.cost_weight = cost_weight
-        self.budget = budget
-        self.groups = groups
-        self.normalize = normalize
-        self.device = device
-        self.precision = precision
-        self.random_state = random_state
-        self.progress = progress
-        self.on_epoch = on_epoch
-        self.checkpoint = checkpoint
+    decoder: Any = "auto"
+    loss: Any = "auto"
+    solver: str = "auto"
+    activation: str = "leaky_relu"
+    dropout: float = 0.0
+    norm: str | None = None
+    epochs: int | str = "auto"
+    batch_size: int = 256
+    learning_rate: float | str = "auto"
+    learning_rate_decay: float = 1.0
+    selector_learning_rate: float | str = "auto"
+    schedule: Any = "exponential"
+    start_temperature: float = 3.0
+    end_temperature: float = 0.1
+    anneal: str = "step"
+    draw: str = "batch"
+    logits: str = "direct"
+    embedding: int | None = None
+    stop_probability: float = 0.99
+    tries: int = 3
+    patience: int | None = None
+    validation_fraction: float = 0.1
+    n_init: int = 1
+    refit: str = "scratch"
+    refit_epochs: int | str = "auto"
+    ridge: float = 0.0
+    normalize: bool = True
+    device: str = "auto"
+    precision: str = "auto"
+    random_state: Any = None
+    progress: bool = False
+    on_epoch: Callable[[dict[str, Any]], Any] | None = None
+    checkpoint: Any = None
 
     # -- fitting ---------------------------------------------------------------------------
 

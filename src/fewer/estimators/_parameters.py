@@ -28,18 +28,21 @@ PAPER: MappingProxyType[str, Any] = MappingProxyType(
     }
 )
 
-CONSTRAINTS = """include, exclude : lists of names or column numbers, default=()
+CONSTRAINTS = """k : int or None, default=10
+    How many features to choose; None to spend ``budget`` instead.
+include, exclude : lists of names or column numbers, default=()
     Features that must be on the panel, and features that must not be.
 costs : mapping from feature to cost, or array, default=None
     What measuring each feature costs.
+cost_weight : float, default=0.0
+    Trade-off: how much each unit of cost adds to the loss (the mean squared error).
 budget : float, default=None
     Maximum total cost of the chosen features.
 groups : list of lists of features, or a label for each, default=None
     Features that are measured together: choosing one brings all of its group, which counts
     once towards k and is paid once, at its highest cost."""
 
-PARAMETERS = """k : int or None, default=10
-    How many features to choose; None to spend ``budget`` instead.
+PARAMETERS = """{constraints}
 decoder : "auto", "linear", tuple of int or callable, default="auto"
     What predicts from the k chosen values: a linear map, a network with hidden layers of
     these widths, or your own ``(k, out) -> torch.nn.Module``. "auto" is linear for
@@ -110,15 +113,11 @@ refit_epochs : int or "auto", default="auto"
     Maximum number of epochs of that refit.
 ridge : float, default=0.0
     Penalty on squared weights in exact least squares, in units of variance.
-{constraints}
-cost_weight : float, default=0.0
-    Trade-off: how much each unit of cost adds to the loss.
 normalize : bool, default=True
     Centre all features and divide them all by one number inside the network, so that
     learning rates do not depend on units. Which features and decoder are best under
     squared or absolute error does not change.
-device : str, default="auto"
-    "auto" (CUDA, MPS or CPU), or any torch device.
+{device}
 precision : {"auto", "float32", "tf32", "bfloat16"}, default="auto"
     Of matrix products in training; parameters and sums are float32 in any case. "auto" is
     "bfloat16" on CUDA, "float32" elsewhere. "tf32" has three digits and the range of
@@ -134,6 +133,9 @@ checkpoint : path, default=None
     A folder in which gradient training keeps its state every minute, as safetensors and
     JSON. After a crash or Ctrl-C the same ``fit`` resumes from there, to the same result;
     when it is done the folder is deleted. See `fewer.train.Checkpoint` for other intervals."""
+
+DEVICE = """device : str, default="auto"
+    "auto" (CUDA, MPS or CPU), or any torch device."""
 
 ATTRIBUTES = """columns_ : ndarray of int
     The chosen columns, ascending.
@@ -156,4 +158,9 @@ n_conflicts_ : int
 n_features_in_, feature_names_in_
     As everywhere in scikit-learn."""
 
-SHARED = {"parameters": PARAMETERS, "attributes": ATTRIBUTES, "constraints": CONSTRAINTS}
+SHARED = {  # placeholders in docstrings; parameters first, since it has some too
+    "parameters": PARAMETERS,
+    "attributes": ATTRIBUTES,
+    "constraints": CONSTRAINTS,
+    "device": DEVICE,
+}

@@ -3,6 +3,7 @@
 import inspect
 import os
 from abc import abstractmethod
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -39,7 +40,7 @@ from fewer.storage import (
 )
 from fewer.train.device import pick_device
 
-__all__ = ["FeatureSelector", "RowEstimator"]
+__all__ = ["ConstrainedSelector", "FeatureSelector", "RowEstimator"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
 DESCRIPTION = {
@@ -142,10 +143,12 @@ class RowEstimator(BaseEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class FeatureSelector(SelectorMixin, RowEstimator):
     """Base of all estimators: k chosen columns and a decoder that starts from them.
 
-    A subclass sets ``columns_``, ascending, and ``decoder_`` in ``fit``; it has an option ``k``.
+    A subclass sets ``columns_``, ascending, and ``decoder_`` in ``fit``. Estimators are
+    dataclasses: the fields of ``__init__`` are the parameters that scikit-learn sees.
 
     Examples
     --------
@@ -155,14 +158,9 @@ class FeatureSelector(SelectorMixin, RowEstimator):
     True
     """
 
-    k: int | None
-    include: Any
-    exclude: Any
-    costs: Any
-    budget: float | None
-    groups: Any
-    columns_: np.ndarray
-    decoder_: MeasuredDecoder
+    k: int | None = 10
+    columns_: np.ndarray = field(init=False)
+    decoder_: MeasuredDecoder = field(init=False)
     _reconstructs_with = "decoder_"  # the attribute that holds the decoder of all features
     # further fitted attributes, and how folders hold each of them (see `save`)
     _saved: ClassVar[dict[str, str]] = {}
@@ -182,21 +180,6 @@ class FeatureSelector(SelectorMixin, RowEstimator):
             counts = f"{len(y)} values for the {X.shape[0]} rows of X"
             raise InputError(f"y has {counts}; give one y per row")
         return X, y
-
-    def _constraints(self, d: int) -> Constraints:
-        """What the options ask of a panel, with names resolved to columns."""
-        names = self._names()
-        return resolve(
-            None if names is None else [str(name) for name in names],
-            d,
-            self.k,
-            include=self.include,
-            exclude=self.exclude,
-            costs=self.costs,
-            budget=self.budget,
-            groups=self.groups,
-            cost_weight=getattr(self, "cost_weight", 0.0),
-        )
 
     # -- the choice ------------------------------------------------------------------------
 
@@ -335,3 +318,30 @@ class FeatureSelector(SelectorMixin, RowEstimator):
 
     def _check_fitted(self, attribute: str = "columns_", otherwise: str = "") -> None:
         super()._check_fitted(attribute, otherwise or ", or load a saved one")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ConstrainedSelector(FeatureSelector):
+    """Base of estimators whose panels can be constrained."""
+
+    include: Any = ()
+    exclude: Any = ()
+    costs: Any = None
+    cost_weight: float = 0.0
+    budget: float | None = None
+    groups: Any = None
+
+    def _constraints(self, d: int) -> Constraints:
+        """The constraints with names resolved to columns."""
+        names = self._names()
+        return resolve(
+            None if names is None else [str(name) for name in names],
+            d,
+            self.k,
+            include=self.include,
+            exclude=self.exclude,
+            costs=self.costs,
+            budget=self.budget,
+            groups=self.groups,
+            cost_weight=self.cost_weight,
+        )
