@@ -8,7 +8,7 @@ import torch
 from scipy import sparse
 
 from fewer.data import Log1pSource, RowView, ScaledSource, covariance, moments, reading
-from fewer.data.moments import centred_products, exact_dtype
+from fewer.data.moments import _sums, exact_dtype
 from fewer.data.source import DenseSource, array_source
 
 module = import_module("fewer.data.moments")  # the package has a function of that name
@@ -122,16 +122,15 @@ def test_stored_duplicates_are_added_up():
 def test_a_gpu_out_of_memory_leaves_the_covariance_to_the_cpu(monkeypatch):
     """As on a machine with a small GPU: there is none here to fill."""
 
-    def full(source, device, **options):
-        if device.type == "cuda":
+    def full(source, *, home, **options):
+        if home.type == "cuda":
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return on_cpu(source, device, **options)
+        return _sums(source, home=home, **options)
 
     X = np.random.default_rng(0).random((20, 4))
     expected = covariance(array_source(X)).matrix
     monkeypatch.setattr(module, "_usable", lambda *args, **kwargs: torch.device("cuda"))
-    on_cpu = module.centred_products
-    monkeypatch.setattr(module, "centred_products", full)
+    monkeypatch.setattr(module, "_sums", full)
     with pytest.warns(
         UserWarning, match="does not fit the memory of cuda; computing it on the CPU"
     ):
@@ -148,10 +147,10 @@ def test_products_are_those_of_float64(exact, tolerance, dtype, monkeypatch):
     monkeypatch.setattr(reading, "BLOCK_BYTES", 8 * 1100 * 300)  # several blocks of 300 rows
     random = np.random.default_rng(0)
     X = (random.normal(size=(1000, 1100)) * random.uniform(0.1, 9, 1100) + 50).astype(dtype)
-    sums = centred_products(array_source(X), CPU, exact)
+    sums = _sums(array_source(X), parts=1, home=CPU, exact=exact)
     assert "pairs" not in sums
-    mean = sums["first"] / len(X)
-    found = (sums["products"] / len(X) - torch.outer(mean, mean)).numpy()
+    mean = sums["first"][0] / len(X)
+    found = (sums["products 0"] / len(X) - torch.outer(mean, mean)).numpy()
     wanted = np.cov(X.T.astype(np.float64), bias=True)
     spread = np.sqrt(wanted.diagonal())
     assert (np.abs(found - wanted) / np.outer(spread, spread)).max() < tolerance
@@ -166,13 +165,13 @@ def test_products_of_rows_with_missing_values(monkeypatch):
     X = random.normal(size=(70, 6)) + 3
     X[random.random(X.shape) < 0.2] = np.nan
     X[:20] = random.normal(size=(20, 6))  # nothing missing in the first block
-    sums = centred_products(array_source(X), CPU, True)
+    sums = _sums(array_source(X), parts=1, home=CPU, exact=True)
     seen = torch.from_numpy(~np.isnan(X)).double()
     x = torch.from_numpy(X).sub(sums["shift"]).nan_to_num(nan=0.0)
     torch.testing.assert_close(sums["pairs"], seen.T @ seen)
     torch.testing.assert_close(sums["left_sums"], x.T @ seen)
-    torch.testing.assert_close(sums["products"], x.T @ x)
-    torch.testing.assert_close(sums["first"], x.sum(0))
+    torch.testing.assert_close(sums["products 0"], x.T @ x)
+    torch.testing.assert_close(sums["first"][0], x.sum(0))
 
 
 def test_what_may_cross_over_as_float32():

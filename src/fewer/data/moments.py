@@ -18,15 +18,15 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from fewer._checks import check_choice
 from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
 from fewer.data.source import DenseSource, RowView, Source, is_remote, reduce_rows, shard_of_rank
 from fewer.distributed import all_or_raise, all_reduce, gather, on_rank0, shard_bounds, world_size
-from fewer.errors import InputError, warn
+from fewer.errors import warn
 
 __all__ = [
     "Covariance",
     "Moments",
-    "centred_products",
     "covariance",
     "exact_dtype",
     "free_bytes",
@@ -48,9 +48,11 @@ FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 PANELS = 8
 SAMPLE_ROWS = 256  # fetched from a cluster to centre sums about
 
-# Sums over some rows, by name: "n" rows; "count" of observed values, "first" and "second" powers
-# of their differences from "shift", "low" and "high", per feature; and "products" of features,
-# with "pairs" and "left_sums" where values are missing. Those of other rows can be added.
+# Sums over some rows, by name: "n" rows; per feature "count" of observed values, "second" powers of
+# their differences from "shift", "low" and "high"; for each part of the rows "first" powers, and
+# "products 0" and so on of features; "pairs" of features observed together and "left_sums" of one
+# over rows in which the other is observed, where values are missing. Those of other rows can be
+# added.
 Sums = dict[str, Any]
 
 
@@ -115,8 +117,8 @@ class Covariance:
 def moments(source: Source, device: torch.device | str | None = None) -> Moments:
     """Mean, variance and range of every feature, in one pass over the rows.
 
-    Sums are taken about the first block's means in float64, so that a large mean does not
-    swallow a small variance. Each rank reads its share of the rows; all get the result.
+    Sums are taken about the first block's means in float64, so that a large mean does not cancel a
+    small variance. Each rank reads its share of the rows; all get the result.
 
     Parameters
     ----------
@@ -134,52 +136,22 @@ def moments(source: Source, device: torch.device | str | None = None) -> Moments
     """
     n, d = source.shape
     if source.is_sparse:
-        sums = _total(source, _sparse_sums)
+        sums = _total(source, partial(_sparse_sums, parts=0))
         found = None if sums is None else _moments(n, sums)
         if found and (found.variance >= CANCELS * found.mean**2).all():
             return found
     home = _usable(None if is_remote(source) else device, d, copies=0)
-    sums = _total(source, partial(_sums, home=home, shift=_common_shift(source)))
+    sums = _total(source, partial(_sums, parts=0, home=home, shift=_common_shift(source)))
     assert sums is not None
     return _moments(n, sums)
 
 
 def _moments(n: int, sums: Sums) -> Moments:
     seen = sums["count"].clamp_min(1)
-    mean = sums["first"] / seen
+    mean = sums["first"].sum(0) / seen
     variance = (sums["second"] / seen - mean.square()).clamp_min_(0)
     found = sums["count"], sums["shift"] + mean, variance, sums["low"], sums["high"]
     return Moments(n, *(values.cpu().numpy() for values in found))
-
-
-def _sums(source: Source, home: torch.device, shift: Tensor | None) -> Sums:
-    n, d = source.shape
-    shift = None if shift is None else shift.to(home)
-    count = torch.zeros(d, dtype=torch.int64, device=home)
-    first, second, low, high = _empty_sums(d, home)
-    for _, x in rows_on(source, home):
-        if shift is None:
-            shift = x.nanmean(0).nan_to_num_(0.0)
-        least = x.amin(0)
-        if torch.isnan(least).any():  # the least of values with gaps is NaN
-            gaps = torch.isnan(x)
-            low = torch.minimum(low, x.masked_fill(gaps, torch.inf).amin(0))
-            high = torch.maximum(high, x.masked_fill(gaps, -torch.inf).amax(0))
-            count += (~gaps).sum(0)
-            x.sub_(shift).nan_to_num_(nan=0.0)
-        else:
-            low, high = torch.minimum(low, least), torch.maximum(high, x.amax(0))
-            count += len(x)
-            x.sub_(shift)
-        first += x.sum(0)
-        second += x.square_().sum(0)
-    found = {"shift": shift, "count": count, "first": first, "second": second}
-    return {"n": n, **found, "low": low, "high": high}
-
-
-def _empty_sums(d: int, home: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    zeros = torch.zeros(2, d, dtype=torch.float64, device=home)
-    return zeros[0], zeros[1], zeros[0] + torch.inf, zeros[0] - torch.inf
 
 
 def covariance(
@@ -210,35 +182,37 @@ def covariance(
     >>> bool(np.allclose(found, np.cov(X.T, bias=True)))
     True
     """
-    if missing not in ("mean", "pairwise"):
-        raise InputError(f"missing={missing!r} is not known; use 'mean' or 'pairwise'")
+    check_choice("missing", missing, ("mean", "pairwise"))
     n, d = source.shape
     if source.is_sparse:
-        sums = _total(source, _sparse_products)
+        sums = _total(source, partial(_sparse_sums, parts=1))
         if sums is not None:
-            mean = sums["first"] / n
-            matrix = sums["products"] / n - torch.outer(mean, mean)
-            if (matrix.diagonal() >= CANCELS * mean.square()).all():
+            found = _covariance(sums, 0, n)
+            if (found.matrix.diagonal() >= CANCELS * found.mean.square()).all():
                 home = _usable(device, d, copies=1)
-                return Covariance(n, mean.to(home), matrix.to(home))
+                return Covariance(n, found.mean.to(home), found.matrix.to(home))
     home = _usable(None if is_remote(source) else device, d)
-    sums = _total(source, partial(_centred, home=home, shift=_common_shift(source)))
+    sums = _total(source, partial(_sums_or_cpu, home=home, shift=_common_shift(source)))
     assert sums is not None
-    shift, first, products = sums["shift"], sums["first"], sums["products"]
     if "pairs" not in sums:
-        mean = first / n
-        return Covariance(n, shift + mean, products / n - torch.outer(mean, mean))
+        return _covariance(sums, 0, n)
     pairs, left_sums = sums["pairs"], sums["left_sums"]
-    mean = first / pairs.diagonal().clamp_min(1)
+    mean = sums["first"][0] / pairs.diagonal().clamp_min(1)
     # sum over joint rows of (x_i - m_i)(x_j - m_j); other rows add nothing to filled values
-    centred = (
-        products - mean[:, None] * left_sums.T - left_sums * mean + pairs * torch.outer(mean, mean)
-    )
+    centred = sums["products 0"] - mean[:, None] * left_sums.T - left_sums * mean
+    centred += pairs * torch.outer(mean, mean)
     if missing == "mean":
-        return Covariance(n, shift + mean, centred / n)
+        return Covariance(n, sums["shift"] + mean, centred / n)
     matrix = torch.where(pairs > 0, centred / pairs.clamp_min(1), 0.0)
     values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
-    return Covariance(n, shift + mean, (vectors * values.clamp_min(0)) @ vectors.T)
+    return Covariance(n, sums["shift"] + mean, (vectors * values.clamp_min(0)) @ vectors.T)
+
+
+def _covariance(sums: Sums, part: int, size: int) -> Covariance:
+    """Of one part of the rows, complete ones; its products are overwritten."""
+    mean = sums["first"][part] / max(size, 1)
+    matrix = sums[f"products {part}"].div_(max(size, 1)).addr_(mean, mean, alpha=-1)
+    return Covariance(size, sums["shift"] + mean, matrix)
 
 
 def part_covariances(
@@ -254,66 +228,86 @@ def part_covariances(
     hold all parts at once.
     """
     n, d = source.shape
-    home = torch.device("cpu" if device is None or is_remote(source) else device)
-    room = home.type != "cuda" or (count + 4) * 8 * d * d <= free_bytes(home)
-    if source.is_sparse or not room:
+    home = _usable(None if is_remote(source) else device, d, copies=0)
+    full = home.type == "cuda" and (count + 4) * 8 * d * d > free_bytes(home)
+    if source.is_sparse or full:
         return None, None
-    home = home if home.type == "cuda" else torch.device("cpu")
-    work = partial(_part_sums, count=count, home=home, shift=_common_shift(source))
+    work = partial(_sums, parts=count, home=home, shift=_common_shift(source))
     sums = _total(source, work, labels[slice(*shard_bounds(n))])
     if sums is None:
         return None, None
-    stats = _moments(n, {**sums, "first": sums["first"].sum(0)})
-    parts = []
-    for number, size in enumerate(np.bincount(labels, minlength=count).tolist()):
-        own = sums["first"][number] / max(size, 1)
-        matrix = sums[f"products {number}"]
-        matrix.div_(max(size, 1)).addr_(own, own, alpha=-1)
-        parts.append(Covariance(size, sums["shift"] + own, matrix))
-    return stats, parts
+    sizes = np.bincount(labels, minlength=count).tolist()
+    parts = [_covariance(sums, number, size) for number, size in enumerate(sizes)]
+    return _moments(n, sums), parts
 
 
-def _part_sums(
-    source: Source, labels: np.ndarray, count: int, home: torch.device, shift: Tensor | None
+def _sums(
+    source: Source,
+    labels: np.ndarray | None = None,
+    *,
+    parts: int,
+    home: torch.device,
+    shift: Tensor | None = None,
+    exact: bool | None = None,
 ) -> Sums | None:
-    """Sums, with "first" and products of each part; None where values are missing."""
+    """Sums over all rows, with "first" and products of each part that ``labels`` tell apart.
+
+    Missing values are skipped; with labels, None is returned where there are any. ``exact``:
+    multiply in float64; if None, where the device is fast at it.
+    """
     n, d = source.shape
+    if exact is None:
+        exact = home.type == "cpu" or fast_float64(home)
+    zeros = partial(torch.zeros, dtype=torch.float64, device=home)
     shift = None if shift is None else shift.to(home)
-    _, second, low, high = _empty_sums(d, home)
-    first = torch.zeros(count, d, dtype=torch.float64, device=home)
-    products = [torch.zeros(d, d, dtype=torch.float64, device=home) for _ in range(count)]
-    where = torch.from_numpy(labels).to(home)
-    exact = home.type == "cpu" or fast_float64(home)
-    with tf32(False):
+    count = torch.full((d,), n, device=home)
+    first, second = zeros(max(parts, 1), d), zeros(d)
+    low, high = zeros(d) + torch.inf, zeros(d) - torch.inf
+    products = {f"products {part}": zeros(d, d) for part in range(parts)}
+    where = None if labels is None else torch.from_numpy(labels).to(home)
+    pairs: Sums = {}
+    with tf32(False):  # whatever the caller has set
         for rows, x in rows_on(source, home):
-            least = x.amin(0)
-            if torch.isnan(least).any():
-                return None
-            low, high = torch.minimum(low, least), torch.maximum(high, x.amax(0))
             if shift is None:
-                shift = x.mean(0)
+                shift = x.nanmean(0).nan_to_num_(0.0)
+            least, most = x.amin(0), x.amax(0)
+            incomplete = bool(torch.isnan(least).any())  # the least of values with gaps is NaN
+            if incomplete and where is not None:
+                return None
+            gaps = torch.isnan(x) if incomplete or pairs else None
+            if incomplete and gaps is not None:
+                least = x.masked_fill(gaps, torch.inf).amin(0)
+                most = x.masked_fill(gaps, -torch.inf).amax(0)
+                count -= gaps.sum(0)
+            low, high = torch.minimum(low, least), torch.maximum(high, most)
             x.sub_(shift)
-            second += x.square().sum(0)
-            for number in range(count):
-                part = x[where[rows] == number]
-                if len(part):
-                    first[number] += part.sum(0)
-                    add_products(products[number], part if exact else part.float())
-    found = {"n": n, "shift": shift, "count": torch.full((d,), n, device=home), "first": first}
-    for number, matrix in enumerate(products):
+            if gaps is not None:
+                x.nan_to_num_(nan=0.0)
+                if parts:
+                    pairs = pairs or _pairs({"n": rows.start, "first": first, **products})
+                    seen = (~gaps).double()
+                    pairs["pairs"].addmm_(seen.T, seen)
+                    pairs["left_sums"].addmm_(x.T, seen)
+            for part in range(max(parts, 1)):
+                own = x if where is None else x[where[rows] == part]
+                first[part] += own.sum(0)
+                if parts and len(own):
+                    add_products(products[f"products {part}"], own if exact else own.float())
+            second += x.square_().sum(0)
+    for matrix in products.values():
         mirror(matrix)
-        found[f"products {number}"] = matrix
-    return {**found, "second": second, "low": low, "high": high}
+    found = {"n": n, "shift": shift, "count": count, "first": first, "second": second}
+    return {**found, "low": low, "high": high, **products, **pairs}
 
 
-def _centred(source: Source, home: torch.device, shift: Tensor | None) -> Sums:
+def _sums_or_cpu(source: Source, home: torch.device, shift: Tensor | None) -> Sums | None:
     try:
-        return centred_products(source, home, shift=shift)
+        return _sums(source, parts=1, home=home, shift=shift)
     except torch.OutOfMemoryError:
         pass  # outside the handler, which would keep the tensors alive
     torch.cuda.empty_cache()
     _warn_too_small(home)
-    return centred_products(source, torch.device("cpu"), shift=shift)
+    return _sums(source, parts=1, home=torch.device("cpu"), shift=shift)
 
 
 # -- sums of several ranks, or of the workers of a cluster ------------------------------------
@@ -330,7 +324,7 @@ def _total(source: Source, work: Callable[..., Sums | None], *aligned: Any) -> S
     if not all(gather(sums["first"].is_cuda)):  # one of them had to fall back
         sums = {name: value.cpu() if name != "n" else value for name, value in sums.items()}
     if any(gather("pairs" in sums)):  # gaps may be in the rows of others
-        sums = _with_pairs(sums)
+        sums = {**_pairs(sums), **sums}
     for name, value in sums.items():
         if name not in ("n", "shift"):
             all_reduce(value, op={"low": "min", "high": "max"}.get(name, "sum"))
@@ -342,7 +336,7 @@ def _add(parts: list[Sums | None]) -> Sums | None:
     if len(found) < len(parts):
         return None
     if any("pairs" in part for part in found):
-        found = [_with_pairs(part) for part in found]
+        found = [{**_pairs(part), **part} for part in found]
     ways = {"shift": lambda one, _: one, "low": torch.minimum, "high": torch.maximum}
     return {
         name: reduce(ways.get(name, operator.add), [part[name] for part in found])
@@ -350,13 +344,10 @@ def _add(parts: list[Sums | None]) -> Sums | None:
     }
 
 
-def _with_pairs(sums: Sums) -> Sums:
-    """Sums that say how often pairs were observed, also where nothing is missing."""
-    if "pairs" in sums:
-        return sums
-    pairs = torch.full_like(sums["products"], float(sums["n"]))
-    left_sums = sums["first"][:, None].expand_as(pairs).clone()
-    return {**sums, "pairs": pairs, "left_sums": left_sums}
+def _pairs(sums: Sums) -> Sums:
+    """How often pairs were observed, and sums over those rows, where nothing is missing."""
+    pairs = torch.full_like(sums["products 0"], float(sums["n"]))
+    return {"pairs": pairs, "left_sums": sums["first"][0][:, None].expand_as(pairs).clone()}
 
 
 def _common_shift(source: Source) -> Tensor | None:
@@ -405,42 +396,30 @@ def _sparse_blocks(source: Source) -> Iterator[sparse.csr_array | None]:
         size = max(1, int(target / max(row_bytes, 1.0)))
 
 
-def _sparse_sums(source: Source) -> Sums | None:
+def _sparse_sums(source: Source, parts: int) -> Sums | None:
+    """Sums of stored values; None where rows are not sparse, and of products with gaps."""
     n, d = source.shape
-    count = np.full(d, n)
-    first, second = np.zeros(d), np.zeros(d)
+    count, (first, second) = np.full(d, n), np.zeros((2, d))
     low, high = np.full(d, np.inf), np.full(d, -np.inf)
-    parts = _sparse_blocks(source)
-    for part in ahead(parts) if source.on_disk else parts:
-        if part is None:
+    products = {f"products {part}": torch.zeros(d, d, dtype=torch.float64) for part in range(parts)}
+    blocks = _sparse_blocks(source)
+    for block in ahead(blocks) if source.on_disk else blocks:
+        if block is None or (parts and np.isnan(block.data).any()):
             return None
-        part.sum_duplicates()
-        at, values = part.indices, part.data.astype(np.float64)
-        gaps = np.isnan(values)
-        if gaps.any():
-            count -= np.bincount(at[gaps], minlength=d)
-            at, values = at[~gaps], values[~gaps]
+        block.sum_duplicates()
+        gaps = np.isnan(block.data)
+        at, values = block.indices[~gaps], block.data[~gaps].astype(np.float64)
+        count -= np.bincount(block.indices[gaps], minlength=d)
         first += np.bincount(at, weights=values, minlength=d)
         second += np.bincount(at, weights=values**2, minlength=d)
-        low = np.fmin(low, part.nanmin(axis=0).toarray().ravel())
-        high = np.fmax(high, part.nanmax(axis=0).toarray().ravel())
-    found = {"count": count, "first": first, "second": second, "low": low, "high": high}
+        low = np.fmin(low, block.nanmin(axis=0).toarray().ravel())
+        high = np.fmax(high, block.nanmax(axis=0).toarray().ravel())
+        for matrix in products.values():
+            wide = block.astype(np.float64)
+            matrix.add_(torch.from_numpy((wide.T @ wide).toarray()))
+    found = {"count": count, "first": first[None], "second": second, "low": low, "high": high}
     tensors = {name: torch.from_numpy(values) for name, values in found.items()}
-    return {"n": n, "shift": torch.zeros(d, dtype=torch.float64), **tensors}
-
-
-def _sparse_products(source: Source) -> Sums | None:
-    n, d = source.shape
-    products = torch.zeros(d, d, dtype=torch.float64)
-    first = torch.zeros(d, dtype=torch.float64)
-    parts = _sparse_blocks(source)
-    for stored in ahead(parts) if source.on_disk else parts:
-        if stored is None or np.isnan(stored.data).any():
-            return None
-        part = stored.astype(np.float64)
-        first += torch.from_numpy(np.asarray(part.sum(axis=0)).ravel())
-        products += torch.from_numpy((part.T @ part).toarray())
-    return {"n": n, "first": first, "products": products}
+    return {"n": n, "shift": torch.zeros(d, dtype=torch.float64), **tensors, **products}
 
 
 # -- rows on a device ------------------------------------------------------------------------
@@ -471,8 +450,7 @@ def rows_on(source: Source, device: torch.device) -> Iterator[tuple[slice, Tenso
         yield from read_blocks(source)
         return
     n, d = source.shape
-    free = free_bytes(device) if device.type == "cuda" else 8 * DEVICE_BLOCK
-    most = min(DEVICE_BLOCK, free // 8)
+    most = min(DEVICE_BLOCK, free_bytes(device) // 8)
     if source.memory_limit is not None:
         most = min(most, block_bytes(source))
     size = max(1, min(MOST_ROWS, most // (8 * d)))
@@ -481,45 +459,6 @@ def rows_on(source: Source, device: torch.device) -> Iterator[tuple[slice, Tenso
     read = ((rows, _host_rows(source, rows, dtype)) for rows in parts)
     for rows, x in ahead(read) if source.on_disk else read:
         yield rows, x.to(device, non_blocking=True).double()
-
-
-def centred_products(
-    source: Source,
-    device: torch.device,
-    exact: bool | None = None,
-    shift: Tensor | None = None,
-) -> Sums:
-    """Sums and products of features over all rows, missing values skipped.
-
-    "pairs" are rows in which both features are observed, "left_sums" those of feature i over rows
-    in which j is. ``exact``: multiply in float64; if None, where the device is fast at it.
-    """
-    n, d = source.shape
-    if exact is None:
-        exact = device.type == "cpu" or fast_float64(device)
-    sums = torch.zeros(d, dtype=torch.float64, device=device)
-    products = torch.zeros(d, d, dtype=torch.float64, device=device)
-    gaps: dict[str, Tensor] = {}
-    shift = None if shift is None else shift.to(device)
-    with tf32(False):  # whatever the caller has set
-        for rows, x in rows_on(source, device):
-            if shift is None:
-                shift = x.nanmean(0).nan_to_num_(0.0)
-            x.sub_(shift)
-            total = x.sum(0)
-            if not gaps and torch.isnan(total).any():  # waits, once a block
-                before = {"n": rows.start, "first": sums, "products": products}
-                gaps = {name: _with_pairs(before)[name] for name in ("pairs", "left_sums")}
-            if gaps:
-                seen = (~torch.isnan(x)).to(torch.float64)
-                x.nan_to_num_(nan=0.0)
-                total = x.sum(0)
-                gaps["pairs"].addmm_(seen.T, seen)
-                gaps["left_sums"].addmm_(x.T, seen)
-            sums += total
-            add_products(products, x if exact else x.float())
-    mirror(products)
-    return {"n": n, "shift": shift, "first": sums, "products": products, **gaps}
 
 
 def _host_rows(source: Source, rows: slice, dtype: torch.dtype) -> Tensor:
