@@ -1,8 +1,7 @@
 """Which columns are features, which are metadata, and which values can be used."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,30 +15,23 @@ if TYPE_CHECKING:
     from fewer.data.moments import Moments
 
 __all__ = [
-    "Columns",
     "check_numbers",
     "check_same_columns",
+    "check_unique",
     "check_values",
     "choose_columns",
     "match_columns",
-    "repeated_names",
-    "warn_of_metadata",
     "without_empty",
 ]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Names of the features, in order, and of the columns that are not features."""
-
-    features: list[str]
-    metadata: tuple[str, ...]
-    expected: bool  # whether the user named all metadata columns
-
-
-def repeated_names(names: Sequence[str]) -> list[str]:
-    """Names that occur more than once."""
-    return sorted(name for name, times in Counter(names).items() if times > 1)
+def check_unique(what: str, names: Iterable[Any], remedy: str, kind: str = "column names") -> None:
+    """Refuse names that occur more than once."""
+    repeated = sorted(name for name, times in Counter(map(str, names)).items() if times > 1)
+    if repeated:
+        raise InputError(
+            f"{what}: {len(repeated)} {kind} occur more than once: {join_names(repeated)}; {remedy}"
+        )
 
 
 def choose_columns(
@@ -48,17 +40,13 @@ def choose_columns(
     not_numbers: Sequence[str],
     ignore: Sequence[str] = (),
     labels: Sequence[str] = (),
-) -> Columns:
-    """Split the columns of a table into features and metadata.
+) -> tuple[list[str], tuple[str, ...]]:
+    """Split the columns of a table into features and metadata, in order.
 
-    ``ignore`` are metadata that the user named, ``labels`` those that are known to label rows.
+    ``ignore`` are metadata that the user named, ``labels`` those that are known to label rows; a
+    warning lists any others.
     """
-    repeated = repeated_names(names)
-    if repeated:
-        raise InputError(
-            f"{what}: {len(repeated)} column names occur more than once: {join_names(repeated)}; "
-            "rename them"
-        )
+    check_unique(what, names, "rename them")
     unknown = [name for name in ignore if name not in names]
     if unknown:
         raise InputError(
@@ -69,7 +57,12 @@ def choose_columns(
     if not features:
         raise InputError(f"{what} has no numeric column; its columns are {join_names(names)}")
     metadata = tuple(name for name in names if name in others)
-    return Columns(features, metadata, others <= {*ignore, *labels})
+    if not others <= {*ignore, *labels}:
+        warn(
+            f"{what}: non-numeric columns were ignored ({len(metadata)}): {join_names(metadata)}; "
+            "name them in ignore= to silence this warning"
+        )
+    return features, metadata
 
 
 def check_same_columns(what: str, names: Sequence[str], first: str, wanted: Sequence[str]) -> None:
@@ -82,15 +75,6 @@ def check_same_columns(what: str, names: Sequence[str], first: str, wanted: Sequ
         raise InputError(
             f"the columns of {what} are not those of {first}: it {' and '.join(parts)}; all files "
             "of one source need the same columns"
-        )
-
-
-def warn_of_metadata(what: str, columns: Columns) -> None:
-    """Warn of non-numeric columns that the user did not name."""
-    if not columns.expected:
-        warn(
-            f"{what}: non-numeric columns were ignored ({len(columns.metadata)}): "
-            f"{join_names(columns.metadata)}; name them in ignore= to silence this warning"
         )
 
 

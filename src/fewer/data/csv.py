@@ -55,7 +55,7 @@ def open_csv(
     how = delimiter, header
     first = _layout(paths[0], how, ignore)
     labels = [name for name in first.names if name == LABEL]
-    columns = choose_columns(str(paths[0]), first.names, first.text, ignore, labels)
+    features, metadata = choose_columns(str(paths[0]), first.names, first.text, ignore, labels)
     layouts = {paths[0]: first}
     for path in paths[1:]:
         layouts[path] = _layout(path, how, ignore)
@@ -63,10 +63,11 @@ def open_csv(
     block = min(BLOCK_BYTES, max(SAMPLE_BYTES, memory_limit // BLOCK_SHARE))
     source = source_of_tables(
         paths,
-        columns,
-        lambda path: _reader(layouts[path], columns.features, block),
-        lambda path: _reader(layouts[path], list(columns.metadata), numbers=False),
-        lambda path, error: _explained(layouts[path], columns.features, error),
+        features,
+        metadata,
+        lambda path: _reader(layouts[path], features, block),
+        lambda path: _reader(layouts[path], list(metadata), numbers=False),
+        lambda path, error: _explained(layouts[path], features, error),
         {"text": [*how, sorted(ignore)]},
         memory_limit,
         what,

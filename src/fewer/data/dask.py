@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fewer._optional import import_optional
-from fewer.data.columns import check_numbers, check_values, choose_columns, warn_of_metadata
+from fewer.data.columns import check_numbers, check_values, choose_columns
 from fewer.data.source import RowView, Source, View, array_source
 from fewer.errors import InputError
 
@@ -98,18 +98,15 @@ def _open_table(table: Any, ignore: Sequence[str], memory_limit: int) -> Source:
     text = [
         str(label) for label, kind in schema.items() if not kind.is_numeric() and kind != nw.Boolean
     ]
-    columns = choose_columns("the Dask table", list(labels), text, ignore)
-    warn_of_metadata("the Dask table", columns)
-    parts = table[[labels[name] for name in columns.features]].to_delayed()
+    features, metadata = choose_columns("the Dask table", list(labels), text, ignore)
+    parts = table[[labels[name] for name in features]].to_delayed()
     lengths = dask.compute(*(dask.delayed(len)(part) for part in parts))
     if not sum(lengths):
         raise InputError("the Dask table holds no rows")
-    source = DaskSource(
-        parts, lengths, len(columns.features), np.dtype(float), columns.features, memory_limit
-    )
-    source.metadata_columns = columns.metadata
-    if columns.metadata:
-        others = table[[labels[name] for name in columns.metadata]].to_delayed()
+    source = DaskSource(parts, lengths, len(features), np.dtype(float), features, memory_limit)
+    source.metadata_columns = metadata
+    if metadata:
+        others = table[[labels[name] for name in metadata]].to_delayed()
         source.metadata = lambda: (_arrow(part.compute()) for part in others)
     return source
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from fewer._checks import join_names
 from fewer._optional import import_optional
 from fewer.data.arrays import open_array, open_hdf5_file
-from fewer.data.columns import check_values, repeated_names
+from fewer.data.columns import check_unique, check_values
 from fewer.data.on_disk import SMALL_SHARE, OnDiskSource, damaged, readable_size
 from fewer.data.source import ColumnView, RowView, Source, array_source, numpy_dtype
 from fewer.errors import FileFormatError, InputError
@@ -99,12 +99,7 @@ def _matrix(parts: Any, what: str, layer: str | None, raw: bool) -> tuple[Any, A
 
 def _unique(labels: Any, what: str) -> list[str]:
     names = [str(label) for label in labels]
-    repeated = repeated_names(names)
-    if repeated:
-        raise InputError(
-            f"{what}: {len(repeated)} var_names occur more than once: {join_names(repeated)}; "
-            "call var_names_make_unique() and save it again"
-        )
+    check_unique(what, names, "call var_names_make_unique() and save it again", "var_names")
     return names
 
 

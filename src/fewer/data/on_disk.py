@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fewer._files import atomic
 from fewer._optional import import_optional
-from fewer.data.columns import Columns, check_numbers, check_values, warn_of_metadata
+from fewer.data.columns import check_numbers, check_values
 from fewer.data.source import Source, array_source, numpy_dtype
 from fewer.errors import FewerError, FileFormatError, InputError, warn
 
@@ -375,27 +375,11 @@ def write_npy_header(file: IO[bytes], shape: tuple[int, int], dtype: np.dtype) -
 
 def _write_blocks(file: IO[bytes], blocks: Iterable[np.ndarray], what: str) -> None:
     """Write rows of one floating dtype as an .npy file."""
-    # rich takes a while to import, and most files need no copy
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import (  # noqa: PLC0415
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.console import Console  # noqa: PLC0415 (slow to import, and most files need no copy)
 
     rows, width, dtype = 0, 0, np.dtype(np.float64)
-    text = TextColumn("converting {task.description}: {task.completed:,.0f} rows")
-    console = Console(stderr=True)
-    with Progress(
-        SpinnerColumn(),
-        text,
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        task = progress.add_task(Path(what).name, total=None)
+    name = Path(what).name
+    with Console(stderr=True).status(f"converting {name}") as status:
         for part in blocks:
             if not rows:
                 width = part.shape[1]
@@ -403,7 +387,7 @@ def _write_blocks(file: IO[bytes], blocks: Iterable[np.ndarray], what: str) -> N
                 write_npy_header(file, (0, width), dtype)
             file.write(np.ascontiguousarray(part, dtype=dtype).data)
             rows += len(part)
-            progress.update(task, completed=rows)
+            status.update(f"converting {name}: {rows:,} rows")
     file.seek(0)
     write_npy_header(file, (rows, width), dtype)
 
@@ -430,35 +414,35 @@ def _is_whole(copy: Path) -> bool:
 
 def source_of_tables(
     paths: Sequence[Path],
-    columns: Columns,
-    features: Callable[[Path], Iterable[Any]],
-    metadata: Callable[[Path], Iterable[Any]],
+    features: list[str],
+    metadata: tuple[str, ...],
+    read_features: Callable[[Path], Iterable[Any]],
+    read_metadata: Callable[[Path], Iterable[Any]],
     explain: Callable[[Path, Exception], Exception],
     options: dict[str, Any],
     memory_limit: int,
     what: str,
 ) -> Source:
     """A source of files that Arrow reads batch by batch, either kind of columns of a path."""
-    warn_of_metadata(what, columns)
 
     def blocks() -> Iterator[np.ndarray]:
         rows = 0
         for path in paths:
             with guarded(watch([path]), partial(explain, path)):
-                for batch in features(path):
+                for batch in read_features(path):
                     values = arrow_values(batch)
-                    check_values(values, columns.features, str(path), first_row=rows)
+                    check_values(values, features, str(path), first_row=rows)
                     rows += len(values)
                     yield values
         if not rows:
             raise InputError(f"{what} holds no rows")
 
     source = rows_of_blocks(blocks(), what, paths, options, memory_limit)
-    source.names, source.metadata_columns = columns.features, columns.metadata
-    if columns.metadata:
+    source.names, source.metadata_columns = features, metadata
+    if metadata:
         table = import_optional("pyarrow").Table
         source.metadata = lambda: (
-            table.from_batches([batch]) for path in paths for batch in metadata(path)
+            table.from_batches([batch]) for path in paths for batch in read_metadata(path)
         )
     return source
 
@@ -479,25 +463,13 @@ def arrow_values(batch: Any) -> np.ndarray:
     """All columns of a batch of numbers as one array; nulls become NaN."""
     pa = import_optional("pyarrow")
 
-    def is_plain(kind: Any) -> bool:
-        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    def plain(kind: Any) -> Any:
+        if pa.types.is_boolean(kind):
+            return pa.uint8()
+        if pa.types.is_float16(kind):
+            return pa.float32()
+        return kind if pa.types.is_primitive(kind) else pa.float64()
 
-    def converted(column: Any) -> Any:
-        if pa.types.is_boolean(column.type):
-            column = column.cast(pa.uint8())
-        if is_plain(column.type) and not (column.null_count and pa.types.is_integer(column.type)):
-            return column
-        return column.cast(pa.float64(), safe=False)
-
-    plain = {kind: is_plain(kind) for kind in set(batch.schema.types)}
-    columns = []
-    for kind, column in zip(batch.schema.types, batch.columns, strict=True):
-        simple = plain[kind] and not column.null_count  # most are, and most of the time is here
-        found = column if simple else converted(column)
-        columns.append(found.to_numpy(zero_copy_only=False))
-    out = np.empty(
-        (batch.num_rows, len(columns)), np.result_type(*{column.dtype for column in columns})
-    )
-    for j, column in enumerate(columns):
-        out[:, j] = column
-    return out
+    schema = pa.schema([(field.name, plain(field.type)) for field in batch.schema])
+    gaps = any(column.null_count for column in batch.columns)
+    return batch.cast(schema, safe=False).to_tensor(null_to_nan=gaps).to_numpy()

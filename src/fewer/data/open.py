@@ -28,10 +28,18 @@ from fewer.data.dask import is_dask, open_dask
 from fewer.data.h5ad import is_annotated, open_annotated, open_h5ad
 from fewer.data.moments import moments
 from fewer.data.on_disk import open_npy, readable_size, size_in_bytes
-from fewer.data.parquet import FEATHER, PARQUET, open_parquet, stored_schema
 from fewer.data.reading import read_blocks
 from fewer.data.source import Source, array_source
-from fewer.data.tables import as_array, is_table, open_table, without_text
+from fewer.data.tables import (
+    FEATHER,
+    PARQUET,
+    as_array,
+    is_table,
+    open_parquet,
+    open_table,
+    stored_schema,
+    without_text,
+)
 from fewer.errors import InputError, TypeInputError, translate_sklearn_errors
 
 __all__ = [

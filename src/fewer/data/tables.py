@@ -1,6 +1,7 @@
-"""Objects in memory: tensors, masked arrays, and tables of any library that narwhals knows."""
+"""Tables of any library that narwhals knows, tensors, and Parquet and Feather files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
@@ -11,12 +12,26 @@ from scipy import sparse
 
 from fewer._checks import join_names
 from fewer._optional import import_optional
-from fewer.data.columns import check_values, choose_columns, repeated_names, warn_of_metadata
-from fewer.data.parquet import row_labels
+from fewer.data.columns import check_same_columns, check_unique, check_values, choose_columns
+from fewer.data.on_disk import arrow_dtype, damaged, source_of_tables
 from fewer.data.source import Source, array_source
 from fewer.errors import InputError, warn
 
-__all__ = ["as_array", "is_table", "open_table", "without_text"]
+__all__ = [
+    "FEATHER",
+    "PARQUET",
+    "as_array",
+    "is_table",
+    "open_parquet",
+    "open_table",
+    "stored_schema",
+    "without_text",
+]
+
+PARQUET = (".parquet", ".pq")
+FEATHER = (".feather", ".arrow", ".ipc")
+METADATA_ROWS = 2**14
+BLOCK_SHARE = 32  # of the memory limit: bytes of a block as it is read
 
 
 def is_table(data: Any) -> bool:
@@ -36,14 +51,13 @@ def open_table(table: Any, ignore: Sequence[str], memory_limit: int) -> Source:
     text = [name for name in names if values[name] is None and name not in ignore]
     schema = getattr(table, "schema", None)
     labels = row_labels(schema) if hasattr(schema, "pandas_metadata") else []
-    columns = choose_columns(what, names, text, ignore, labels)
-    warn_of_metadata(what, columns)
-    matrix = _joined([values[name] for name in columns.features])
-    check_values(matrix, columns.features, what)
-    source = array_source(matrix, columns.features, memory_limit)
-    source.metadata_columns = columns.metadata
-    if columns.metadata:
-        others = frame.select([name for name in frame.columns if str(name) in columns.metadata])
+    features, metadata = choose_columns(what, names, text, ignore, labels)
+    matrix = _joined([values[name] for name in features])
+    check_values(matrix, features, what)
+    source = array_source(matrix, features, memory_limit)
+    source.metadata_columns = metadata
+    if metadata:
+        others = frame.select([name for name in frame.columns if str(name) in metadata])
         source.metadata = lambda: iter([_arrow(others)])
     return source
 
@@ -97,12 +111,7 @@ def as_array(X: Any) -> Any:
 def _frame(table: Any) -> Any:
     """The table for narwhals; one with repeated names is refused."""
     names = getattr(table, "column_names", None) or table.columns
-    repeated = repeated_names([str(name) for name in names])
-    if repeated:
-        raise InputError(
-            f"{_what(table)}: {len(repeated)} column names occur more than once: "
-            f"{join_names(repeated)}; rename them, or give an array without names"
-        )
+    check_unique(_what(table), names, "rename them, or give an array without names")
     return nw.from_native(table, eager_only=True)
 
 
@@ -138,3 +147,78 @@ def _arrow(frame: Any) -> Any:
     import_optional("pyarrow")
     table = frame.to_arrow()
     return table.rename_columns([str(name) for name in table.column_names])
+
+
+# -- Parquet and Feather files ------------------------------------------------------------------
+
+
+def open_parquet(
+    paths: Sequence[Path], ignore: Sequence[str], memory_limit: int, what: str
+) -> Source:
+    """A source of Parquet or Feather files: in memory where they are small, else a binary copy."""
+    schema = stored_schema(paths[0])
+    text = [field.name for field in schema if arrow_dtype(field.type) is None]
+    features, metadata = choose_columns(
+        str(paths[0]), schema.names, text, ignore, row_labels(schema)
+    )
+    for path in paths[1:]:
+        other = stored_schema(path)
+        check_same_columns(str(path), other.names, str(paths[0]), schema.names)
+        text = [name for name in features if arrow_dtype(other.field(name).type) is None]
+        if text:
+            raise InputError(
+                f"{path}: the columns {join_names(text)} are not numbers here, but are in the "
+                "first file; write them alike, or name them in ignore="
+            )
+    size = max(1, memory_limit // BLOCK_SHARE // (8 * len(features)))
+    return source_of_tables(
+        paths,
+        features,
+        metadata,
+        lambda path: _batches(path, features, size),
+        lambda path: _batches(path, list(metadata), METADATA_ROWS),
+        damaged,
+        {"ignore": sorted(ignore)},
+        memory_limit,
+        what,
+    )
+
+
+def stored_schema(path: Path) -> Any:
+    """Arrow's schema of a Parquet or Feather file."""
+    file = _opened(path)
+    return file.schema_arrow if hasattr(file, "schema_arrow") else file.schema
+
+
+def row_labels(schema: Any) -> list[str]:
+    """Columns of an Arrow schema that were the index of a pandas table."""
+    stored = (schema.pandas_metadata or {}).get("index_columns", [])
+    return [name for name in stored if isinstance(name, str) and name in schema.names]
+
+
+def _batches(path: Path, names: list[str], size: int) -> Iterator[Any]:
+    """Some columns of a file, at most ``size`` rows at a time."""
+    file = _opened(path)
+    if hasattr(file, "iter_batches"):
+        for batch in file.iter_batches(size, columns=names):
+            if batch.num_rows:
+                yield batch.select(names)
+        return
+    for piece in range(file.num_record_batches):
+        batch = file.get_batch(piece).select(names)
+        for start in range(0, batch.num_rows, size):
+            yield batch.slice(start, size)
+
+
+def _opened(path: Path) -> Any:
+    """Arrow's ParquetFile, or its reader of a Feather (Arrow IPC) file."""
+    pa = import_optional("pyarrow")
+    try:
+        if path.suffix.lower() in FEATHER:
+            return import_optional("pyarrow.ipc").open_file(pa.OSFile(str(path)))
+        # buffered, so that a row group is not read whole before its first rows come
+        return import_optional("pyarrow.parquet").ParquetFile(path, buffer_size=2**16)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error

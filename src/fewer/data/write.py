@@ -7,15 +7,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fewer._checks import join_names
 from fewer._files import atomic
 from fewer._optional import import_optional
 from fewer.data.arrays import HDF5
-from fewer.data.columns import repeated_names
+from fewer.data.columns import check_unique
 from fewer.data.csv import COMPRESSED, TEXT, file_form
 from fewer.data.h5ad import H5adWriter
 from fewer.data.on_disk import write_npy_header
-from fewer.data.parquet import FEATHER, PARQUET
+from fewer.data.tables import FEATHER, PARQUET
 from fewer.errors import InputError
 
 __all__ = ["RowWriter", "check_out", "write_rows"]
@@ -46,12 +45,8 @@ def write_rows(path: Path, rows: int, names: Sequence[str]) -> Iterator[RowWrite
     number of rows announced there is an error and no file.
     """
     check_out(path)
-    repeated = repeated_names(names)
-    if repeated:
-        raise InputError(
-            f"out={str(path)!r}: {len(repeated)} names occur more than once: "
-            f"{join_names(repeated)}; one of each would be lost, so rename them"
-        )
+    remedy = "one of each would be lost, so rename them"
+    check_unique(f"out={str(path)!r}", names, remedy, "names")
     written = 0
 
     def write(values: np.ndarray, metadata: Any = None) -> None:
