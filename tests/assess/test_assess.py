@@ -3,14 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import StandardScaler
 
 import fewer
-from fewer.assess import compare, curve
-from fewer.assess.inspection import inspect_rows
+from fewer.assess import compare, curve, inspect
 from fewer.assess.scoring import Rows
 from fewer.baselines import MaxVariance, PivotedQR
 from fewer.errors import FewerWarning, InputError
@@ -145,11 +145,40 @@ def test_bad_input_is_named(call, message):
 
 def test_wide_data_are_looked_at_without_a_covariance(monkeypatch):
     source = fewer.data.open(X)
-    whole = inspect_rows(source)
+    whole = inspect(source)
     monkeypatch.setattr("fewer.assess.inspection.MAX_FEATURES", 10)
     monkeypatch.setattr("fewer.assess.inspection.WIDE_ROWS", 5000)
-    wide = inspect_rows(source)
+    wide = inspect(source)
     for level, size in wide.sizes.items():
         assert size["greedy"] is None
         assert size["pca"] == whole.sizes[level]["pca"]
     assert wide.suggested_k == wide.sizes[0.9]["pca"]
+
+
+def test_an_inspection_finds_what_a_user_should_know(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(40, 5)), columns=list("abcde"))
+    frame.insert(0, "row", np.arange(7, 47))
+    frame["label"] = "x"
+    frame.loc[3:12, "b"] = np.nan
+    frame["c"], frame["d"] = 1.0, np.nan
+    frame.to_parquet(tmp_path / "x.parquet", row_group_size=10)
+    for limit in (None, 10_000):
+        found = inspect(tmp_path / "x.parquet", ignore=["label"], memory_limit=limit)
+        assert (found.rows, found.features) == (40, 4)
+        assert list(found.ignored) == ["label", "row", "d"]
+        assert found.missing == {"b": 0.25}
+        assert found.constant == ["c"]
+        assert found.values == (frame[["a", "b", "e"]].min().min(), frame[list("abce")].max().max())
+        assert (found.memory, found.covariance_memory) == (40 * 4 * 4, 16 * 8)
+    assert "6.2% missing" in str(found)
+    assert "1 constant (never chosen): c" in str(found)
+
+
+def test_an_inspection_of_sparse_and_streamed_rows(tmp_path):
+    matrix = sparse.random_array((50, 4), density=0.2, rng=np.random.default_rng(0), format="csr")
+    assert inspect(matrix).sparse
+    np.save(tmp_path / "x.npy", matrix.toarray())
+    found = inspect(tmp_path / "x.npy", memory_limit=1000)
+    assert (found.streamed, found.dtype, found.values[0]) == (True, "float64", 0.0)
+    assert "50 rows, 4 features (float64), read in blocks" in str(found)

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import fewer
 from fewer import ColumnSubset
-from fewer.data import covariance, moments, read_all, scan
+from fewer.data import covariance, moments, read_all
 from fewer.data.open import as_source, column_names
 from fewer.errors import FewerWarning, InputError
 
@@ -404,38 +404,3 @@ def test_text_columns_of_a_table_are_left_out_by_name(library):
 def test_an_empty_path_is_not_the_current_folder(nothing):
     with pytest.raises(InputError, match="is no path; name a file or a folder"):
         fewer.data.open(nothing)
-
-
-# -- a first look ------------------------------------------------------------------------------
-
-
-def test_a_scan_finds_what_a_user_should_know(tmp_path):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(40, 5)), columns=list("abcde"))
-    frame.insert(0, "row", np.arange(7, 47))
-    frame["label"] = "x"
-    frame.loc[3:12, "b"] = np.nan
-    frame["c"], frame["d"] = 1.0, np.nan
-    frame.to_parquet(tmp_path / "x.parquet", row_group_size=10)
-    for limit in (None, 10_000):
-        found = scan(tmp_path / "x.parquet", ignore=["label"], memory_limit=limit)
-        assert (found.rows, found.columns, found.metadata_columns) == (40, 6, ("label",))
-        assert found.missing == 50 / 240
-        assert (found.constant, found.empty, found.counting) == (["c"], ["d"], ["row"])
-        assert found.maximum == 46
-        assert found.minimum == frame[["a", "b", "e"]].min().min()
-        assert found.memory == 40 * 6 * 4
-        assert found.covariance_memory == 36 * 8
-    assert "20.83% missing" in str(found)
-    assert "1 constant: 'c'" in str(found)
-
-
-def test_a_scan_of_sparse_and_streamed_rows(tmp_path):
-    matrix = sparse.random_array((50, 4), density=0.2, rng=np.random.default_rng(0), format="csr")
-    assert scan(matrix).sparse
-    np.save(tmp_path / "x.npy", matrix.toarray())
-    source = fewer.data.open(tmp_path / "x.npy", memory_limit=1000)
-    found = scan(source)
-    assert found.streamed
-    assert (found.dtype, found.counting, found.minimum) == ("float64", [], 0.0)
-    assert "read from disk in blocks, memory limit 1 kB" in str(found)

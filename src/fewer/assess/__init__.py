@@ -1,7 +1,8 @@
-"""How good a choice of features is: error against k, methods side by side, a list of features."""
+"""What is in the data, and how good a choice is: error against k, methods, lists of features."""
 
 from fewer.assess.comparison import METHODS, Comparison, compare
 from fewer.assess.curve import Curve, curve
+from fewer.assess.inspection import Inspection, inspect
 from fewer.assess.scoring import FeatureScore, score_features
 
 __all__ = [
@@ -9,7 +10,9 @@ __all__ = [
     "Comparison",
     "Curve",
     "FeatureScore",
+    "Inspection",
     "compare",
     "curve",
+    "inspect",
     "score_features",
 ]

@@ -8,17 +8,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fewer._checks import join_names
 from fewer.data import ColumnView, Moments, RowView, Source, covariance, moments, read_blocks
+from fewer.data import open as open_any
+from fewer.data.on_disk import readable_size
 from fewer.data.open import counts_rows
 from fewer.data.reading import read_metadata
 from fewer.search import greedy
 
-__all__ = ["Inspection", "inspect_rows"]
+__all__ = ["Inspection", "inspect"]
 
 LEVELS = (0.8, 0.9, 0.95)
 MAX_ROWS, MAX_FEATURES = 20_000, 4096  # to suggest k; more rows change little, more are slow
 WIDE_ROWS = 2000  # rows that are looked at in wider data
 GREEDY_FACTOR = 4  # greedy selection stops at this many times the components that PCA needs
+MAX_SHOWN = 10  # columns that are named
 MAX_DISTINCT = 1000  # distinct values of a text column that are counted
 
 Progress = Callable[[str, float], None]
@@ -27,7 +31,15 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in the rows of a source."""
+    """What is in the rows of some data; prints as a short report.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> found = inspect(load_digits().data)
+    >>> found.features, found.constant, found.scale, found.suggested_k
+    (64, [0, 32, 39], 'none', 27)
+    """
 
     rows: int
     features: int  # without ignored columns
@@ -49,6 +61,29 @@ class Inspection:
     sizes: dict[float, dict[str, int | None]]
     sampled_rows: int  # that sizes are computed from
 
+    def __str__(self) -> str:
+        where = "read in blocks" if self.streamed else "in memory"
+        lines = [
+            f"{self.rows:,} rows, {self.features:,} features "
+            f"({self.dtype}{', sparse' if self.sparse else ''}), {where}",
+            "features: " + ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items()),
+        ]
+        if self.values is not None:
+            low, high = self.values
+            lines.append(f"values: {low:g} to {high:g}, {self.missing_fraction:.1%} missing")
+        lines.append(
+            f"memory: {readable_size(self.memory)} for the rows, "
+            f"{readable_size(self.covariance_memory)} for the covariance"
+        )
+        for what, found in (
+            ("ignored", list(self.ignored)),
+            ("constant (never chosen)", self.constant),
+            ("duplicates", [f"{a} = {b}" for a, b in self.duplicates]),
+        ):
+            if found:
+                lines.append(f"{len(found)} {what}: {join_names(found, MAX_SHOWN, quoted=False)}")
+        return "\n".join(lines)
+
     @property
     def suggested_k(self) -> int | None:
         """A k to start with: one that explains 90 % of the variance, or 80 % if that is unknown."""
@@ -62,10 +97,31 @@ class Inspection:
         return found | {"suggested_k": self.suggested_k}
 
 
-def inspect_rows(source: Source, progress: Progress | None = None) -> Inspection:
-    """Scan all rows and describe them."""
+def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Inspection:
+    """Describe data before anything is chosen: columns, missing values, duplicates, a k to try.
+
+    Parameters
+    ----------
+    data : path, source, or anything else that `fewer.data.open` takes
+        The rows.
+    progress : callable, default=None
+        Called as ``progress(step, fraction_done)``.
+    **options
+        As for `fewer.data.open`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(inspect(np.array([[0.5, 1.0], [2.5, 1.0], [4.5, 1.0]])))
+    3 rows, 2 features (float64), in memory
+    features: 1 continuous, 1 constant
+    values: 0.5 to 4.5, 0.0% missing
+    memory: 24 B for the rows, 32 B for the covariance
+    1 constant (never chosen): 1
+    """
     update = progress or (lambda step, fraction: None)
     update("scanning columns", 0.1)
+    source = open_any(data, **options)
     stats = moments(source)
     ignored, part = _metadata_columns(source), source
     useless = _useless(source, stats)

@@ -9,7 +9,7 @@ from fewer.cli._output import Output, percent, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fewer.assess.inspection import Inspection
+    from fewer.assess import Inspection
 
 MAX_SHOWN = 10  # columns that are named
 
@@ -19,12 +19,12 @@ def run(output: Output, reading: Reading, data: DataArgument) -> None:
 
     Example: [bold]fewer inspect data.csv[/]
     """
-    from fewer.assess.inspection import inspect_rows
+    from fewer.assess import inspect
 
     with output.progress("reading") as update:
         update("reading", 0.0)
         source = reading.open(data, warn_of_text=False)  # ignored columns are part of the result
-        found = inspect_rows(source, update)
+        found = inspect(source, update)
     output.result({"data": data, **found.describe()}, lambda screen: _show(found, data, screen))
     if found.suggested_k is not None:
         scale = " --scale none" if found.scale == "none" else ""
@@ -32,29 +32,8 @@ def run(output: Output, reading: Reading, data: DataArgument) -> None:
 
 
 def _show(found: "Inspection", data: str, screen: "Console") -> None:
-    from fewer._checks import join_names
-    from fewer.data.on_disk import readable_size
-
-    where = "read in blocks" if found.streamed else "in memory"
-    screen.print(
-        f"[bold]{data}[/]: {found.rows:,} rows, {found.features:,} features "
-        f"({found.dtype}{', sparse' if found.sparse else ''}), {where}",
-        soft_wrap=True,
-    )
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.items() if count)
-    screen.print(f"features: {kinds}", soft_wrap=True)
-    if found.values is not None:
-        screen.print(f"values: {found.values[0]:g} to {found.values[1]:g}")
-    memory = f"{readable_size(found.memory)} for the rows"
-    screen.print(f"memory: {memory}, {readable_size(found.covariance_memory)} for the covariance")
+    screen.print(f"{data}: {found}", soft_wrap=True, markup=False)
     _show_ignored(found, screen)
-    for what, names in (
-        ("constant (never chosen)", found.constant),
-        ("duplicates", [f"{a} = {b}" for a, b in found.duplicates]),
-    ):
-        if names:
-            shown = join_names(names, MAX_SHOWN, quoted=False)
-            screen.print(f"{len(names)} {what}: {shown}", soft_wrap=True)
     _show_missing(found, screen)
     _show_sizes(found, screen)
 

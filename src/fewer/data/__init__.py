@@ -3,7 +3,7 @@
 from fewer.data.batches import shard
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.on_disk import clear_cache
-from fewer.data.open import Scan, open, scan
+from fewer.data.open import open
 from fewer.data.reading import read_all, read_blocks
 from fewer.data.source import ColumnView, Log1pSource, RowView, ScaledSource, Source
 
@@ -14,7 +14,6 @@ __all__ = [
     "Moments",
     "RowView",
     "ScaledSource",
-    "Scan",
     "Source",
     "clear_cache",
     "covariance",
@@ -22,6 +21,5 @@ __all__ = [
     "open",
     "read_all",
     "read_blocks",
-    "scan",
     "shard",
 ]

@@ -1,9 +1,8 @@
-"""The one entrance: from whatever a user has to a source of rows, and a first look at them."""
+"""The one entrance: from whatever a user has to a source of rows."""
 
 import glob
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,7 @@ from fewer.data.columns import check_numbers, check_values
 from fewer.data.csv import TEXT, csv_columns, file_form, open_csv
 from fewer.data.dask import is_dask, open_dask
 from fewer.data.h5ad import is_annotated, open_annotated, open_h5ad
-from fewer.data.moments import moments
-from fewer.data.on_disk import open_npy, readable_size, size_in_bytes
+from fewer.data.on_disk import open_npy, size_in_bytes
 from fewer.data.reading import read_blocks
 from fewer.data.source import Source, array_source
 from fewer.data.tables import (
@@ -43,14 +41,12 @@ from fewer.data.tables import (
 from fewer.errors import InputError, TypeInputError, translate_sklearn_errors
 
 __all__ = [
-    "Scan",
     "as_source",
     "column_names",
     "counts_rows",
     "is_source_like",
     "open",
     "open_with_metadata",
-    "scan",
 ]
 
 TABLES = (*TEXT, *PARQUET, *FEATHER)
@@ -222,110 +218,6 @@ def column_names(data: Any) -> list[str] | None:
     if form in TEXT:
         return csv_columns(first)
     return list(stored_schema(first).names) if form in TABLES else None
-
-
-# -- a first look ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Scan:
-    """Size, gaps and range of a source; prints as a short report.
-
-    Features are listed by name, else by number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> found = scan(np.array([[0.5, 1.0], [2.5, 1.0]]))
-    >>> found.rows, found.constant, found.missing
-    (2, [1], 0.0)
-    """
-
-    rows: int
-    columns: int  # features
-    dtype: str  # of the values as they are stored
-    missing: float  # fraction of all values that is NaN
-    minimum: float
-    maximum: float
-    memory: int  # bytes of all rows as float32, as training holds them
-    covariance_memory: int  # bytes of the matrix that the search and the closed form work on
-    memory_limit: int | None
-    streamed: bool  # whether rows are read from disk, block by block, at every pass
-    sparse: bool  # whether only values other than zero are stored
-    constant: list[Any]  # features with a single value
-    empty: list[Any]  # features without any
-    counting: list[Any]  # features that only number the rows and should be ignored
-    metadata_columns: tuple[str, ...]  # columns that are not features
-
-    def __str__(self) -> str:
-        where = "read from disk in blocks" if self.streamed else "in memory"
-        if self.memory_limit is not None:
-            where += f", memory limit {readable_size(self.memory_limit)}"
-        lines = [
-            f"{self.rows} rows of {self.columns} features, "
-            f"{'sparse ' if self.sparse else ''}{self.dtype}; {where}",
-            f"values from {self.minimum:g} to {self.maximum:g}, {self.missing:.2%} missing",
-            f"memory: {readable_size(self.memory)} for all rows as float32, "
-            f"{readable_size(self.covariance_memory)} for the covariance",
-        ]
-        for what, found in (
-            ("constant", self.constant),
-            ("without any value", self.empty),
-            ("only numbering the rows (use ignore=)", self.counting),
-            ("metadata", list(self.metadata_columns)),
-        ):
-            if found:
-                shown = join_names([str(name) for name in found])
-                lines.append(f"{len(found)} {what}: {shown}")
-        return "\n".join(lines)
-
-
-def scan(data: Any, **options: Any) -> Scan:
-    """Look through all rows once and say what is there.
-
-    Parameters
-    ----------
-    data : path, source, or anything else that `open` takes
-        The rows.
-    **options
-        As for `open`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> print(scan(np.array([[0, 1.5], [1, np.nan], [2, 4.0]])))
-    3 rows of 2 features, float64; in memory, memory limit ...
-    values from 0 to 4, 16.67% missing
-    memory: 24 B for all rows as float32, 32 B for the covariance
-    1 only numbering the rows (use ignore=): '0'
-    """
-    source = open(data, **options)
-    n, d = source.shape
-    found = moments(source)
-
-    def named(mask: np.ndarray) -> list[Any]:
-        at = np.flatnonzero(mask).tolist()
-        return at if source.names is None else [source.names[j] for j in at]
-
-    empty = found.observed == 0
-    seen = ~empty
-    return Scan(
-        rows=n,
-        columns=d,
-        dtype=str(source.dtype),
-        missing=float((n - found.observed).sum() / (n * d)),
-        minimum=float(found.minimum[seen].min()) if seen.any() else float("nan"),
-        maximum=float(found.maximum[seen].max()) if seen.any() else float("nan"),
-        memory=n * d * 4,
-        covariance_memory=d * d * 8,
-        memory_limit=source.memory_limit,
-        streamed=source.on_disk,
-        sparse=source.is_sparse,
-        constant=named(found.constant & seen),
-        empty=named(empty),
-        counting=named(counts_rows(source, found.minimum, found.maximum)),
-        metadata_columns=source.metadata_columns,
-    )
 
 
 def counts_rows(source: Source, minimum: np.ndarray, maximum: np.ndarray) -> np.ndarray:
