@@ -385,10 +385,10 @@ def test_bad_data(cells, tmp_path):
     cells.write_h5ad(tmp_path / "cells.h5ad")
     with pytest.raises(InputError, match=r"these cells are on disk.* out='imputed\.h5ad'"):
         impute(tmp_path / "cells.h5ad", panel)
-    with pytest.raises(InputError, match=r"must end in \.h5ad"):
+    with pytest.raises(InputError, match=r"ends in \'\.csv\'; use \.h5ad"):
         impute(cells, panel, out=tmp_path / "all.csv")
-    with pytest.raises(InputError, match="there is no folder"):
-        impute(cells, panel, out=tmp_path / "nowhere" / "all.h5ad")
+    with pytest.raises(InputError, match="is not a folder; choose another path"):
+        impute(cells, panel, out=tmp_path / "cells.csv" / "all.h5ad")
     with pytest.raises(InputError, match="the data lack 1 of the 3 genes on the panel"):
         impute(cells[:, cells.var_names != panel.features[1]].copy(), panel)
     more = anndata.AnnData(X=sparse.hstack([cells.X, cells.X[:, :1]], format="csr"))

@@ -137,10 +137,12 @@ def test_nothing_is_left_where_reading_fails(panel, frame, tmp_path):
 
 def test_outputs_that_cannot_be(panel, frame, tmp_path):
     values = frame[panel.features]
-    with pytest.raises(InputError, match=r"ends in '.xlsx', which is not known"):
+    with pytest.raises(InputError, match=r"ends in '.xlsx'; use .npy"):
         panel.reconstruct(values, out=tmp_path / "all.xlsx")
-    with pytest.raises(InputError, match="there is no folder"):
-        panel.reconstruct(values, out=tmp_path / "nowhere" / "all.csv")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is not a folder; choose another path"):
+        panel.reconstruct(values, out=tmp_path / "file" / "all.csv")
+    (tmp_path / "file").unlink()
     with pytest.raises(InputError, match="interval=2 must be above 0"):
         panel.reconstruct(values, out=tmp_path / "all.csv", interval=2)
     assert list(tmp_path.iterdir()) == []

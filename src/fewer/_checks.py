@@ -4,6 +4,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ __all__ = [
     "check_choice",
     "check_number",
     "check_observed",
+    "check_suffix",
     "check_whole",
     "find_names",
     "join_names",
@@ -69,6 +71,13 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> None:
     """Refuse anything but one of the known words."""
     if value not in known:
         raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}")
+
+
+def check_suffix(path: Path, known: Sequence[str], shown: str = "", form: str = "") -> None:
+    """Refuse a file whose name ends in anything else; ``form`` may stand for its suffix."""
+    form = form or path.suffix.lower()
+    if form not in known:
+        raise InputError(f"{path} ends in {form!r}; use {shown or ' or '.join(known)}")
 
 
 def find_names(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fewer._checks import check_suffix
 from fewer._files import write_text
-from fewer.errors import InputError
 
 __all__ = ["Table", "write_table"]
 
@@ -41,10 +41,9 @@ class Table:
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any]], document: Any) -> Path:
     """Write columns into a .csv file, or the document into a .json file."""
+    check_suffix(path, (".csv", ".json"))
     if path.suffix.lower() == ".json":
         return write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    if path.suffix.lower() != ".csv":
-        raise InputError(f"{path} ends in {path.suffix!r}; use .csv or .json")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

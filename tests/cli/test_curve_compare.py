@@ -73,7 +73,7 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
             ["curve", "train.csv", "--k", "50:90:10"],
             "there are only 13 features; use smaller numbers",
         ),
-        (["curve", "train.csv", "--out", "a.docx"], "cannot be written as .docx"),
+        (["curve", "train.csv", "--out", "a.docx"], "ends in '.docx'; use .avif"),
         (["curve", "gone.csv"], "there is no file 'gone.csv'"),
         (["compare", "train.csv", "-k", "99"], "is more than the 13 features"),
         (

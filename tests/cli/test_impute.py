@@ -114,8 +114,11 @@ def test_cells_keep_their_names_and_obs(folder, typed, tumours):
         ([".", "measured.csv"], "is not a saved panel: it has no panel.json"),
         (["PANEL", "gone.csv"], "there is no file 'gone.csv'"),
         (["PANEL", "lacking.csv"], "measured lacks 1 of the 3 chosen features"),
-        (["PANEL", "measured.csv", "--out", "all.docx"], "ends in '.docx', which is not known"),
-        (["PANEL", "measured.csv", "--out", "no/all.csv"], "there is no folder 'no'"),
+        (["PANEL", "measured.csv", "--out", "all.docx"], "ends in '.docx'; use .npy"),
+        (
+            ["PANEL", "measured.csv", "--out", "measured.csv/all.csv"],
+            "csv is not a folder",
+        ),
         (
             ["PANEL", "measured.csv", "--interval", "2"],
             "--interval 2.0 must be above 0 and at most",

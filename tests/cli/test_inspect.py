@@ -56,7 +56,7 @@ def test_cells(folder, asked):
     ("words", "message"),
     [
         (["nothing.csv"], "there is no file 'nothing.csv'"),
-        (["train.docx"], "ends in '.docx', which is not known; use .npy"),
+        (["train.docx"], "ends in '.docx'; use .npy"),
         (["train.csv", "--ignore", "age"], "has no columns 'age' to ignore; it has 'number'"),
         (["train.csv", "--memory-limit", "much"], "--memory-limit 'much' is not a size"),
         (["train.csv", "--layer", "counts"], "--layer 'counts' does not apply to text files"),

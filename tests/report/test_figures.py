@@ -41,7 +41,7 @@ def test_bad_targets_are_named(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("text")
     with pytest.raises(InputError, match="is a folder; name a file in it"):
         check_target(tmp_path)
-    with pytest.raises(InputError, match=r"written as \.docx; use one of .*\.pdf.*\.png"):
+    with pytest.raises(InputError, match=r"ends in '\.docx'; use .*\.pdf.*\.png"):
         check_target(tmp_path / "a.docx")
     with pytest.raises(InputError, match=r"notes\.txt is not a folder; choose another"):
         check_target(tmp_path / "notes.txt" / "deep" / "a.png")

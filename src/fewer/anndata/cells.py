@@ -17,7 +17,7 @@ from fewer.data import open as open_any
 from fewer.data.arrays import open_hdf5_file
 from fewer.data.columns import match_columns
 from fewer.data.counts import NormalizedCounts, looks_like_counts
-from fewer.data.h5ad import is_annotated
+from fewer.data.h5ad import is_annotated, known_values
 from fewer.data.on_disk import damaged
 from fewer.errors import InputError, TypeInputError, warn
 from fewer.panel import Panel
@@ -134,10 +134,7 @@ def obs_column(data: Any, name: str, what: str) -> np.ndarray:
         have = join_names(list(data.obs), 12) or "no columns"
         raise InputError(f"{what}={name!r} is not in obs, which has {have}")
     column = data.obs[name]
-    if column.dtype.kind in "biuf":
-        return column.to_numpy()
-    known = column.astype(object)
-    return known.where(known.notna(), None).to_numpy()
+    return column.to_numpy() if column.dtype.kind in "biuf" else known_values(column)
 
 
 def _totals(data: Any, totals: Any, n: int) -> np.ndarray:

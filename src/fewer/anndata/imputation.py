@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fewer._checks import find_names
-from fewer._files import write_whole
+from fewer._checks import check_suffix, find_names
+from fewer._files import check_path, write_whole
 from fewer._optional import import_optional
 from fewer.anndata.cells import SETTINGS, as_annotated, open_cells
 from fewer.anndata.selection import description
 from fewer.data import ColumnView, Source, read_blocks
-from fewer.data.write import check_out
+from fewer.data.h5ad import create_matrix
 from fewer.errors import InputError
 from fewer.panel import Panel
 from fewer.reconstructor import impute as write_imputed
 
 __all__ = ["impute"]
-
-CHUNK_BYTES = 2**20
 
 
 def impute(
@@ -80,9 +78,8 @@ def impute(
     cells = as_annotated(data)
     path = None if out is None else Path(out)
     if path is not None:
-        if path.suffix.lower() != ".h5ad":
-            raise InputError(f"out={str(path)!r} must end in .h5ad")
-        check_out(path)
+        check_suffix(path, (".h5ad",))
+        check_path(path)
     if path is None and cells.isbacked:
         raise InputError(
             "these cells are on disk, and so is the result: say out='imputed.h5ad', or read them "
@@ -169,10 +166,7 @@ def _file_with_layer(
             layers.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
             if layer in layers:
                 del layers[layer]
-            n, d = cells.shape
-            tall = max(1, min(n, CHUNK_BYTES // (4 * d)))
-            matrix = layers.create_dataset(layer, shape=(n, d), dtype=np.float32, chunks=(tall, d))
-            matrix.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+            matrix = create_matrix(layers, layer, cells.shape, np.float32)
             for rows, values in _blocks(panel, measured):
                 matrix[rows] = values[:, columns]
 

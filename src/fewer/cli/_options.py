@@ -246,11 +246,12 @@ def check_unused(path: Path, force: bool, *, table: str | None = None) -> None:
 
     ``table`` is the option that names a table, which is written as CSV or JSON.
     """
+    from fewer._checks import check_suffix
     from fewer._files import check_path
     from fewer.errors import InputError
 
     check_path(path)
     if path.exists() and not force:
         raise InputError(f"{path} exists; choose another name, or overwrite it with --force")
-    if table is not None and path.suffix.lower() not in (".csv", ".json"):
-        raise InputError(f"{table} {path} ends in {path.suffix!r}; use .csv or .json")
+    if table is not None:
+        check_suffix(path, (".csv", ".json"))

@@ -5,6 +5,7 @@ stays on disk until its rows are asked for.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,14 @@ from fewer.data.on_disk import SMALL_SHARE, OnDiskSource, damaged, readable_size
 from fewer.data.source import ColumnView, RowView, Source, array_source, numpy_dtype
 from fewer.errors import FileFormatError, InputError
 
-__all__ = ["H5adWriter", "is_annotated", "open_annotated", "open_h5ad"]
+__all__ = [
+    "create_matrix",
+    "h5ad_writer",
+    "is_annotated",
+    "known_values",
+    "open_annotated",
+    "open_h5ad",
+]
 
 CHUNK_BYTES = 2**20
 
@@ -219,14 +227,14 @@ def _attach_obs(source: Source, columns: list[Any], index: Any, frame: Callable[
     def tables() -> Iterator[Any]:
         pa = import_optional("pyarrow")
         obs = frame()
-        values = [[str(label) for label in obs.index], *(_known(obs[name]) for name in obs)]
+        values = [[str(label) for label in obs.index], *(known_values(obs[name]) for name in obs)]
         yield pa.table({name: _arrow(column) for name, column in zip(names, values, strict=True)})
 
     source.metadata, source.metadata_columns = tables, tuple(names)
 
 
-def _known(column: Any) -> np.ndarray:
-    """Values of a pandas column, None where there is none."""
+def known_values(column: Any) -> np.ndarray:
+    """Values of a pandas column, None where one is missing."""
     known = column.astype(object)
     return known.where(known.notna(), None).to_numpy()
 
@@ -265,7 +273,7 @@ def _matching(frame: Any, wanted: Mapping[str, Any], what: str) -> NDArray[np.bo
     for name, values in wanted.items():
         if name not in frame:
             raise InputError(f"{what} has no obs column {name!r}; it has {join_names(list(frame))}")
-        have = np.array([str(value) for value in _known(frame[name])], dtype=object)
+        have = np.array([str(value) for value in known_values(frame[name])], dtype=object)
         single = isinstance(values, (str, int, float, bool))
         allowed = {str(value) for value in ([values] if single else values)}
         unknown = sorted(allowed - set(have))
@@ -281,41 +289,43 @@ def _matching(frame: Any, wanted: Mapping[str, Any], what: str) -> NDArray[np.bo
 # -- writing ---------------------------------------------------------------------------------
 
 
-class H5adWriter:
-    """Takes rows in order; their metadata become ``obs``.
+@contextmanager
+def h5ad_writer(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., None]]:
+    """Write rows in order; their metadata become ``obs``.
 
     The rows are labelled by the first metadata column that holds text without repeats or gaps,
     such as the ``obs_names`` of another AnnData, or the identifiers of a table; where there is
     none, by their numbers.
     """
-
-    def __init__(self, file: Any, rows: int, names: Sequence[str]) -> None:
-        self.file, self.rows, self.at = file, rows, 0
-        self.tables: list[Any] = []
+    tables: list[Any] = []
+    with import_optional("h5py").File(path, "w") as file:
         file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
         _write_frame(file, "var", list(names), None, {})
-        width = len(names)
-        tall = max(1, min(rows, CHUNK_BYTES // (8 * max(1, width))))
-        chunks = (tall, width) if rows and width else None
-        # written row by row, which anndata has no function for
-        self.matrix = file.create_dataset("X", shape=(rows, width), dtype=np.float64, chunks=chunks)
-        self.matrix.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+        matrix = create_matrix(file, "X", (rows, len(names)), np.float64)
 
-    def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
-        self.matrix[self.at : self.at + len(values)] = values
-        self.at += len(values)
-        if metadata is not None:
-            self.tables.append(metadata)
+        def put(at: slice, values: np.ndarray, metadata: Any) -> None:
+            matrix[at] = values
+            if metadata is not None:
+                tables.append(metadata)
 
-    def finish(self) -> None:
+        yield put
         columns: dict[str, Any] = {}
-        if self.tables:
-            whole = import_optional("pyarrow").concat_tables(self.tables)
+        if tables:
+            whole = import_optional("pyarrow").concat_tables(tables)
             columns = {name: whole.column(name) for name in whole.column_names}
         index = next((name for name, column in columns.items() if _labels_rows(column)), None)
-        numbers = [str(row) for row in range(self.rows)]
+        numbers = [str(row) for row in range(rows)]
         labels = numbers if index is None else columns.pop(index).to_pylist()
-        _write_frame(self.file, "obs", labels, None if index == "obs_names" else index, columns)
+        _write_frame(file, "obs", labels, None if index == "obs_names" else index, columns)
+
+
+def create_matrix(group: Any, name: str, shape: tuple[int, int], dtype: Any) -> Any:
+    """An empty dense matrix for blocks of rows, which anndata has no function for."""
+    tall = CHUNK_BYTES // (np.dtype(dtype).itemsize * max(1, shape[1]))
+    chunks = (max(1, min(shape[0], tall)), shape[1]) if all(shape) else None
+    matrix = group.create_dataset(name, shape=shape, dtype=dtype, chunks=chunks)
+    matrix.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+    return matrix
 
 
 def _labels_rows(column: Any) -> bool:
@@ -342,12 +352,10 @@ def _write_frame(
 def _pandas(column: Any) -> Any:
     pd, types = import_optional("pandas"), import_optional("pyarrow").types
     kind = column.type
-    if types.is_floating(kind):
-        return np.asarray(column.to_numpy(), dtype=np.float64)
-    if types.is_integer(kind) or types.is_boolean(kind):
-        plain, nullable = (np.bool_, "boolean") if types.is_boolean(kind) else (np.int64, "Int64")
-        known = column.to_pylist()
-        return pd.array(known, dtype=nullable) if column.null_count else np.array(known, plain)
+    if types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind):
+        if types.is_floating(kind) or not column.null_count:
+            return column.to_numpy()
+        return pd.array(column.to_pylist(), "boolean" if types.is_boolean(kind) else "Int64")
     values = [None if value is None else str(value) for value in column.to_pylist()]
     known = sorted({value for value in values if value is not None})
     if len(known) == len(values):

@@ -343,7 +343,7 @@ def _open_paths(data: Any, options: dict[str, Any], limit: int) -> Source:
     for forms, name, opener, allowed in FORMS:
         if form in forms:
             return opener(path, **_chosen(options, name, *allowed), memory_limit=limit)
-    raise InputError(f"{path} ends in {form or 'nothing'!r}, which is not known; use {KNOWN}")
+    raise InputError(f"{path} ends in {form or 'nothing'!r}; use {KNOWN}")
 
 
 def _files(data: Any) -> list[Path]:

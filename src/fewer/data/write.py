@@ -1,141 +1,110 @@
 """Rows on their way out: written block by block, under their name only when all went well."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from fewer._files import atomic
+from fewer._checks import check_suffix
+from fewer._files import atomic, check_path
 from fewer._optional import import_optional
 from fewer.data.arrays import HDF5
 from fewer.data.columns import check_unique
 from fewer.data.csv import COMPRESSED, TEXT, file_form
-from fewer.data.h5ad import H5adWriter
+from fewer.data.h5ad import h5ad_writer
 from fewer.data.on_disk import write_npy_header
 from fewer.data.tables import FEATHER, PARQUET
 from fewer.errors import InputError
 
-__all__ = ["RowWriter", "check_out", "write_rows"]
+__all__ = ["check_out", "write_rows"]
 
 KNOWN = ".npy, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .h5ad"
 
 
-class RowWriter(Protocol):
-    """Takes rows in order, and the columns of the same rows that are not numbers."""
-
-    def __call__(self, values: np.ndarray, metadata: Any = None) -> None: ...
-
-
 def check_out(path: Path) -> None:
     """Refuse a path that cannot be written, before any work is done."""
-    form = file_form(path)
-    if form not in (".npy", ".h5ad", *TEXT, *PARQUET, *FEATHER, *HDF5):
-        raise InputError(f"out={str(path)!r} ends in {form!r}, which is not known; use {KNOWN}")
-    if not path.parent.is_dir():
-        raise InputError(f"out={str(path)!r}: there is no folder {str(path.parent)!r}")
+    known = (".npy", ".h5ad", *TEXT, *PARQUET, *FEATHER, *HDF5)
+    check_suffix(path, known, KNOWN, file_form(path))
+    check_path(path)
 
 
 @contextmanager
-def write_rows(path: Path, rows: int, names: Sequence[str]) -> Iterator[RowWriter]:
-    """Write rows of named features into a new file, in the form that its name says.
+def write_rows(path: Path, rows: int, names: list[str]) -> Iterator[Callable[..., None]]:
+    """Write rows of named features into a new file, in the format that its name says.
 
-    It appears, or replaces an older one, when all rows are written. With fewer or more than the
-    number of rows announced there is an error and no file.
+    Yields a function of rows, in order, and their metadata as an Arrow table. The file appears, or
+    replaces an older one, when exactly the announced number of rows is written.
     """
     check_out(path)
-    remedy = "one of each would be lost, so rename them"
-    check_unique(f"out={str(path)!r}", names, remedy, "names")
+    check_unique(str(path), names, "one of each would be lost, so rename them", "names")
     written = 0
 
     def write(values: np.ndarray, metadata: Any = None) -> None:
         nonlocal written
-        written += len(values)
+        start, written = written, written + len(values)
         check(written <= rows)
         if len(values):
-            writer(values, metadata)
+            put(slice(start, written), values, metadata)
 
     def check(as_announced: bool) -> None:
         if not as_announced:
             raise InputError(f"{path} was to have {rows} rows and got {written}; it is not written")
 
-    with atomic(path) as draft, ExitStack() as stack:
-        writer = _writer(draft, rows, list(names), stack)
+    form = file_form(path)
+    writer = {".npy": _npy, ".h5ad": h5ad_writer}.get(form, _hdf5 if form in HDF5 else _table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as draft, writer(draft, rows, names) as put:
         yield write
         check(written == rows)
-        if hasattr(writer, "finish"):
-            writer.finish()
 
 
-def _writer(path: Path, rows: int, names: list[str], stack: ExitStack) -> RowWriter:
-    form = file_form(path)
-    if form == ".npy":
-        return _npy(path, rows, len(names), stack)
-    if form in HDF5:
-        return _hdf5(path, rows, names, stack)
-    if form == ".h5ad":
-        return H5adWriter(stack.enter_context(import_optional("h5py").File(path, "w")), rows, names)
-    return _Table(path, form, names, stack)
+@contextmanager
+def _npy(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., Any]]:
+    with path.open("wb") as file:
+        write_npy_header(file, (rows, len(names)), np.dtype(np.float64))
+        yield lambda at, values, _: file.write(np.ascontiguousarray(values, dtype=np.float64).data)
 
 
-def _npy(path: Path, rows: int, columns: int, stack: ExitStack) -> RowWriter:
-    file = stack.enter_context(path.open("wb"))
-    write_npy_header(file, (rows, columns), np.dtype(np.float64))
-
-    def write(values: np.ndarray, metadata: Any = None) -> None:
-        file.write(np.ascontiguousarray(values, dtype=np.float64).data)
-
-    return write
+@contextmanager
+def _hdf5(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., None]]:
+    with import_optional("h5py").File(path, "w") as file:
+        file["names"] = np.array(list(names), dtype=object)
+        matrix = file.create_dataset("X", shape=(rows, len(names)), dtype=np.float64)
+        yield lambda at, values, _: matrix.__setitem__(at, values)
 
 
-def _hdf5(path: Path, rows: int, names: Sequence[str], stack: ExitStack) -> RowWriter:
-    file = stack.enter_context(import_optional("h5py").File(path, "w"))
-    file["names"] = np.array(list(names), dtype=object)
-    matrix, at = file.create_dataset("X", shape=(rows, len(names)), dtype=np.float64), 0
+@contextmanager
+def _table(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., None]]:
+    """Metadata columns come first; one with the name of a feature gives way to it."""
+    writer: Any = None
 
-    def write(values: np.ndarray, metadata: Any = None) -> None:
-        nonlocal at
-        matrix[at : at + len(values)] = values
-        at += len(values)
-
-    return write
-
-
-class _Table:
-    """Arrow's writers; metadata columns come first, as they came in.
-
-    A metadata column with the name of a feature gives way to that.
-    """
-
-    def __init__(self, path: Path, form: str, names: list[str], stack: ExitStack) -> None:
-        self.path, self.form, self.names, self.stack = path, form, names, stack
-        self.writer: Any = None
-
-    def __call__(self, values: np.ndarray, metadata: Any = None) -> None:
+    def put(at: slice, values: np.ndarray, metadata: Any) -> None:
+        nonlocal writer
         others = [] if metadata is None else metadata.schema.names
-        columns = {name: metadata.column(name) for name in others if name not in self.names}
-        columns |= {name: np.ascontiguousarray(values[:, j]) for j, name in enumerate(self.names)}
+        columns = {name: metadata.column(name) for name in others if name not in names}
+        columns |= {name: np.ascontiguousarray(values[:, j]) for j, name in enumerate(names)}
         table = import_optional("pyarrow").table(columns)
-        if self.writer is None:
-            self.writer = self.stack.enter_context(self._open(table.schema))
-        self.writer.write_table(table)
+        writer = writer or _arrow_writer(path, table.schema, stack)
+        writer.write_table(table)
 
-    def finish(self) -> None:
-        """Without rows, still a table with its columns."""
-        if self.writer is None:
-            self(np.empty((0, len(self.names))))
+    with ExitStack() as stack:
+        yield put
+        if writer is None:  # without rows, still a table with its columns
+            put(slice(0), np.empty((0, len(names))), None)
 
-    def _open(self, schema: Any) -> Any:
-        pa = import_optional("pyarrow")
-        if self.form in PARQUET:
-            return import_optional("pyarrow.parquet").ParquetWriter(self.path, schema)
-        if self.form in FEATHER:
-            return import_optional("pyarrow.ipc").new_file(str(self.path), schema)
-        arrow_csv = import_optional("pyarrow.csv")
-        packing = COMPRESSED.get(self.path.suffix.lower())
-        file = self.stack.enter_context(pa.output_stream(str(self.path), compression=packing))
-        options = arrow_csv.WriteOptions(
-            delimiter="\t" if self.form == ".tsv" else ",", quoting_style="needed"
-        )
-        return arrow_csv.CSVWriter(file, schema, write_options=options)
+
+def _arrow_writer(path: Path, schema: Any, stack: ExitStack) -> Any:
+    form = file_form(path)
+    if form in PARQUET:
+        parquet = import_optional("pyarrow.parquet")
+        return stack.enter_context(parquet.ParquetWriter(path, schema))
+    if form in FEATHER:
+        return stack.enter_context(import_optional("pyarrow.ipc").new_file(str(path), schema))
+    pa, arrow_csv = import_optional("pyarrow"), import_optional("pyarrow.csv")
+    packing = COMPRESSED.get(path.suffix.lower())
+    file = stack.enter_context(pa.output_stream(str(path), compression=packing))
+    delimiter = "\t" if form == ".tsv" else ","
+    options = arrow_csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
+    return stack.enter_context(arrow_csv.CSVWriter(file, schema, write_options=options))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer import __version__
+from fewer._checks import check_suffix
 from fewer._files import write_whole
 from fewer._optional import import_optional
 from fewer.errors import InputError
@@ -62,8 +63,7 @@ def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
     """
     import_optional("onnx")
     path = Path(path)
-    if path.suffix.lower() != ".onnx":
-        raise InputError(f"{path} ends in {path.suffix!r}; name it something.onnx")
+    check_suffix(path, (".onnx",))
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         model = _model(panel, dtype)
         gap = _difference(panel, model, dtype)

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
+from fewer._checks import check_suffix
 from fewer._files import check_path, write_whole
-from fewer.errors import InputError
 from fewer.report.charts import Series, histogram, line_chart
 
 __all__ = ["check_target", "draw_reconstructions", "embedded", "figures", "save_figure"]
@@ -266,13 +266,9 @@ def draw_reconstructions(
 
 def check_target(path: str | os.PathLike[str]) -> None:
     """Refuse a path that `save_figure` cannot write, before the work that leads to it."""
-    target, known = Path(path), FigureCanvasAgg.get_supported_filetypes()
-    if _kind(target) not in known:
-        raise InputError(
-            f"{target}: figures cannot be written as {target.suffix}; use one of "
-            + ", ".join(f".{kind}" for kind in sorted(known))
-        )
-    check_path(target)
+    known = [f".{kind}" for kind in sorted(FigureCanvasAgg.get_supported_filetypes())]
+    check_suffix(Path(path), known, ", ".join(known), f".{_kind(Path(path))}")
+    check_path(path)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> Path:
