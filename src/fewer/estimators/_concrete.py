@@ -1,6 +1,5 @@
 """The concrete autoencoder as scikit-learn estimators: to reconstruct, to classify, to regress."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -21,6 +20,7 @@ from fewer.train import TrainingConfig, fit_gradient, fit_linear
 from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
 from fewer.train.closed_form import fit_covariance, fit_surrogate
+from fewer.train.config import TrainingOptions
 from fewer.train.device import pick_device
 
 __all__ = ["ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]
@@ -45,7 +45,7 @@ def _is_auto(option: Any) -> bool:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ConcreteEstimator(ConstrainedSelector):
+class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
     """Base of the concrete estimators; see ConcreteAutoencoder for the options."""
 
     _auto_decoder: ClassVar[Any] = "linear"
@@ -62,36 +62,7 @@ class ConcreteEstimator(ConstrainedSelector):
     decoder: Any = "auto"
     loss: Any = "auto"
     solver: str = "auto"
-    activation: str = "leaky_relu"
-    dropout: float = 0.0
-    norm: str | None = None
-    epochs: int | str = "auto"
-    batch_size: int = 256
-    learning_rate: float | str = "auto"
-    learning_rate_decay: float = 1.0
-    selector_learning_rate: float | str = "auto"
-    schedule: Any = "exponential"
-    start_temperature: float = 3.0
-    end_temperature: float = 0.1
-    anneal: str = "step"
-    draw: str = "batch"
-    logits: str = "direct"
-    embedding: int | None = None
-    stop_probability: float = 0.99
-    tries: int = 3
-    patience: int | None = None
-    validation_fraction: float = 0.1
-    n_init: int = 1
-    refit: str = "scratch"
-    refit_epochs: int | str = "auto"
-    ridge: float = 0.0
-    normalize: bool = True
-    device: str = "auto"
-    precision: str = "auto"
     random_state: Any = None
-    progress: bool = False
-    on_epoch: Callable[[dict[str, Any]], Any] | None = None
-    checkpoint: Any = None
 
     # -- fitting ---------------------------------------------------------------------------
 

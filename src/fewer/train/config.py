@@ -13,27 +13,17 @@ from fewer.nn.decoder import DecoderSpec, check_decoder, hidden_widths
 from fewer.nn.schedule import Schedule, make_schedule
 from fewer.train.checkpoint import Checkpoint
 
-__all__ = ["TrainingConfig"]
+__all__ = ["TrainingConfig", "TrainingOptions"]
 
 SELECTOR_STEPS = 2400  # gradient steps that a selector needs to settle (MNIST, k = 50)
 REFIT_STEPS = 4000
 AUTO_EPOCHS = (20, 600)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """Options of training; the docstrings of the estimators say what each does.
+@dataclass(kw_only=True, eq=False, repr=False)
+class TrainingOptions:
+    """Options of training and their defaults; `fewer.ConcreteAutoencoder` describes each."""
 
-    Examples
-    --------
-    >>> TrainingConfig(k=10, epochs="auto").epochs_for(rows=5400)
-    110
-    >>> TrainingConfig(k=10, tries=0)
-    Traceback (most recent call last):
-    fewer.errors.InputError: tries=0 must be a whole number of at least 1
-    """
-
-    k: int
     decoder: DecoderSpec = "linear"
     activation: str = "leaky_relu"
     dropout: float = 0.0
@@ -65,6 +55,22 @@ class TrainingConfig:
     progress: bool = False
     on_epoch: Callable[[dict[str, Any]], Any] | None = None
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None
+
+
+@dataclass(kw_only=True)
+class TrainingConfig(TrainingOptions):
+    """Checked options of training; `fewer.ConcreteAutoencoder` describes each.
+
+    Examples
+    --------
+    >>> TrainingConfig(k=10, epochs="auto").epochs_for(rows=5400)
+    110
+    >>> TrainingConfig(k=10, tries=0)
+    Traceback (most recent call last):
+    fewer.errors.InputError: tries=0 must be a whole number of at least 1
+    """
+
+    k: int
 
     def __post_init__(self) -> None:
         check_decoder(self.decoder, self.activation, self.dropout, self.norm)
