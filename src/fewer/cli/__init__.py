@@ -1,5 +1,4 @@
-"""The ``fewer`` command, one file per subcommand; what they share is in ``_options``,
-``_output`` and ``_parsing``."""
+"""The ``fewer`` command; its subcommands share ``_options``, ``_output`` and ``_parsing``."""
 
 from fewer.cli._app import app, main
 

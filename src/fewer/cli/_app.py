@@ -16,8 +16,12 @@ from typing import Annotated, Any
 import typer
 
 from fewer import __version__
-from fewer.cli import compare, curve, demo, export, impute, inspect, predict, report, score, select
 from fewer.cli._options import CommandLine
+from fewer.cli.assess import compare, curve, inspect
+from fewer.cli.demo import demo
+from fewer.cli.panels import export, impute, predict, report
+from fewer.cli.score import score
+from fewer.cli.select import select
 
 __all__ = ["app", "main"]
 
@@ -27,6 +31,10 @@ EXIT_CODES = (
     "error; 130 interrupted. Errors are a single line on stderr; [bold]--debug[/] shows the "
     "traceback. Results go to stdout, progress to stderr."
 )
+INTERRUPT_HINTS = {
+    "select": "no panel was written; rerun the same command with --resume to continue, or with "
+    "--time-limit 60 to stop in time with the best panel found so far"
+}
 OPTIONS = (  # parameters of the library that are options of the same name
     "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include|exclude|strategies|"
     "decoder|interval|target|dataset|layer|delimiter|device|scale|test_size|repeats|methods|counts|"
@@ -66,11 +74,10 @@ def _global_options(
     pass
 
 
-def _as_command(function: Callable[..., None], after_interrupt: str) -> Callable[..., None]:
+def _as_command(function: Callable[..., None]) -> Callable[..., None]:
     """A function for typer: its dataclass parameters become the options that they hold.
 
-    A parameter of type `CommandLine` receives the command itself; ``after_interrupt`` is printed
-    after Ctrl-C.
+    A parameter of type `CommandLine` receives the command itself.
     """
     parameters = [Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     groups: dict[str, Any] = {}
@@ -90,7 +97,7 @@ def _as_command(function: Callable[..., None], after_interrupt: str) -> Callable
             given[name] = kind(**{one: given.pop(one) for one in signature(kind).parameters})
         given |= dict.fromkeys(lines, _command_line(ctx))
         debug = given["output"].debug or bool(ctx.find_root().params.get("debug"))
-        _run_guarded(lambda: function(**given), debug, after_interrupt)
+        _run_guarded(lambda: function(**given), debug, function.__name__)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -114,7 +121,7 @@ def _command_line(ctx: typer.Context) -> CommandLine:
     return CommandLine(shlex.join([*words, *options]))
 
 
-def _run_guarded(run: Callable[[], None], debug: bool, after_interrupt: str) -> None:
+def _run_guarded(run: Callable[[], None], debug: bool, name: str) -> None:
     try:
         with warnings.catch_warnings():
             if not debug:
@@ -122,7 +129,7 @@ def _run_guarded(run: Callable[[], None], debug: bool, after_interrupt: str) -> 
                 warnings.showwarning = _show_warning
             run()
     except KeyboardInterrupt:
-        typer.echo(f"\ninterrupted; {after_interrupt}", err=True)
+        typer.echo(f"\ninterrupted; {INTERRUPT_HINTS.get(name, 'nothing was written')}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -165,6 +172,5 @@ def _as_options(text: str) -> str:
 
 
 # in the order in which a newcomer meets them
-for _module in (demo, inspect, select, impute, predict, score, curve, compare, report, export):
-    _interrupted = getattr(_module, "AFTER_INTERRUPT", "nothing was written")
-    app.command(_module.__name__.rpartition(".")[2])(_as_command(_module.run, _interrupted))
+for _function in (demo, inspect, select, impute, predict, score, curve, compare, report, export):
+    app.command(_function.__name__)(_as_command(_function))

@@ -70,14 +70,8 @@ SCALE = (
     "standard: standardise features, so that all count equally. none: features count by their "
     "variance."
 )
+ROW_GROUPS = "A column of group labels, such as patients; rows of one group are held out together."
 DEVICE = "auto, cpu, cuda, cuda:1 or mps."
-ScaleOption = Annotated[str, typer.Option(help=SCALE)]
-RowGroupsOption = Annotated[
-    str | None,
-    typer.Option(help="A column of group labels; rows of one group are held out together."),
-]
-SeedOption = Annotated[int, typer.Option(help="Random seed.")]
-DeviceOption = Annotated[str, typer.Option(help=DEVICE)]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 

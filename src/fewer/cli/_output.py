@@ -12,9 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fewer.assess import Comparison, Curve
-
-__all__ = ["Output", "console", "percent", "print_splits", "print_table"]
+__all__ = ["Output", "console", "percent", "print_table"]
 
 Progress = Callable[[str, float], None]
 PIPED_WIDTH = 100  # columns where the output is not a terminal
@@ -92,15 +90,6 @@ def print_table(
     for row in rows:
         drawn.add_row(*row)
     screen.print(drawn)
-
-
-def print_splits(screen: "Console", found: "Curve | Comparison", unit: str, out: Any) -> None:
-    """Print how a curve or comparison was scored, and where it was written to."""
-    scaling = "features standardised" if found.scale == "standard" else "in the units of the data"
-    times = f"mean of {found.splits} {unit}" if found.splits > 1 else "one split"
-    screen.print(f"[dim]held-out rows, {scaling}, {times}[/]")
-    if out is not None:
-        screen.print(f"written to [bold]{out}[/]", soft_wrap=True)
 
 
 def percent(value: float | None) -> str:

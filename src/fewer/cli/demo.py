@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 K, TRAIN_ROWS, RANDOM_DRAWS = 10, 1437, 20
 
 
-def run(
+def demo(
     output: Output,
     out: Annotated[Path, typer.Option(help="The image to write.")] = Path("demo/digits.png"),
     seed: Annotated[int, typer.Option(help="Random seed of the split and of the method.")] = 0,

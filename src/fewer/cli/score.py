@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HARDEST = 10  # features that are printed
 
 
-def run(
+def score(
     output: Output,
     reading: opt.Reading,
     panel: Annotated[
@@ -50,8 +50,7 @@ def run(
     """
     if features_out is not None:
         opt.check_unused(features_out, force, table="--features-out")
-    with output.progress("scoring") as update:
-        update("scoring", 0.1)
+    with output.progress("scoring"):
         if opt.is_panel(panel):
             found = _score_panel(Path(panel), data, reading)
         else:
@@ -81,16 +80,16 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     with_target = name is not None and name in columns
     source = reading.open_for(loaded, data, metadata=(name,) if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
-    score = loaded.score(part)
+    result = loaded.score(part)
     found: dict[str, Any] = {
         "panel": path,
         "rows": part.shape[0],
         "k": loaded.k,
         "d": loaded.d,
-        "explained_variance": float(score),
+        "explained_variance": float(result),
         "held_out": float(loaded.held_out),
         "by_feature": _by_feature(
-            loaded.names, loaded.features, score.errors, moments(part).variance
+            loaded.names, loaded.features, result.errors, moments(part).variance
         ),
     }
     if with_target:

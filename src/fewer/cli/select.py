@@ -28,10 +28,6 @@ choice = partial(typer.Option, rich_help_panel="Target and constraints")
 search = partial(typer.Option, rich_help_panel="Search and validation")
 parallel = partial(typer.Option, rich_help_panel="Parallel runs and resuming")
 MAX_SHOWN = 100  # features that are printed; the panel has them all
-AFTER_INTERRUPT = (
-    "no panel was written; rerun the same command with --resume to continue, or with "
-    "--time-limit 60 to stop in time with the best panel found so far"
-)
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of a failure
 WORKER = "FEWER_WORKER"
 
@@ -133,7 +129,7 @@ class Processes:
             raise typer.Exit(130) from None
 
 
-def run(
+def select(
     output: Output,
     reading: opt.Reading,
     line: opt.CommandLine,
@@ -179,10 +175,7 @@ def run(
     ] = "auto",
     row_groups: Annotated[
         str | None,
-        search(
-            help="A column of group labels, such as patients; rows of one group are held out "
-            "together."
-        ),
+        search(help=opt.ROW_GROUPS),
     ] = None,
     validation: Annotated[
         str,
@@ -221,7 +214,7 @@ def run(
     from fewer.cli import _parsing as parse
     from fewer.distributed import is_rank0, joined
     from fewer.export import describe
-    from fewer.selection import select
+    from fewer.selection import select as select_panel
 
     options: dict[str, Any] = {
         "decoder": parse.decoder(decoder),
@@ -242,7 +235,6 @@ def run(
         joined(device),
         (output if is_rank0() else Output(quiet=True)).progress("reading") as update,
     ):
-        update("reading", 0.0)
         keep = tuple(name for text in include or () for name in text.split(","))
         source = reading.open_features(data, metadata=(target, row_groups), keep=keep)
         options |= {
@@ -252,7 +244,7 @@ def run(
             "groups": parse.groups(groups, source.names),
             "row_groups": opt.read_column(source, row_groups),
         }
-        panel = select(source, k, progress=update, **options)
+        panel = select_panel(source, k, progress=update, **options)
         reading.record_units(panel, data, source)
         update("writing", 0.99)
         if panel.evidence is not None:

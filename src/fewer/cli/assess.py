@@ -1,0 +1,258 @@
+"""Commands that look at data and methods: ``fewer inspect``, ``curve`` and ``compare``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fewer.cli import _options as opt
+from fewer.cli._output import Output, percent, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fewer.assess import Comparison, Curve, Inspection
+    from fewer.data import Source
+
+MAX_SHOWN = 10  # columns that are named
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Options of commands that score panels on held-out rows."""
+
+    scale: Annotated[str, typer.Option(help=opt.SCALE)] = "standard"
+    row_groups: Annotated[str | None, typer.Option(help=opt.ROW_GROUPS)] = None
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0
+    device: Annotated[str, typer.Option(help=opt.DEVICE)] = "auto"
+
+    def arguments(self, source: "Source") -> dict[str, Any]:
+        """Keyword arguments for `fewer.assess.curve` and `compare`."""
+        return {
+            "scale": self.scale,
+            "row_groups": opt.read_column(source, self.row_groups),
+            "random_state": self.seed,
+            "device": self.device,
+        }
+
+
+def inspect(output: Output, reading: opt.Reading, data: opt.DataArgument) -> None:
+    """Describe a file: its size, column types, ignored columns, missing values, and a k to try.
+
+    Example: [bold]fewer inspect data.csv[/]
+    """
+    from fewer.assess import inspect as inspect_rows
+
+    with output.progress("reading") as update:
+        source = reading.open(data, warn_of_text=False)  # ignored columns are part of the result
+        found = inspect_rows(source, update)
+    output.result(
+        {"data": data, **found.describe()}, lambda screen: _show_inspection(found, data, screen)
+    )
+    if found.suggested_k is not None:
+        scale = " --scale none" if found.scale == "none" else ""
+        output.suggest(f"fewer select {quote(data)} -k {found.suggested_k}{scale} --out panel/")
+
+
+def _show_inspection(found: "Inspection", data: str, screen: "Console") -> None:
+    screen.print(f"{data}: {found}", soft_wrap=True, markup=False)
+    if found.ignored:
+        print_table(screen, ("ignored column", "reason"), _first_rows(found.ignored))
+    else:
+        screen.print("ignored columns: none")
+    if found.missing:
+        missing = {name: percent(part) for name, part in found.missing.items()}
+        rows = [*_first_rows(missing), ("all values", percent(found.missing_fraction))]
+        print_table(screen, ("missing values", "missing"), rows, (1,))
+    else:
+        screen.print("missing values: none")
+    if found.sizes:
+        _show_sizes(found, screen)
+
+
+def _first_rows(cells: dict[Any, str]) -> list[tuple[str, str]]:
+    rows = [(str(name), text) for name, text in list(cells.items())[:MAX_SHOWN]]
+    more = len(cells) - MAX_SHOWN
+    return [*rows, (f"... and {more} more", "")] if more > 0 else rows
+
+
+def _show_sizes(found: "Inspection", screen: "Console") -> None:
+    rows = []
+    for level, size in found.sizes.items():
+        components = "more" if size["pca"] is None else f"{size['pca']:,}"
+        unknown = components if size["pca"] is None else f"at least {components}"
+        features = unknown if size["greedy"] is None else f"{size['greedy']:,}"
+        rows.append((f"{level:.0%}", features, components))
+    header = ("explained variance", "features (k)", "PCA components (reference)")
+    print_table(screen, header, rows, (1, 2))
+    scaling = "features standardised (--scale standard)"
+    if found.scale == "none":
+        scaling = "features appear to share a unit, so not standardised (--scale none)"
+    screen.print(f"[dim]{scaling}; on {found.sampled_rows:,} rows, none held out[/]")
+
+
+def curve(
+    output: Output,
+    reading: opt.Reading,
+    data: opt.DataArgument,
+    k: Annotated[
+        str,
+        typer.Option(
+            "-k", "--k", help="Numbers of features: 10:90:10 (from, to, step), 1:20, or 5,10,20."
+        ),
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Also write the curve to a .png, .svg, .pdf, .csv or .json file."),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Search each k separately: slower, slightly better."),
+    ] = False,
+    force: opt.ForceOption = False,
+    *,
+    scoring: Scoring,
+) -> None:
+    """Show the explained variance of held-out rows for several k.
+
+    Features are chosen as one nested path on the training rows; each k gets a linear decoder.
+
+    Example: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/]
+    """
+    from fewer.assess import curve as compute_curve
+    from fewer.cli import _parsing as parse
+    from fewer.errors import InputError
+
+    sizes = parse.sizes(k) if k else []
+    if out is not None:
+        opt.check_unused(out, force)
+        if out.suffix.lower() not in (".csv", ".json"):
+            from fewer.report.figures import check_target
+
+            check_target(out)
+    with output.progress("reading") as update:
+        source = reading.open_features(data, metadata=(scoring.row_groups,))
+        d = source.shape[1]
+        if sizes and sizes[0] > d:
+            raise InputError(f"--k {k}: there are only {d} features; use smaller numbers")
+        found = compute_curve(
+            source,
+            [size for size in sizes if size <= d] or _default_sizes(d),
+            exact=exact,
+            progress=update,
+            **scoring.arguments(source),
+        )
+        if out is not None:
+            found.write(out)
+    output.result({"out": out, **found.describe()}, lambda screen: _show_curve(found, out, screen))
+    size = found.smallest_k(0.9) or found.smallest_k(0.8) or found.k[-1]
+    output.suggest(f"fewer select {quote(data)} -k {size} --out panel/")
+
+
+def _default_sizes(d: int) -> list[int]:
+    """Ten sizes up to half of the features, at most 100."""
+    most = max(1, min(100, d // 2))
+    return sorted({max(1, round(most * step / 10)) for step in range(1, 11)})
+
+
+def _show_curve(found: "Curve", out: Path | None, screen: "Console") -> None:
+    rows = []
+    for k, ours, pca in zip(found.k, found.explained_variance, found.pca, strict=True):
+        filled = round(30 * max(0.0, ours))
+        bar = f"[cyan]{'█' * filled}{'░' * (30 - filled)}[/]"
+        rows.append((str(k), percent(ours), bar, percent(pca)))
+    print_table(screen, ("k", "explained variance", "", "PCA (reference)"), rows, (0, 1, 3))
+    _show_splits(found, "folds", out, screen)
+    for level in (0.8, 0.9, 0.95):
+        size = found.smallest_k(level)
+        if size is None:
+            screen.print(f"{level:.0%}: more than {found.k[-1]} features")
+            break
+        screen.print(f"{level:.0%}: [bold]{size}[/] features")
+
+
+def compare(
+    output: Output,
+    reading: opt.Reading,
+    data: opt.DataArgument,
+    k: Annotated[int, typer.Option("-k", "--k", help="Number of features.", show_default=False)],
+    panel: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also compare this panel: a panel folder, or a file with one feature per line; "
+            "can be repeated."
+        ),
+    ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated: select, search, concrete autoencoder, greedy, pivoted QR, "
+            "variance, random; all by default."
+        ),
+    ] = "",
+    repeats: Annotated[
+        int, typer.Option(help="Number of random splits; several show how stable choices are.")
+    ] = 1,
+    test_size: Annotated[float, typer.Option(help="Fraction of rows held out.")] = 0.25,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the table to a .csv or .json file.")
+    ] = None,
+    force: opt.ForceOption = False,
+    *,
+    scoring: Scoring,
+) -> None:
+    """Choose k features by several methods and score them on the same held-out rows.
+
+    Methods see only the training rows, and all get the same linear decoder. A panel of your own
+    looks better than it is if it was chosen with the held-out rows in view.
+
+    Example: [bold]fewer compare data.csv -k 20 --panel mine.txt[/]
+    """
+    from fewer.assess import compare as compare_methods
+
+    if out is not None:
+        opt.check_unused(out, force, table="--out")
+    with output.progress("reading") as update:
+        source = reading.open_features(data, metadata=(scoring.row_groups,))
+        found = compare_methods(
+            source,
+            k,
+            methods=[part.strip() for part in methods.split(",") if part.strip()] or None,
+            panels={text: _features(text, source.names) for text in panel or ()},
+            test_size=test_size,
+            repeats=repeats,
+            progress=update,
+            **scoring.arguments(source),
+        )
+        if out is not None:
+            found.write(out)
+    output.result(
+        {"out": out, **found.describe()}, lambda screen: _show_comparison(found, out, screen)
+    )
+    output.suggest(f"fewer select {quote(data)} -k {k} --out panel/")
+
+
+def _features(text: str, names: list[str] | None) -> list[Any]:
+    from fewer.cli import _parsing as parse
+
+    if opt.is_panel(text):
+        return opt.load_panel(Path(text)).features
+    return parse.features([text], names, "--panel")
+
+
+def _show_comparison(found: "Comparison", out: Path | None, screen: "Console") -> None:
+    table = found.table()
+    print_table(screen, table.header, table.rows, table.numbers)
+    _show_splits(found, "splits", out, screen)
+
+
+def _show_splits(
+    found: "Curve | Comparison", unit: str, out: Path | None, screen: "Console"
+) -> None:
+    scaling = "features standardised" if found.scale == "standard" else "in the units of the data"
+    times = f"mean of {found.splits} {unit}" if found.splits > 1 else "one split"
+    screen.print(f"[dim]held-out rows, {scaling}, {times}[/]")
+    if out is not None:
+        screen.print(f"written to [bold]{out}[/]", soft_wrap=True)

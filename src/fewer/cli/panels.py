@@ -1,0 +1,228 @@
+"""Commands that use a saved panel: ``fewer impute``, ``predict``, ``report`` and ``export``."""
+
+from enum import StrEnum
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any
+
+import typer
+
+from fewer.cli import _options as opt
+from fewer.cli._output import Output
+
+Format = StrEnum("Format", ["onnx", "list", "json"])
+
+
+def impute(
+    output: Output,
+    reading: opt.Reading,
+    panel: opt.PanelArgument,
+    measured: opt.DataArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The output file (.csv, .tsv, .parquet, .feather, .npy, .h5, .h5ad); by default "
+            "beside the input, in the same format.",
+            show_default=False,
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            help="Also write prediction intervals with this coverage, such as 0.9: lower and "
+            "upper bounds in two more files beside --out."
+        ),
+    ] = None,
+    force: opt.ForceOption = False,
+) -> None:
+    """Reconstruct all features from a table of the measured ones.
+
+    Rows, their order and identifiers are kept, measured values are unchanged, missing ones are
+    filled in. Rows are processed in blocks, so neither table needs to fit into memory.
+
+    Example: [bold]fewer impute panel/ measured.csv --out all.parquet --interval 0.9[/]
+    """
+    from fewer.reconstructor import bound_paths
+    from fewer.reconstructor import impute as write_reconstruction
+
+    loaded = opt.load_panel(panel)
+    path = _default_out(Path(measured)) if out is None else out
+    paths = [path] if interval is None else [path, *bound_paths(path)]
+    for one in paths:
+        opt.check_unused(one, force)
+    with output.progress("imputing") as update:
+        rows = write_reconstruction(
+            loaded.reconstructor,
+            reading.open_for(loaded, measured) if opt.holds_cells(measured) else measured,
+            path,
+            interval=interval,
+            options=reading.options(),
+            progress=lambda fraction: update("imputing", fraction),
+        )
+    sizes = {"rows": rows, "features": loaded.d, "measured": loaded.k}
+    output.result(
+        {"out": path, "bounds": paths[1:], **sizes},
+        f"{rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
+        + " and ".join(f"[bold]{one}[/]" for one in paths),
+    )
+
+
+def _default_out(measured: Path) -> Path:
+    """measured.csv becomes measured.complete.csv."""
+    from fewer.errors import InputError
+
+    kinds = "".join(
+        measured.suffixes[-2:] if measured.suffix in (".gz", ".zst") else measured.suffix
+    )
+    if measured.is_dir() or not kinds or "*" in str(measured):
+        raise InputError(f"name the output file for {measured} with --out")
+    return measured.with_name(measured.name.removesuffix(kinds) + ".complete" + kinds)
+
+
+def predict(
+    output: Output,
+    reading: opt.Reading,
+    panel: opt.PanelArgument,
+    measured: opt.DataArgument,
+    out: Annotated[Path, typer.Option(help="The .csv or .json file to write.")] = Path(
+        "predictions.csv"
+    ),
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Also write the probability of each class.")
+    ] = False,
+    force: opt.ForceOption = False,
+) -> None:
+    """Predict the target of a panel from a table of the measured features.
+
+    The panel must have been made with fewer select --target. Text columns of the input, such as
+    identifiers, are kept.
+
+    Example: [bold]fewer predict panel/ measured.csv --out predictions.csv[/]
+    """
+    from fewer._tables import write_table
+
+    opt.check_unused(out, force, table="--out")
+    loaded = opt.load_panel(panel)
+    with output.progress("predicting"):
+        source = reading.open_for(loaded, measured)
+        values = loaded.predict(source)
+        target: Any = loaded.target  # predict has refused panels without one
+        name = target.name or "target"
+        columns = {title: part for title, part in opt.text_columns(source).items() if title != name}
+        outputs = [name] if values.ndim == 1 else [f"{name} {at}" for at in range(values.shape[1])]
+        columns |= dict(zip(outputs, values.reshape(len(values), -1).T.tolist(), strict=True))
+        if probabilities:
+            for label, column in zip(target.classes, loaded.predict_proba(source).T, strict=True):
+                columns[f"probability of {label}"] = column.tolist()
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        write_table(out, columns, rows)
+    output.result(
+        {"out": out, "target": name, "rows": len(values)},
+        f"{len(values):,} predictions of {name} from {loaded.k} measured features, written to "
+        f"[bold]{out}[/]",
+    )
+
+
+def report(
+    output: Output,
+    reading: opt.Reading,
+    panel: opt.PanelArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The HTML file; PANEL.html by default.", show_default=False),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Additional rows to evaluate, such as a test set.",
+            autocompletion=opt.complete_data,
+        ),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    image_shape: Annotated[
+        str, typer.Option(help="If features are pixels: height x width, such as 28x28.")
+    ] = "",
+    force: opt.ForceOption = False,
+) -> None:
+    """Write a report on a panel: a single, self-contained HTML file.
+
+    Example: [bold]fewer report panel/ --data test.csv[/]
+    """
+    from fewer.report import write
+
+    loaded = opt.load_panel(panel)
+    path = Path(f"{panel.absolute().name}.html") if out is None else out
+    opt.check_unused(path, force)
+    options: dict[str, Any] = {"image_shape": _parse_shape(image_shape)} if image_shape else {}
+    with output.progress("reading") as update:
+        rows = None if data is None else reading.open_for(loaded, data)
+        update("writing", 0.5)
+        write(loaded, path, data=rows, title=title, **options)
+    written = {"out": path, "bytes": path.stat().st_size}
+    output.result(written, f"report written to [bold]{path}[/]")
+    paths = quote(str(path)), quote(str(panel))
+    output.suggest("open {} in a browser; fewer impute {} measured.csv".format(*paths))
+
+
+def _parse_shape(text: str) -> tuple[int, int]:
+    from fewer.errors import InputError
+
+    parts = text.lower().replace("×", "x").split("x")
+    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
+        raise InputError(f"--image-shape {text}: use height x width, such as 28x28")
+    return int(parts[0]), int(parts[1])
+
+
+def export(
+    output: Output,
+    panel: opt.PanelArgument,
+    to: Annotated[
+        Format,
+        typer.Option(
+            "--to",
+            help="onnx: the decoder as an ONNX graph. list: the chosen features, one per line. "
+            "json: a description of the panel.",
+        ),
+    ] = Format.list,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The output file; by default list and json go to stdout, onnx to PANEL.onnx.",
+            show_default=False,
+        ),
+    ] = None,
+    force: opt.ForceOption = False,
+) -> None:
+    """Export a panel as ONNX, as a plain list of features, or as JSON.
+
+    Examples: [bold]fewer export panel/ --to list > genes.txt[/];
+    [bold]fewer export panel/ --to onnx --out panel.onnx[/]
+    """
+    import json
+
+    from fewer._files import write_text
+    from fewer.export import describe, export_onnx
+
+    loaded = opt.load_panel(panel)
+    if to is Format.onnx:
+        path = Path(f"{panel.absolute().name}.onnx") if out is None else out
+        opt.check_unused(path, force)
+        difference = export_onnx(loaded, path)
+        output.result(
+            {"out": path, "largest_difference": difference},
+            f"written to [bold]{path}[/]; outputs agree with the panel to within "
+            f"{difference:.1e} standard deviations",
+        )
+        return
+    if to is Format.list:
+        text = "".join(f"{name}\n" for name in loaded.features)
+    else:
+        text = json.dumps(describe(loaded), indent=1, ensure_ascii=False) + "\n"
+    if out is not None:
+        opt.check_unused(out, force)
+        write_text(out, text)
+        output.result({"out": out}, f"written to [bold]{out}[/]")
+    elif output.json:
+        output.result(describe(loaded), "")
+    else:
+        typer.echo(text, nl=False)
