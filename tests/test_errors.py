@@ -110,7 +110,7 @@ def test_what_a_panel_cannot_use(panel, call, message):
         (lambda: fewer.ConcreteAutoencoder(2, activation="x").fit(X), "activation='x' is not"),
         (
             lambda: fewer.ConcreteClassifier(2).fit(X, y[:4]),
-            "4 .* 60 rows of X; give one y per row",
+            "4 .* 60 rows of X; give one per row",
         ),
         (
             lambda: fewer.ConcreteClassifier(2).fit(X, X[:, 0]),

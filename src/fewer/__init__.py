@@ -8,24 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "PAPER": "fewer.estimators",
-    "ColumnSubset": "fewer.estimators",
-    "ConcreteAutoencoder": "fewer.estimators",
-    "ConcreteClassifier": "fewer.estimators",
-    "ConcreteRegressor": "fewer.estimators",
-    "Panel": "fewer.panel",
-    "anndata": "fewer.anndata",
-    "assess": "fewer.assess",
-    "baselines": "fewer.baselines",
-    "callbacks": "fewer.callbacks",
-    "data": "fewer.data",
-    "datasets": "fewer.datasets",
-    "distributed": "fewer.distributed",
-    "errors": "fewer.errors",
-    "export": "fewer.export",
-    "nn": "fewer.nn",
-    "select": "fewer.selection",
+_HOMES = {  # the other names are modules
+    "PAPER": "estimators",
+    "ColumnSubset": "estimators",
+    "ConcreteAutoencoder": "estimators",
+    "ConcreteClassifier": "estimators",
+    "ConcreteRegressor": "estimators",
+    "Panel": "panel",
+    "select": "selection",
 }
 
 __all__ = [
@@ -74,10 +64,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'fewer' has no attribute {name!r}")
-    home = import_module(_HOMES[name])
-    return home if _HOMES[name] == f"fewer.{name}" else getattr(home, name)
+    home = import_module(f"fewer.{_HOMES.get(name, name)}")
+    return getattr(home, name) if name in _HOMES else home
 
 
 def __dir__() -> list[str]:

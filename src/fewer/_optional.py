@@ -21,13 +21,7 @@ EXTRAS = {
 
 
 def import_optional(module: str) -> Any:
-    """The module, or one line that says what to install.
-
-    Examples
-    --------
-    >>> import_optional("pyarrow.csv").__name__
-    'pyarrow.csv'
-    """
+    """The module, or an error that says what to install."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fewer import storage
 from fewer._checks import join_names
 from fewer._tables import Table
 from fewer.data import Source, moments
@@ -30,18 +31,6 @@ from fewer.reconstructor import (
 )
 from fewer.report import brief, write
 from fewer.report.summarise import rank_candidates
-from fewer.storage import (
-    damaged_where_unfit,
-    describe_labels,
-    describe_record,
-    read_folder,
-    require,
-    restore_decoder,
-    restore_labels,
-    restore_parameters,
-    restore_record,
-    write_folder,
-)
 
 __all__ = ["Leaderboard", "Panel", "Score", "Target"]
 
@@ -131,7 +120,9 @@ class Target:
         return run_decoder(self.decoder, measured)
 
     def _describe(self) -> dict[str, Any]:
-        labels, dtype = (None, None) if self.classes is None else describe_labels(self.classes)
+        labels, dtype = (
+            (None, None) if self.classes is None else storage.describe_labels(self.classes)
+        )
         return {
             "name": self.name,
             "classes": labels,
@@ -146,9 +137,9 @@ class Target:
     def _restore(cls, meta: dict[str, Any], spec: Any, k: int, tensors: dict[str, Tensor]) -> Any:
         classes = None
         if meta["classes"] is not None:
-            classes = restore_labels(meta["classes"], meta["dtype"])
+            classes = storage.restore_labels(meta["classes"], meta["dtype"])
         net = build_decoder(spec, k, meta["outputs"])
-        decoder = restore_decoder(net, "target", tensors, meta["link"])
+        decoder = storage.restore_decoder(net, "target", tensors, meta["link"])
         return cls(decoder, classes, meta["held_out"], meta["name"], meta["single_output"])
 
 
@@ -377,9 +368,9 @@ class Panel:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
         if self.evidence is not None:
-            meta["evidence"], arrays = describe_record(self.evidence, "evidence")
+            meta["evidence"], arrays = storage.describe_record(self.evidence, "evidence")
             tensors |= arrays
-        write_folder(path, meta, tensors, kind="panel")
+        storage.write_folder(path, meta, tensors, kind="panel")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **functions: Any) -> "Panel":
@@ -392,11 +383,11 @@ class Panel:
         **functions
             ``decoder=...``, where that was a function, which folders do not hold.
         """
-        meta, tensors = read_folder(path, kind="panel")
-        require(meta, {"settings": dict, "indices": list, "d": int}, path)
+        meta, tensors = storage.read_folder(path, kind="panel")
+        storage.require(meta, {"settings": dict, "indices": list, "d": int}, path)
         settings, k = meta["settings"], len(meta["indices"])
-        with damaged_where_unfit(path):
-            options = restore_parameters({"decoder": settings["decoder"]}, functions, ())
+        with storage.damaged_where_unfit(path):
+            options = storage.restore_parameters({"decoder": settings["decoder"]}, functions, ())
             net = build_decoder(
                 options["decoder"],
                 k,
@@ -407,15 +398,15 @@ class Panel:
             )
             target = None
             if meta.get("target") is not None:
-                spec = restore_parameters({"decoder": settings["predictor"]}, functions, ())
+                spec = storage.restore_parameters({"decoder": settings["predictor"]}, functions, ())
                 target = Target._restore(meta["target"], spec["decoder"], k, tensors)
             evidence = None
             if "evidence" in meta:
-                evidence = restore_record(Evidence, meta["evidence"], tensors, "evidence")
+                evidence = storage.restore_record(Evidence, meta["evidence"], tensors, "evidence")
             return cls(
                 Reconstructor(
                     np.array(meta["indices"], dtype=np.int64),
-                    restore_decoder(net, "decoder", tensors, meta["link"]),
+                    storage.restore_decoder(net, "decoder", tensors, meta["link"]),
                     meta["d"],
                     None if meta["names"] is None else np.array(meta["names"], dtype=object),
                     tensors["quantiles"].numpy() if "quantiles" in tensors else None,

@@ -112,7 +112,7 @@ def test_an_interrupted_fit_does_not_count(labelled, monkeypatch):
         raise KeyboardInterrupt
 
     model = ConcreteClassifier(k=3, decoder="linear", epochs=2, tries=1, random_state=0)
-    monkeypatch.setattr("fewer.estimators._concrete.fit_linear", interrupted)
+    monkeypatch.setattr("fewer.estimators.selector.fit_linear", interrupted)
     monkeypatch.setattr("fewer.train.gradient.warn", lambda message, category: None)
     with pytest.raises(KeyboardInterrupt):
         model.fit(labelled[0][:100], labelled[1][:100])

@@ -6,15 +6,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from fewer.constraints import check_k
 from fewer.data import Moments, Source
 from fewer.data.reading import blocks
-from fewer.errors import translate_sklearn_errors
 from fewer.estimators import FeatureSelector
-from fewer.nn import MeasuredDecoder
-from fewer.train import fit_linear
 
 Columns = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -53,14 +49,10 @@ class Baseline(FeatureSelector):
         X = self._validated(X, reset=True)
         self._check_options(*X.shape)
         source, stats = self._opened(X)
-        with translate_sklearn_errors():
-            rng = check_random_state(getattr(self, "random_state", None))
-        self.order_ = self._choose(source, stats, rng)
+        self.order_ = self._choose(source, stats, self._rng())
         columns = np.sort(self.order_)
-        decoder = fit_linear(source, columns, stats)
-        fill = torch.from_numpy(stats.mean[columns])
-        self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
-        self.columns_ = columns  # last: whoever has it is fitted
+        self.decoder_ = self._linear_decoder(source, stats, columns)
+        self.columns_ = columns  # last, since it marks the estimator as fitted
         return self
 
     def _check_options(self, n: int, d: int) -> None:

@@ -8,13 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from fewer._checks import check_number, check_whole
 from fewer.constraints import check_k
 from fewer.data import Moments, RowView, Source, covariance
-from fewer.errors import translate_sklearn_errors
 from fewer.estimators.selector import RowEstimator
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import hidden_widths, linear_layer
@@ -49,9 +47,7 @@ class Bound(RowEstimator):
         X = self._validated(X, reset=True)
         self._check_options(X.shape[1])
         source, stats = self._opened(X)
-        with translate_sklearn_errors():
-            rng = check_random_state(getattr(self, "random_state", None))
-        net, scale = self._learn(source, stats, rng)
+        net, scale = self._learn(source, stats, self._rng())
         mean = torch.from_numpy(stats.mean)
         self.autoencoder_ = MeasuredDecoder(
             net.double(),

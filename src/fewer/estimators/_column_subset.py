@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
@@ -13,10 +12,8 @@ from fewer.data import Source, covariance
 from fewer.distributed import collective, on_rank0, shared_seed
 from fewer.errors import InputError, warn
 from fewer.estimators.selector import ConstrainedSelector
-from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search
 from fewer.search.exchange import swap_losses
-from fewer.train import fit_linear
 from fewer.train.device import pick_device
 from fewer.validation import FOLDS, RIDGES, choose_ridge, fold_covariances, split_rows
 
@@ -27,20 +24,19 @@ __all__ = ["ColumnSubset"]
 class ColumnSubset(ConstrainedSelector):
     """Choose the k features from which a linear map reconstructs all others best.
 
-    No network: greedy selection on the covariance matrix, swaps until none helps, then walks
-    from perturbed panels until they stop paying. On linear decoders this finds lower errors than
-    any gradient method, in seconds. Features enter at their own scale: put a scaler in front
-    where their units differ.
+    No network: greedy selection on the covariance matrix, swaps until none helps, then restarts
+    from perturbed panels until they no longer help. For linear decoders this finds lower errors
+    than any gradient method, in seconds. Features keep their scale: standardise them first if
+    their units differ.
 
     Parameters
     ----------
     {constraints}
     ridge : float or "auto", default=0.0
-        Penalty on squared weights of the decoder, in units of variance, in the search as in the
-        final decoder. "auto" tries several on held-out rows: worth it where rows are not many
-        times more than k.
+        Penalty on squared weights of the decoder, in units of variance, in the search and in the
+        final decoder. "auto" chooses one on held-out rows, which helps if rows are few for k.
     starts : int, default=None
-        Panels that are improved side by side; as many as fill the processor if None.
+        Panels that are improved in parallel; as many as fill the processor if None.
     stall : int, default=None
         Rounds without progress after which the search ends; 0 for greedy and swaps only. None is
         6, and fewer on very large problems.
@@ -48,7 +44,7 @@ class ColumnSubset(ConstrainedSelector):
         Seconds after which the search ends with the best panel so far.
     {device}
     random_state : int, RandomState or None, default=None
-        Fixes the result, unless time ran out.
+        Seed; the result is reproducible unless ``time_limit`` was reached.
 
     Attributes
     ----------
@@ -61,8 +57,8 @@ class ColumnSubset(ConstrainedSelector):
     residual_ : float
         Sum over all features of the variance that the choice leaves unexplained.
     order_, residuals_ : ndarrays
-        The chosen columns, most useful first, and the residual after each: nested panels for
-        every smaller k, each the best next step inside this one.
+        The chosen columns, most useful first, and the residual after each: a greedy nested
+        panel for every smaller k.
     swap_losses_ : ndarray of shape (k, n_features)
         How much the residual rises when a chosen feature is replaced by another.
     history_ : list of dict
@@ -125,14 +121,14 @@ class ColumnSubset(ConstrainedSelector):
         columns = found.pop("columns")
         for name, value in found.items():
             setattr(self, name, value)
-        decoder = fit_linear(source, columns, stats, ridge=self.ridge_, summary=summary)
-        fill = torch.from_numpy(stats.mean[columns])
-        self.decoder_ = MeasuredDecoder(decoder, fill=fill).eval()
-        self.columns_ = columns  # last: whoever has it is fitted
+        self.decoder_ = self._linear_decoder(
+            source, stats, columns, ridge=self.ridge_, summary=summary
+        )
+        self.columns_ = columns  # last, since it marks the estimator as fitted
         return self
 
     def _searched(self, C: Tensor, constraints: Constraints, seed: int) -> dict[str, Any]:
-        """The choice, and what is known about it."""
+        """Fitted attributes."""
         began = time.perf_counter()
         found = search(
             C,
@@ -175,18 +171,7 @@ class ColumnSubset(ConstrainedSelector):
         return on_rank0(best)
 
     def feature_groups(self, m: int = 3) -> list[list[Any]]:
-        """List each chosen feature with the m - 1 that would replace it at the least loss.
-
-        Parameters
-        ----------
-        m : int, default=3
-            How many features for each chosen one, itself included.
-
-        Returns
-        -------
-        list of k lists
-            Of names where X had them, else of column numbers.
-        """
+        """List each chosen feature, by name or number, with its m - 1 best replacements."""
         self._check_fitted()
         return self._named_groups(
             [np.argsort(losses, kind="stable")[:m] for losses in self.swap_losses_], m

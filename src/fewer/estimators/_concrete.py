@@ -15,8 +15,8 @@ from fewer.data import Moments, Source
 from fewer.distributed import collective, shared_seed
 from fewer.errors import InputError, translate_sklearn_errors
 from fewer.estimators.selector import ConstrainedSelector
-from fewer.nn import Loss, MeasuredDecoder, build_decoder, make_loss
-from fewer.train import TrainingConfig, fit_gradient, fit_linear
+from fewer.nn import Loss, build_decoder, make_loss
+from fewer.train import TrainingConfig, fit_gradient
 from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
 from fewer.train.closed_form import fit_covariance, fit_surrogate
@@ -64,10 +64,8 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
     solver: str = "auto"
     random_state: Any = None
 
-    # -- fitting ---------------------------------------------------------------------------
-
     def _fit(self, X: Any, targets: Tensor | None = None, out: int | None = None) -> Self:
-        """Train on validated X; the subclasses say what is to be predicted."""
+        """Train on validated X, to predict the targets or X itself."""
         loss = self._loss()
         d = X.shape[1]
         constraints = self._constraints(d)
@@ -97,11 +95,11 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         self.converged_ = fit.converged
         self.n_conflicts_ = fit.conflicts
         self._fit_more(source, stats, fit.columns)
-        self.columns_ = fit.columns  # last: whoever has it is fitted
+        self.columns_ = fit.columns  # last, since it marks the estimator as fitted
         return self
 
     def _fit_more(self, source: Source, stats: Moments, columns: np.ndarray) -> None:
-        """What a subclass fits besides."""
+        """Further parts that a subclass fits."""
 
     def _loss(self) -> Loss:
         loss = make_loss(self._auto_loss if _is_auto(self.loss) else self.loss)
@@ -145,24 +143,11 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         exact = fits and config.linear and not idle and d <= most
         return "closed_form" if exact else "gradient"
 
-    # -- the choice ------------------------------------------------------------------------
-
     def feature_groups(self, m: int = 3) -> list[list[Any]]:
-        """List the m most likely features of each node, best first.
+        """List the m most likely features of each node, by name or number, the chosen one first.
 
-        Groups are in the order of `get_feature_names_out`, each led by the chosen feature; the
-        rest are those that the node would take instead, so they tend to be related. A node
-        that was given its feature by ``include`` has no others.
-
-        Parameters
-        ----------
-        m : int, default=3
-            How many features of each node.
-
-        Returns
-        -------
-        list of k lists
-            Of names where X had them, else of column numbers.
+        Groups are in the order of `get_feature_names_out`. The others are what the node would
+        choose instead, so they tend to be related; a node fixed by ``include`` has none.
         """
         self._check_fitted()
         groups = []
@@ -175,8 +160,6 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
             ranked = ranked[(ranked != chosen) & np.isfinite(logits[ranked])]
             groups.append(np.array([chosen, *ranked])[:m])
         return self._named_groups(groups, m)
-
-    # -- keeping ---------------------------------------------------------------------------
 
     def _bare_decoder(self, out: int) -> nn.Module:
         spec = self._auto_decoder if _is_auto(self.decoder) else self.decoder
@@ -196,8 +179,8 @@ class ConcreteAutoencoder(ConcreteEstimator):
 
     A selector layer and a decoder are trained together; the temperature of the selector falls
     until each of its k nodes passes on a single feature (Abid, Balin and Zou, 2019). The choice
-    is made distinct, and the decoder fitted again on it. Features enter at their own scale: put
-    a scaler in front where their units differ.
+    is made distinct and the decoder refitted on it. Features keep their scale: standardise them
+    first if their units differ.
 
     Parameters
     ----------
@@ -247,9 +230,7 @@ class SupervisedEstimator(ConcreteEstimator):
     }
 
     def _fit_more(self, source: Source, stats: Moments, columns: np.ndarray) -> None:
-        fill = torch.from_numpy(stats.mean[columns])
-        linear = fit_linear(source, columns, stats, ridge=self.ridge)
-        self.reconstruction_ = MeasuredDecoder(linear, fill=fill).eval()
+        self.reconstruction_ = self._linear_decoder(source, stats, columns, ridge=self.ridge)
 
     def _predict_rows(self, X: Any) -> np.ndarray:
         model = self._reconstructor("decoder_")
@@ -260,7 +241,7 @@ class SupervisedEstimator(ConcreteEstimator):
         return model.decode(model.read(measured))
 
     def __sklearn_tags__(self) -> Tags:
-        """Say that a target is required."""
+        """Declare that a target is required."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
@@ -269,8 +250,8 @@ class SupervisedEstimator(ConcreteEstimator):
 class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
     """Choose the k features from which a class is best predicted.
 
-    The decoder behind the selector is a classifier and the loss its cross-entropy. Features
-    enter at their own scale: put a scaler in front where their units differ.
+    The decoder is a classifier, trained with the cross-entropy. Features keep their scale:
+    standardise them first if their units differ.
 
     Parameters
     ----------
@@ -324,7 +305,7 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Most likely class, for whole rows; only their chosen features are read."""
-        best = self.predict_proba(X).argmax(axis=1)  # first: it says if this is not fitted
+        best = self.predict_proba(X).argmax(axis=1)  # raises if not fitted
         return self.classes_[best]
 
     def predict_proba_measured(self, measured: Any) -> np.ndarray:
@@ -340,8 +321,8 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
     """Choose the k features from which one or many targets are best predicted.
 
-    Features enter at their own scale: put a scaler in front where their units differ. Many
-    targets count by their own variance, as in squared error over all of them.
+    Features keep their scale: standardise them first if their units differ. So do several
+    targets: the loss is the squared error over all of them.
 
     Parameters
     ----------
@@ -392,7 +373,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
         return values[:, 0] if self._one_target else values
 
     def __sklearn_tags__(self) -> Tags:
-        """Say that targets may be many."""
+        """Declare that several targets are supported."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True

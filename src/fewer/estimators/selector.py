@@ -1,4 +1,4 @@
-"""What all estimators have in common: checks of rows, the choice, decoding, saving."""
+"""What all estimators share: input checks, feature selection, reconstruction, saving."""
 
 import inspect
 import os
@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
+from fewer import storage
 from fewer._checks import check_observed, check_whole
 from fewer.constraints import Constraints, resolve
 from fewer.data import Moments, Source, moments, read_all
@@ -26,18 +27,7 @@ from fewer.errors import FileFormatError, InputError, NotFittedError, translate_
 from fewer.estimators._parameters import SHARED
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import Reconstructor
-from fewer.storage import (
-    damaged_where_unfit,
-    describe_labels,
-    describe_parameters,
-    read_folder,
-    require,
-    restore_columns,
-    restore_decoder,
-    restore_labels,
-    restore_parameters,
-    write_folder,
-)
+from fewer.train import fit_linear
 from fewer.train.device import pick_device
 
 __all__ = ["ConstrainedSelector", "FeatureSelector", "RowEstimator"]
@@ -53,10 +43,10 @@ DESCRIPTION = {
 
 
 class RowEstimator(BaseEstimator):
-    """Base of all that is fitted on rows and reconstructs rows."""
+    """Base of everything that is fitted on rows and reconstructs rows."""
 
     n_features_in_: int
-    # texts that the docstrings of subclasses share, written there as {name}
+    # parts of docstrings that subclasses share, written there as {name}
     _shared_texts: ClassVar[dict[str, str]] = SHARED
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -69,7 +59,7 @@ class RowEstimator(BaseEstimator):
     def _validated(self, X: Any, *, reset: bool) -> Any:
         if not reset:
             return self._checked(X, reset=False)
-        # an earlier fit goes: its columns must not meet the features of this one
+        # drop the state of an earlier fit, whose columns may not exist in these features
         fitted = [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]
         for name in (*fitted, "_one_target"):
             self.__dict__.pop(name, None)
@@ -102,18 +92,22 @@ class RowEstimator(BaseEstimator):
         return X
 
     def _opened(self, X: Any) -> tuple[Source, Moments]:
-        """Source and moments of validated rows, which must hold something in every column."""
+        """Source and moments of validated rows; every column must have an observed value."""
         source = array_source(X)
         stats = moments(source, pick_device(getattr(self, "device", "cpu")))
         check_observed(stats.observed, self._names())
         return source, stats
 
+    def _rng(self) -> np.random.RandomState:
+        with translate_sklearn_errors():
+            return check_random_state(getattr(self, "random_state", None))
+
     @abstractmethod
     def _reconstructor(self) -> Reconstructor:
-        """What reconstructs rows once this is fitted."""
+        """The fitted columns and decoder."""
 
     def reconstruct(self, X: Any) -> np.ndarray:
-        """Whole rows from whole rows, by way of the k values alone."""
+        """Reconstruct whole rows from their k values alone."""
         model = self._reconstructor()
         return model.decode(model.take(self._validated(X, reset=False)))
 
@@ -136,7 +130,7 @@ class RowEstimator(BaseEstimator):
             )
 
     def __sklearn_tags__(self) -> Tags:
-        """Say that sparse input and missing values are welcome."""
+        """Declare that sparse input and missing values are supported."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
@@ -162,26 +156,33 @@ class FeatureSelector(SelectorMixin, RowEstimator):
     columns_: np.ndarray = field(init=False)
     decoder_: MeasuredDecoder = field(init=False)
     _reconstructs_with = "decoder_"  # the attribute that holds the decoder of all features
-    # further fitted attributes, and how folders hold each of them (see `save`)
+    # further fitted attributes, and how `save` stores each of them
     _saved: ClassVar[dict[str, str]] = {}
 
     def _validated_pair(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: "
-                "give one value for each row"
+                "give one value per row"
             )
-        if isinstance(y, Tensor):  # labels may be text, so tables of them pass
+        if isinstance(y, Tensor):
             y = as_array(y)
         with translate_sklearn_errors():
-            y = validate_data(self, y=y, **checks)  # before X, whose names it would drop
+            y = validate_data(self, y=y, **checks)  # before X, since this resets feature names
         X = self._validated(X, reset=True)
         if len(y) != X.shape[0]:
-            counts = f"{len(y)} values for the {X.shape[0]} rows of X"
-            raise InputError(f"y has {counts}; give one y per row")
+            raise InputError(
+                f"y has {len(y)} values for the {X.shape[0]} rows of X; give one per row"
+            )
         return X, y
 
-    # -- the choice ------------------------------------------------------------------------
+    def _linear_decoder(
+        self, source: Source, stats: Moments, columns: np.ndarray, **options: Any
+    ) -> MeasuredDecoder:
+        linear = fit_linear(source, columns, stats, **options)
+        return MeasuredDecoder(linear, fill=torch.from_numpy(stats.mean[columns])).eval()
+
+    # -- selection -------------------------------------------------------------------------
 
     def _get_support_mask(self) -> np.ndarray:
         self._check_fitted()
@@ -223,14 +224,13 @@ class FeatureSelector(SelectorMixin, RowEstimator):
         Parameters
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
-            The chosen features in column order, as `transform` gives them; or a table, or a
-            path or source with one, that has their names (their column numbers, where X had no
-            names) in any order, among other columns. NaN stands for "not measured" and takes
-            the training mean.
+            The chosen features in column order, as `transform` returns them; or a table, or a
+            path or source of one, with columns of their names (or column numbers, if X had no
+            names) in any order, among others. NaN means "not measured": the training mean.
 
         Returns
         -------
-        array of shape (n, n_features), or a table where one came in
+        array of shape (n, n_features), or a table if one was given
         """
         return self._reconstructor().reconstruct(measured)
 
@@ -239,17 +239,17 @@ class FeatureSelector(SelectorMixin, RowEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator into a folder: safetensors and JSON, never pickle.
 
-        Functions given as options (decoder, loss, ...) are not stored; `load` takes them again.
+        Options that are functions (decoder, loss, ...) are not stored; pass them to `load` again.
         """
         self._check_fitted()
         names, options = self._names(), self.get_params(deep=False)
-        if "checkpoint" in options:  # where an unfinished fit is stored
+        if "checkpoint" in options:  # a path of this machine
             options["checkpoint"] = None
         with torch.no_grad():
             out = self.decoder_(self.decoder_.fill[None]).shape[1]
         meta: dict[str, Any] = {
             "class": type(self).__name__,
-            "parameters": describe_parameters(options),
+            "parameters": storage.describe_parameters(options),
             "n_features_in": int(self.n_features_in_),
             "feature_names_in": None if names is None else [str(name) for name in names],
             "columns": self.columns_.tolist(),
@@ -263,10 +263,10 @@ class FeatureSelector(SelectorMixin, RowEstimator):
             elif kind == "tensor":
                 tensors[key] = torch.from_numpy(value)
             elif kind == "labels":
-                meta[key], meta[f"{key}_dtype"] = describe_labels(np.asarray(value))
+                meta[key], meta[f"{key}_dtype"] = storage.describe_labels(np.asarray(value))
             else:
                 meta[key] = value.tolist() if isinstance(value, np.ndarray) else value
-        write_folder(path, meta, tensors)
+        storage.write_folder(path, meta, tensors)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **functions: Any) -> Self:
@@ -277,10 +277,10 @@ class FeatureSelector(SelectorMixin, RowEstimator):
         path : path
             The folder.
         **functions
-            Options that were functions, which folders do not hold, such as ``decoder=...``.
+            Options that were functions, which are not stored, such as ``decoder=...``.
         """
-        meta, tensors = read_folder(path)
-        require(meta, DESCRIPTION, path)
+        meta, tensors = storage.read_folder(path)
+        storage.require(meta, DESCRIPTION, path)
         if meta["class"] != cls.__name__:
             raise FileFormatError(f"{path} holds a {meta['class']}; use {meta['class']}.load")
         unknown = sorted(set(meta["parameters"]) - set(cls._get_param_names()))
@@ -289,14 +289,16 @@ class FeatureSelector(SelectorMixin, RowEstimator):
                 f"{path} has options that {cls.__name__} does not know: {', '.join(unknown)}; "
                 "save it again, or load it with the version of fewer that wrote it"
             )
-        self = cls(**restore_parameters(meta["parameters"], functions, ONLY_FOR_TRAINING))
+        self = cls(**storage.restore_parameters(meta["parameters"], functions, ONLY_FOR_TRAINING))
         self.n_features_in_ = meta["n_features_in"]
         if meta.get("feature_names_in") is not None:
             self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
-        self.columns_ = restore_columns(meta["columns"], self.n_features_in_, path)
-        with damaged_where_unfit(path):
+        self.columns_ = storage.restore_columns(meta["columns"], self.n_features_in_, path)
+        with storage.damaged_where_unfit(path):
             net = self._bare_decoder(meta["decoder"]["out"])
-            self.decoder_ = restore_decoder(net, "decoder", tensors, meta["decoder"]["link"])
+            self.decoder_ = storage.restore_decoder(
+                net, "decoder", tensors, meta["decoder"]["link"]
+            )
             for name, kind in cls._saved.items():
                 if kind != "optional" or meta.get(name.strip("_")) is not None:
                     setattr(self, name, self._restored(name.strip("_"), kind, meta, tensors))
@@ -305,15 +307,15 @@ class FeatureSelector(SelectorMixin, RowEstimator):
     def _restored(self, key: str, kind: str, meta: dict[str, Any], tensors: Any) -> Any:
         if kind == "linear decoder":
             net = nn.Linear(len(self.columns_), self.n_features_in_)
-            return restore_decoder(net, key, tensors, None)
+            return storage.restore_decoder(net, key, tensors, None)
         if kind == "tensor":
             return tensors[key].numpy()
         if kind == "labels":
-            return restore_labels(meta[key], meta[f"{key}_dtype"])
+            return storage.restore_labels(meta[key], meta[f"{key}_dtype"])
         return np.array(meta[key]) if kind == "array" else meta[key]
 
     def _bare_decoder(self, out: int) -> nn.Module:
-        """Make the network whose weights a saved folder holds."""
+        """The network whose weights are loaded from a folder."""
         return nn.Linear(len(self.columns_), out)
 
     def _check_fitted(self, attribute: str = "columns_", otherwise: str = "") -> None:
