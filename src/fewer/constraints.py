@@ -1,7 +1,7 @@
 """Which panels are allowed: include, exclude, costs with a budget, groups, and k.
 
 `resolve` turns what a user writes (names, column numbers, mappings) into a `Constraints` of plain
-arrays, and refuses what cannot be met. Everything that chooses features takes the same one.
+arrays, and refuses what cannot be met.
 """
 
 import difflib
@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """What a panel must obey, resolved to column numbers. Build it with `resolve`.
+    """Constraints on a panel, with features as column numbers. Build it with `resolve`.
 
     A **unit** is what is bought as a whole: a group of features that one assay measures together,
     or a feature on its own. Choosing any feature of a group puts the whole group on the panel; it
@@ -128,39 +128,20 @@ class Constraints:
         return math.inf if self.budget is None else self.budget * (1 + _ROUNDING) + 1e-300
 
     def cost(self, indices: Iterable[int]) -> float:
-        """What a panel with these features costs, every group paid once.
-
-        Examples
-        --------
-        >>> resolve(None, 3, 2, costs=[1, 2, 4], groups=[[0, 1]]).cost([0, 1, 2])
-        6.0
-        """
+        """Cost of a panel with these features, every group paid once."""
         return float(self.unit_costs[self._units_on(indices)].sum())
 
     def price(self, indices: Iterable[int]) -> float:
-        """The sum of `unit_prices` over a panel: what its costs add to the residual."""
+        """Sum of `unit_prices` over a panel: what its cost adds to the residual."""
         return self.cost(indices) * self.cost_weight * self.d if self.cost_weight else 0.0
 
     def complete(self, indices: Iterable[int]) -> Indices:
-        """Features, ascending, of the panel that measures `indices`: their whole groups.
-
-        Examples
-        --------
-        >>> resolve(None, 4, 2, groups=["x", "y", "x", "y"]).complete([2])
-        array([0, 2])
-        """
+        """Features, ascending, of the whole groups that contain `indices`."""
         on = self._units_on(indices)
         return np.sort(np.concatenate([self.units[u] for u in on])) if len(on) else np.arange(0)
 
     def check(self, indices: Iterable[int]) -> None:
-        """Raise `InputError` unless `indices` is a panel that obeys every constraint.
-
-        Examples
-        --------
-        >>> resolve(None, 4, 2, exclude=[3]).check([0, 3])
-        Traceback (most recent call last):
-        fewer.errors.InputError: feature 3 is on the panel but excluded
-        """
+        """Raise `InputError` unless `indices` is a panel that meets every constraint."""
         panel = np.sort(np.fromiter(indices, dtype=np.int64))
         if len(np.unique(panel)) != len(panel):
             raise InputError(f"the panel repeats a feature: {panel.tolist()}")
@@ -192,7 +173,7 @@ def resolve(
     groups: Mapping[Any, Any] | Sequence[Any] | NDArray[Any] | None = None,
     cost_weight: float = 0.0,
 ) -> Constraints:
-    """Turn what a user asks of a panel into `Constraints`, or say why it cannot be.
+    """Turn the constraints that a user gives into `Constraints`; raise if no panel meets them.
 
     Parameters
     ----------
@@ -230,7 +211,7 @@ def resolve(
     labels = None if groups is None else _group_labels(groups, look)
     if labels is not None:
         required = np.flatnonzero(np.isin(labels, labels[asked]))
-        # A banned reading of an included assay is only a clash if it was itself asked for.
+        # an excluded feature of an included group is only a conflict if it was itself included
         required = np.setdiff1d(required, np.setdiff1d(banned, asked))
     both = np.intersect1d(required, banned)
     if len(both):
@@ -264,7 +245,7 @@ def check_k(k: Any, d: int) -> int:
 
 
 class _Lookup:
-    """Finds the column number of a name or number, and words the error if there is none."""
+    """Finds the column of a name or number, or raises an error that names it."""
 
     def __init__(self, names: Sequence[str] | None, d: int) -> None:
         if names is not None and len(names) != d:
@@ -384,7 +365,7 @@ def _is_blank(label: Any) -> bool:
 
 
 def _feasible(constraints: Constraints) -> None:
-    """Refuse rules that no panel can meet."""
+    """Refuse constraints that no panel can meet."""
     what = "features" if constraints.groups is None else "groups of features"
     must, available = len(constraints.included_units), len(constraints.units)
     if available == 0:

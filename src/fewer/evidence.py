@@ -1,4 +1,4 @@
-"""What `fewer.select` knew when it made a panel: enough to explain the panel without the data."""
+"""Data that explains a panel without access to the rows it was made from."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ __all__ = ["Evidence", "Examined"]
 
 @dataclass(eq=False, kw_only=True)
 class Evidence:
-    """Numbers behind a panel, saved with it; `fewer.report` shows them.
+    """Statistics of a panel, saved with it and shown in its report.
 
     Row i of ``gains``, ``substitutes``, ``losses``, ``related``, ``related_correlation``,
     ``represents`` and ``correlation`` belongs to ``order[i]``. Explained variance is in two
@@ -25,39 +25,39 @@ class Evidence:
     version : str
         Of fewer.
     source : dict
-        What the data were: kind, path, rows, columns, fraction missing, columns left out.
+        Kind, path, rows, columns and missing fraction of the data, and ignored columns.
     options : dict
-        What `select` was called with, where that is not the default.
+        Arguments of `select` that are not the default.
     command : str or None
-        The command line, where one was typed.
+        The command line, if the panel was made by ``fewer select``.
     explained : dict of dict
-        By metric, the fraction of the variance of held-out rows that the panel explains, and what
-        k principal components ("pca"), greedy choice and random choice reach on the same rows.
+        By metric, explained variance on held-out rows of the panel, of k principal components
+        ("pca"), and of greedy and random selection.
     curve : dict
-        ``"k"``: sizes; and by metric, the same fractions at each size with a linear decoder. The
-        panel's features are taken in their order.
+        ``"k"``: sizes; and by metric, the same at each size with a linear decoder, adding the
+        panel's features in their order.
     order : array of int (k)
         Chosen columns, most useful first.
     gains : array (k)
-        Fraction of the variance that each adds to those before it, on all rows, in scaled units.
+        Explained variance that each adds to those before it, on all rows, in scaled units.
     substitutes, losses : arrays (k, m)
-        Columns that would take the place of each chosen one at the least loss, and the fraction
-        of the variance that this costs; -1 and NaN where there are fewer.
+        Best replacements of each chosen column, and the explained variance that each loses; -1
+        and NaN if there are fewer.
     related, related_correlation : arrays (k, m)
-        Columns that correlate most with each chosen one, and those correlations.
+        Columns most correlated with each chosen one, and those correlations.
     represents : array of int (k)
         How many features correlate more with this chosen feature than with any other.
     correlation : array (k, k)
         Among the chosen features.
     errors, variance : arrays (d)
-        Of each feature on held-out rows: mean squared error from this panel's features, with a
-        decoder fitted on the other rows; and variance. (A network is not trained again for this:
-        where folds had panels of their own, it is the error of those.)
+        Per feature on held-out rows: mean squared error from this panel's features, with a
+        decoder fitted on the other rows; and variance. (For a network whose folds had panels of
+        their own, it is the error of those.)
     rows, reconstructed : arrays (m, d)
-        Some held-out rows, and what was reconstructed from their chosen features.
+        Some held-out rows, and their reconstructions from the chosen features.
     history : dict of lists
-        Training of each strategy that learns: rows with temperature, loss, mean_max_probability
-        and distinct.
+        Training history of each strategy that is trained: temperature, loss,
+        mean_max_probability and distinct.
 
     Examples
     --------
@@ -95,23 +95,23 @@ class Evidence:
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def without_rows(self) -> "Evidence":
-        """The same without the rows of data in it, for panels that go to others."""
+        """A copy without rows of the data, for panels to be shared."""
         return replace(self, rows=self.rows[:0], reconstructed=self.reconstructed[:0])
 
 
 class Examined(NamedTuple):
-    """How a panel does on rows that a user gave; returned by `Panel.examine`.
+    """Score and examples of a panel on given rows; returned by `Panel.examine`.
 
     Attributes
     ----------
     score : Score
-        1 - SSE / SST, with ``.errors`` by feature.
+        Explained variance, with ``.errors`` per feature.
     n : int
-        Rows that were looked at.
+        Number of rows.
     variance : array (d)
-        Of each feature there.
+        Per feature.
     rows, reconstructed : arrays (m, d)
-        Some of the rows, and what was reconstructed from their chosen features.
+        Some of the rows, and their reconstructions from the chosen features.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The artefact: chosen features, the decoder that reconstructs the rest, how well it did."""
+"""The result of `fewer.select`: chosen features, a decoder for the rest, and its scores."""
 
 import os
 from collections.abc import Callable
@@ -38,8 +38,7 @@ __all__ = ["Leaderboard", "Panel", "Score", "Target"]
 class Leaderboard(list[dict[str, Any]]):
     """Every candidate that was compared, the winner first; a list of dicts that prints as a table.
 
-    The error of a network that was pruned after the first of several folds is estimated from that
-    fold.
+    The error of a network that was pruned after the first fold is estimated from that fold.
 
     Examples
     --------
@@ -74,12 +73,12 @@ class Target:
     decoder : fewer.nn.MeasuredDecoder
         Probabilities of the classes, or the target itself.
     classes : ndarray or None
-        The labels; None where the target is a number.
+        The labels; None if the target is a number.
     held_out : float
         Accuracy, or R squared, on held-out rows: the predictor was not fitted on them, but they
-        chose between the strategies.
+        were used to choose between the strategies.
     name : str or None
-        The column that the target was.
+        Name of the target column.
     single_output : bool
         Whether the target is a single number per row.
 
@@ -103,7 +102,7 @@ class Target:
 
     @property
     def outputs(self) -> int:
-        """How many numbers the decoder gives per row."""
+        """Number of decoder outputs per row."""
         return int(self.decoder(self.decoder.fill[None]).shape[1])
 
     def predict(self, measured: NDArray) -> NDArray:
@@ -151,7 +150,7 @@ class Panel:
     Attributes
     ----------
     features : list
-        Names of the chosen features in column order, or their numbers where X had no names.
+        Names of the chosen features in column order, or their numbers if X had no names.
     indices : ndarray of int
         Their column numbers, ascending.
     k, d : int
@@ -168,8 +167,8 @@ class Panel:
     settings : dict
         How the panel was made.
     evidence : fewer.evidence.Evidence or None
-        What `select` knew: gains, substitutes, reference panels, some held-out rows; computed when
-        it is first asked for. None where the panel was saved by a version that did not keep it.
+        Gains, substitutes, reference panels, some held-out rows; computed on first access. None
+        for a panel saved by a version that did not store it.
     target : Target or None
         The predictor of a panel made with ``target=``; ``target.held_out`` is the accuracy, or
         R², on the held-out rows.
@@ -238,7 +237,7 @@ class Panel:
 
     @property
     def evidence(self) -> Evidence | None:
-        """What `select` knew, computed when it is first asked for."""
+        """Data behind the panel, computed on first access."""
         if callable(self._evidence):
             self._evidence = self._evidence()
         return self._evidence
@@ -258,14 +257,14 @@ class Panel:
         interval: float | None = None,
         out: str | os.PathLike[str] | None = None,
     ) -> Any:
-        """All features from the k measured ones, in the units of the data; those are unchanged.
+        """Reconstruct all features from the k measured ones, which are returned unchanged.
 
         Parameters
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
             The chosen features in column order; or a table, or anything that `fewer.data.open`
-            accepts, that has their names (their column numbers, where the data had no names) in
-            any order, among other columns. NaN means "not measured": the training mean.
+            accepts, with columns of their names (or column numbers, if the data had no names) in
+            any order, among others. NaN means "not measured": the training mean.
         interval : float, default=None
             Also return prediction intervals with this coverage, such as 0.9, from held-out
             residuals; NaN for a chosen feature that was not measured.
@@ -314,13 +313,12 @@ class Panel:
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, d)
-            Whole rows; they are reconstructed from their chosen features alone. Any path or
-            source that `fewer.data.open` takes.
+            Whole rows; they are reconstructed from their chosen features alone.
         """
         return self.reconstructor.score(self.reconstructor.match(X))
 
     def examine(self, X: Any) -> Examined:
-        """Look at how whole rows, as for `score`, are reconstructed; see `Examined`."""
+        """Score whole rows, and reconstruct some of them as examples; see `Examined`."""
         source = array_source(self.reconstructor.match(X))
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
@@ -345,8 +343,8 @@ class Panel:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the panel into a folder: safetensors and JSON, never pickle.
 
-        With its evidence go up to 200 of the rows that were held out, which reports draw from. To
-        keep them to yourself: ``panel.evidence = panel.evidence.without_rows()``.
+        Its evidence includes up to 200 held-out rows as examples for reports. To leave them out:
+        ``panel.evidence = panel.evidence.without_rows()``.
         """
         decoder, quantiles = self.reconstructor.decoder, self.reconstructor.quantiles
         meta = {
@@ -381,7 +379,7 @@ class Panel:
         path : path
             The folder.
         **functions
-            ``decoder=...``, where that was a function, which folders do not hold.
+            ``decoder=...``, if that was a function, which is not stored.
         """
         meta, tensors = storage.read_folder(path, kind="panel")
         storage.require(meta, {"settings": dict, "indices": list, "d": int}, path)

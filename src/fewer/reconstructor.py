@@ -66,7 +66,7 @@ class Score(float):
     errors: Values
 
     def __new__(cls, value: float, errors: Values) -> "Score":
-        """Make a number that also carries the errors."""
+        """Attach the errors to a number."""
         self = super().__new__(cls, value)
         self.errors = errors
         return self
@@ -90,18 +90,7 @@ class Reconstructor:
     names : array of str or None
         Names of all features.
     quantiles : array (len(QUANTILE_LEVELS), n_features) or None
-        Of truth minus reconstruction on held-out rows; None where there are no intervals.
-
-    Examples
-    --------
-    >>> import fewer
-    >>> from sklearn.datasets import load_iris
-    >>> X = load_iris(as_frame=True).data
-    >>> panel = fewer.select(X, 2, strategies=["search"], random_state=0)
-    >>> panel.reconstructor.features
-    ['sepal width (cm)', 'petal length (cm)']
-    >>> panel.reconstructor.reconstruct([[3.0, float("nan")]]).shape
-    (1, 4)
+        Of truth minus reconstruction on held-out rows; None if there are no intervals.
     """
 
     columns: NDArray[np.int64]
@@ -118,7 +107,7 @@ class Reconstructor:
     # -- measured values -------------------------------------------------------------------
 
     def read(self, measured: Any) -> NDArray:
-        """The k measured values of each row, in column order; see `Panel.reconstruct`."""
+        """The k measured values per row, in column order; see `Panel.reconstruct`."""
         if is_source_like(measured):
             return read_all(self.open(measured))
         # only the chosen columns need to be numbers: tables have identifiers too
@@ -141,7 +130,7 @@ class Reconstructor:
     def open(self, measured: Any) -> Source:
         """A source of the k chosen features, in column order, from a path, a store or a source."""
         with warnings.catch_warnings():
-            # other columns are welcome here, whatever they hold
+            # other columns may hold anything
             warnings.filterwarnings("ignore", ".*non-numeric columns were ignored")
             source = open_any(measured)
         features, have = [str(name) for name in self.features], source.names
@@ -193,11 +182,11 @@ class Reconstructor:
     # -- reconstruction --------------------------------------------------------------------
 
     def decode(self, values: NDArray) -> NDArray:
-        """All features from measured values as `read` gives them."""
+        """All features from measured values as `read` returns them."""
         return run_decoder(self.decoder, values)
 
     def reconstruct(self, measured: Any, interval: float | None = None) -> Any:
-        """All features from the k measured ones, as `read` takes them; bounds with an interval."""
+        """All features from the k measured ones; with an interval also lower and upper bounds."""
         values = self.read(measured)
         found = self.decode(values)
         if interval is None:
@@ -206,12 +195,12 @@ class Reconstructor:
         return tuple(like_table(part, self.names, measured) for part in parts)
 
     def _bounds(self, interval: float) -> tuple[Values, Values]:
-        """What to add to a reconstruction for its lower and its upper bound."""
+        """Offsets of the lower and upper bound from a reconstruction."""
         real = isinstance(interval, (int, float, np.integer, np.floating))
         if not real or not 0 < interval <= 0.99:
             raise InputError(f"interval={interval!r} must be above 0 and at most 0.99")
         if self.quantiles is None:
-            raise InputError("there are no held-out residuals to take an interval from")
+            raise InputError("there are no held-out residuals to compute an interval from")
         tail, levels = (1 - interval) / 2, QUANTILE_LEVELS
         found = []
         for level in (tail, 1 - tail):
@@ -219,14 +208,14 @@ class Reconstructor:
             weight = (level - levels[at - 1]) / (levels[at] - levels[at - 1])
             below, above = self.quantiles[at - 1], self.quantiles[at]
             bound = below + weight * (above - below)
-            bound[self.columns] = 0.0  # what was measured is known
+            bound[self.columns] = 0.0  # measured values are known
             found.append(bound)
         return found[0], found[1]
 
     def _bounded(
         self, found: Values, values: NDArray, bounds: tuple[Values, Values]
     ) -> tuple[Values, Values]:
-        """Lower and upper bounds of rows; unknown where a chosen feature was not measured."""
+        """Lower and upper bounds of rows; NaN for a chosen feature that was not measured."""
         lower, upper = found + bounds[0], found + bounds[1]
         gaps = np.isnan(values)
         for bound in (lower, upper):
@@ -236,7 +225,7 @@ class Reconstructor:
     # -- whole rows ------------------------------------------------------------------------
 
     def match(self, X: Any, what: str = "the panel") -> Any:
-        """Whole rows, checked, with their columns in the order that the decoder expects."""
+        """Check whole rows and put their columns into the order of the training data."""
         if is_source_like(X):
             return match_columns(as_source(X), self.names, self.n_features, what)
         if hasattr(X, "columns") and self.names is not None:
@@ -253,14 +242,14 @@ class Reconstructor:
         return X
 
     def take(self, X: Any) -> NDArray:
-        """The chosen columns of whole rows that were checked."""
+        """The chosen columns of rows from `match`."""
         if isinstance(X, Source):
             return read_all(X, self.columns)
         part = X[:, self.columns]
         return part.toarray() if sparse.issparse(part) else part
 
     def score(self, X: Any) -> Score:
-        """Explained variance of whole rows that were checked, from their chosen columns alone."""
+        """Explained variance of rows from `match`, reconstructed from their chosen columns."""
         return Score(*explained_variance(self.decoder, array_source(X), self.columns))
 
 
@@ -284,7 +273,7 @@ def run_decoder(decoder: MeasuredDecoder, measured: NDArray) -> NDArray:
 
 
 def like_table(values: NDArray, names: NDArray | None, given: Any) -> Any:
-    """Values as the kind of table that was given, with its index if it has one; else an array."""
+    """Convert values to the kind of table that was given, with its index; or keep the array."""
     if names is None or not is_table(given):
         return values
     frame = nw.from_native(given, eager_only=True)
@@ -308,11 +297,11 @@ def impute(
     options: dict[str, Any] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> int:
-    """Write all features of some rows from the measured ones, block by block; return how many.
+    """Reconstruct the rows of a file block by block into another; return the number of rows.
 
     Columns of the input that are not features, such as identifiers, are copied into tables. With
-    ``interval`` two more files hold the bounds, see `bound_paths`. ``options`` are those of
-    `fewer.data.open`; ``progress`` is called with the fraction of rows that is done.
+    ``interval`` two more files hold the bounds (`bound_paths`). ``options`` are those of
+    `fewer.data.open`; ``progress`` is called with the fraction done.
     """
     path = Path(out)
     paths = [path] if interval is None else [path, *bound_paths(path)]
@@ -320,10 +309,11 @@ def impute(
     for one in paths:
         check_out(one)
     d = reconstructor.n_features
-    source = _open_with_others(reconstructor, measured, dict(options or {}))
-    source.row_width = max(source.row_width, d)  # of what comes out of each block
+    names = range(d) if reconstructor.names is None else reconstructor.names
+    labels = [str(name) for name in names]
+    source = _open_with_metadata(reconstructor, labels, measured, dict(options or {}))
+    source.row_width = max(source.row_width, d)  # blocks are as wide as the output
     n = source.shape[0]
-    labels = [str(name) for name in _all_names(reconstructor)]
     with ExitStack() as stack:
         writers = [stack.enter_context(write_rows(one, n, labels)) for one in paths]
         for (rows, x), metadata in zip(read_blocks(source), read_metadata(source), strict=True):
@@ -339,7 +329,7 @@ def impute(
 
 
 def bound_paths(out: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Where the lower and upper bounds of a file go: all.csv.gz, all.lower.csv.gz, ..."""
+    """Paths of the lower and upper bounds: all.lower.csv.gz and all.upper.csv.gz."""
     path = Path(out)
     packed = path.suffix.lower() in (".gz", ".zst")
     kind = "".join(path.suffixes[-2:]) if packed else path.suffix
@@ -347,21 +337,16 @@ def bound_paths(out: str | os.PathLike[str]) -> tuple[Path, Path]:
     return path.with_name(f"{stem}.lower{kind}"), path.with_name(f"{stem}.upper{kind}")
 
 
-def _all_names(reconstructor: Reconstructor) -> Any:
-    names = reconstructor.names
-    return range(reconstructor.n_features) if names is None else names
-
-
-def _open_with_others(
-    reconstructor: Reconstructor, measured: Any, options: dict[str, Any]
+def _open_with_metadata(
+    reconstructor: Reconstructor, known: list[str], measured: Any, options: dict[str, Any]
 ) -> Source:
-    """The chosen features, along with every column that is not a feature."""
+    """Open the chosen features; columns that are not among the known features are metadata."""
     table = hasattr(measured, "columns")
     if not table and not is_source_like(measured):
         return array_source(reconstructor.read(measured))
     have = [str(name) for name in measured.columns] if table else column_names(measured)
-    known = {str(name) for name in _all_names(reconstructor)}
-    others = [name for name in have or () if name not in known]
+    features = set(known)
+    others = [name for name in have or () if name not in features]
     ignore = list(dict.fromkeys([*options.pop("ignore", ()), *others]))
     by_name = have is not None and len(others) < len(have)
     if not isinstance(measured, Source) and (options or (by_name and ignore)):
@@ -383,8 +368,8 @@ def explained_variance(
 ) -> tuple[float, NDArray[np.float64]]:
     """1 - SSE / SST over all observed entries, and the mean squared error of each feature.
 
-    SST is about the means of these rows themselves, as in R squared. ``visit`` is called with
-    each block of rows that this process reads: which rows, their values and reconstructions.
+    SST is about the means of these rows, as in R squared. ``visit`` is called with each block
+    that this process reads: row numbers, values and reconstructions.
     """
     part, start = shard_of_rank(source), shard_bounds(source.shape[0])[0]
     work = partial(_sums, decoder, columns=columns, visit=visit, start=start)
@@ -412,10 +397,10 @@ def _sums(
     visit: Visit | None,
     start: int,
 ) -> tuple[Tensor, ...]:
-    """Of each feature: values, their sum and squared sum, and the sum of squared errors."""
+    """Per feature: number of values, their sum and squared sum, and the sum of squared errors."""
     d = source.shape[1]
     count, first, second, wrong = (torch.zeros(d, dtype=torch.float64) for _ in range(4))
-    # sums about what the decoder gives for a mean row, so that they stay accurate
+    # sums about the reconstruction of a mean row, for accuracy
     middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
     for rows, x in read_blocks(source):
         seen = ~torch.isnan(x)

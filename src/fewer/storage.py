@@ -1,4 +1,4 @@
-"""Panels and estimators as folders: JSON for words, safetensors for numbers, no pickle."""
+"""Panels and estimators as folders: JSON for descriptions, safetensors for arrays, no pickle."""
 
 import json
 import math
@@ -159,7 +159,7 @@ def require(meta: dict[str, Any], kinds: dict[str, type], path: str | os.PathLik
 
 @contextmanager
 def damaged_where_unfit(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what goes wrong while a folder's parts are put together into one error."""
+    """Turn errors from parts that do not fit together into a `FileFormatError`."""
     try:
         yield
     except (KeyError, RuntimeError) as error:
@@ -172,26 +172,22 @@ def damaged_where_unfit(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def describe_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Estimator parameters as JSON; functions are only named, since code is not stored."""
+    """Parameters of an estimator as JSON; functions by name only, since code is not stored."""
     return {name: _describe(name, value) for name, value in parameters.items()}
 
 
 def restore_parameters(
     stored: dict[str, Any], given: dict[str, Any], optional: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Parameters from JSON, with the functions that the caller hands in again.
-
-    Those in ``optional`` matter only for training and become None when they are not given.
-    """
+    """Parameters from JSON and functions from the caller; ``optional`` functions may be missing."""
     functions = [
         name for name, value in stored.items() if isinstance(value, dict) and "function" in value
     ]
     for name in given:
         if name not in functions:
-            allowed = f"only {', '.join(functions)}" if functions else "none, since all are stored"
             raise InputError(
-                f"load(path, {name}=...): folders lack nothing but functions, so it takes them "
-                f"alone, here {allowed}; change other options with set_params after loading"
+                f"load(path, {name}=...): only options that were functions can be passed, here "
+                f"{', '.join(functions) or 'none'}; change others with set_params after loading"
             )
     found = {}
     for name, value in stored.items():
@@ -215,7 +211,7 @@ def _describe(name: str, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.random.RandomState):
-        return None  # its state has moved on; a number would not bring it back
+        return None  # its state has changed since the fit
     if callable(value):
         kind = value if hasattr(value, "__qualname__") else type(value)
         return {"function": f"{kind.__module__}.{kind.__qualname__}"}
@@ -228,7 +224,7 @@ def _describe(name: str, value: Any) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Python's own number, list or mapping in place of NumPy's, torch's, pandas' or polars'."""
+    """The Python equivalent of values of NumPy, torch, pandas and polars."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     if isinstance(value, torch.device):
@@ -249,7 +245,7 @@ def _restore(value: Any) -> Any:
         return value
     if value and all(isinstance(item, bool) for item in value):
         return np.array(value, dtype=bool)  # a mask over the features
-    # tuples inside too: they can be labels of groups, and keys
+    # nested ones too: tuples can be labels of groups, and keys
     return tuple(_restore(item) for item in value)
 
 
@@ -259,7 +255,7 @@ def _restore(value: Any) -> Any:
 def restore_decoder(
     net: nn.Module, prefix: str, tensors: dict[str, Tensor], link: str | None
 ) -> MeasuredDecoder:
-    """The decoder whose state was stored under a prefix, around a network of the same shape."""
+    """Load the state that was stored under a prefix into a decoder around ``net``."""
     start = f"{prefix}."
     state = {
         name.removeprefix(start): part for name, part in tensors.items() if name.startswith(start)
@@ -273,7 +269,7 @@ def restore_decoder(
 
 
 def restore_columns(stored: list[Any], d: int, path: str | os.PathLike[str]) -> NDArray[np.int64]:
-    """Chosen columns, refusing what cannot be any."""
+    """Chosen columns, checked."""
     whole = all(isinstance(j, int) and not isinstance(j, bool) and 0 <= j < d for j in stored)
     if not stored or not whole or sorted(set(stored)) != stored:
         raise FileFormatError(
@@ -302,7 +298,7 @@ def restore_labels(labels: list[Any], dtype: str) -> NDArray:
 
 
 def describe_record(record: Any, prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A dataclass in two: its arrays as tensors named with a prefix, the rest as JSON."""
+    """Split a dataclass into JSON values and tensors, the latter named with a prefix."""
     parts = {field.name: getattr(record, field.name) for field in fields(record)}
     arrays = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     words = {name: part for name, part in parts.items() if name not in arrays}
@@ -312,7 +308,7 @@ def describe_record(record: Any, prefix: str) -> tuple[dict[str, Any], dict[str,
 def restore_record(
     cls: type, words: dict[str, Any], tensors: dict[str, Tensor], prefix: str
 ) -> Any:
-    """The dataclass that `describe_record` described; fields that it does not know are left out."""
+    """The dataclass that `describe_record` described; unknown fields are ignored."""
     names = {field.name for field in fields(cls)}
     parts = {name: part for name, part in words.items() if name in names}
     for name in names:

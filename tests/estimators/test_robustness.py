@@ -257,13 +257,12 @@ def test_masked_entries_are_missing_values():
 
 
 def test_an_interrupted_fit_does_not_count_as_fitted(monkeypatch):
-    from fewer.estimators import _column_subset
 
     def interrupted(*given, **options):
         raise KeyboardInterrupt
 
     model = ColumnSubset(2, random_state=0)
-    monkeypatch.setattr(_column_subset, "fit_linear", interrupted)
+    monkeypatch.setattr("fewer.estimators.selector.fit_linear", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(rows())
     with pytest.raises(NotFittedError):

@@ -5,10 +5,10 @@ from typing import Any
 
 __all__ = ["PAPER", "SHARED"]
 
-#: The settings of Abid, Balin and Zou (2019): one Adam rate of 0.001 for everything, the
-#: temperature falling from 10 to 0.01 once an epoch, five tries, no scaling of any kind. The
-#: paper gives no number of epochs or batch size for the small data sets; 300 epochs of batches
-#: of 16 rows or more is what its authors' code does. Slow next to the defaults.
+#: The settings of Abid, Balin and Zou (2019): an Adam learning rate of 0.001 throughout, the
+#: temperature falling from 10 to 0.01 once per epoch, five tries, no scaling. The paper gives no
+#: number of epochs or batch size for the small data sets; its authors' code uses 300 epochs and
+#: batches of at least 16 rows. Much slower than the defaults.
 PAPER: MappingProxyType[str, Any] = MappingProxyType(
     {
         "solver": "gradient",
@@ -29,7 +29,7 @@ PAPER: MappingProxyType[str, Any] = MappingProxyType(
 )
 
 CONSTRAINTS = """k : int or None, default=10
-    How many features to choose; None to spend ``budget`` instead.
+    Number of features to choose; None to spend ``budget`` instead.
 include, exclude : lists of names or column numbers, default=()
     Features that must be on the panel, and features that must not be.
 costs : mapping from feature to cost, or array, default=None
@@ -39,45 +39,42 @@ cost_weight : float, default=0.0
 budget : float, default=None
     Maximum total cost of the chosen features.
 groups : list of lists of features, or a label for each, default=None
-    Features that are measured together: choosing one brings all of its group, which counts
-    once towards k and is paid once, at its highest cost."""
+    Features that are measured together. A group is chosen as a whole, counts once towards k
+    and is paid once, at its highest cost."""
 
 PARAMETERS = """{constraints}
 decoder : "auto", "linear", tuple of int or callable, default="auto"
-    What predicts from the k chosen values: a linear map, a network with hidden layers of
-    these widths, or your own ``(k, out) -> torch.nn.Module``. "auto" is linear for
-    ConcreteAutoencoder and one hidden layer of 100 for the other two. Your own network
-    sees centred inputs divided by one number (see ``normalize``).
+    A linear map, a network with hidden layers of these widths, or a function
+    ``(k, out) -> torch.nn.Module``, whose inputs are normalised (see ``normalize``). "auto" is
+    linear for ConcreteAutoencoder and one hidden layer of 100 for the other two.
 loss : str or callable, default="auto"
     "mse", "mae", "huber", "bce" (X from 0 to 1), "poisson" (counts), "cross_entropy"
     (classes), or ``(output, target) -> tensor``. "auto" is "cross_entropy" for the
     classifier and "mse" otherwise.
 solver : {"auto", "closed_form", "gradient"}, default="auto"
-    "gradient" trains selector and decoder together, as in the paper. "closed_form", for
-    "mse" and no target, solves the decoder exactly at each step and trains the selector
-    alone: a linear decoder on the covariance matrix, which is faster and better; one on
-    fresh random features in the place of a network, which is trained afterwards. "auto"
-    takes it for linear decoders, for up to 10,000 features (20,000 on a CUDA device), unless
-    an option is set that only the gradient has.
+    "gradient" trains selector and decoder together, as in the paper. "closed_form", for "mse"
+    without a target, trains only the selector and solves the decoder exactly at each step: on
+    the covariance matrix if it is linear (faster and better), else on random features, with
+    the network trained afterwards. "auto" is "closed_form" for linear decoders of up to 10,000
+    features (20,000 on CUDA), unless an option is set that only "gradient" has.
 activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
-    After each hidden layer of the decoder.
+    Activation after each hidden layer of the decoder.
 dropout : float, default=0.0
     Fraction of hidden values dropped in training.
 norm : {None, "batch", "layer"}, default=None
     Normalisation after each hidden layer.
 epochs : int or "auto", default="auto"
-    Passes over the training rows in the first try; "auto" takes as many as give about
-    2400 gradient steps, at least 20 and at most 600. In closed form: steps, 600 if "auto".
+    Passes over the training rows in the first try; "auto" makes about 2400 gradient steps in
+    20 to 600 epochs. In closed form: number of steps, 600 if "auto".
 batch_size : int, default=256
     Rows in a gradient step.
 learning_rate : float or "auto", default="auto"
-    Adam's rate for the decoder; "auto" is 0.01 for a linear one, 0.001 for others.
+    Of the decoder (Adam); "auto" is 0.01 if it is linear, else 0.001.
 learning_rate_decay : float, default=1.0
     Factor on that rate after each epoch.
 selector_learning_rate : float or "auto", default="auto"
-    Adam's rate for the selector; "auto" is 0.1, or 0.03 with indirect logits, or 0.2 in
-    closed form. It decides whether the selector settles at all: at the paper's
-    0.001 it needs many times the epochs.
+    Of the selector (Adam); "auto" is 0.1, 0.03 with indirect logits, or 0.2 in closed form.
+    At the paper's 0.001 the selector needs many times the epochs to converge.
 schedule : str or callable, default="exponential"
     How the temperature falls: "exponential", "linear", "constant", "abrupt", or a function
     of (start, end, total) that returns ``step -> temperature``.
@@ -86,53 +83,51 @@ start_temperature, end_temperature : float, default=3.0, 0.1
 anneal : {"step", "epoch"}, default="step"
     When the temperature changes.
 draw : {"batch", "row"}, default="batch"
-    One random choice for all rows of a batch, or one for each row (slow).
+    One random sample per batch, or one per row (slow).
 logits : {"direct", "indirect"}, default="direct"
     Learn the selector's logits themselves, or as a linear map of a learned embedding.
 embedding : int, default=None
     Width of that embedding; the number of features if None.
 stop_probability : float, default=0.99
-    Training ends when the mean over nodes of the largest probability gets here; in closed
-    form all steps are made.
+    Training stops when the mean over nodes of the largest probability reaches this value (not
+    in closed form).
 tries : int, default=3
-    If it does not get there, start again with twice the epochs, up to this many times in all.
+    Maximum number of tries to reach it, each with twice the epochs of the one before.
 patience : int, default=None
-    Stop early after this many epochs without a better held-out loss, counted in the second
-    half of the schedule. In the refit of a network, where None means 30, the learning rate
-    then falls to its end, from the best state so far.
+    Stop early after this many epochs without a lower held-out loss, in the second half of the
+    schedule. In the refit of a network (None: 30) the learning rate then decays to its end,
+    from the best state so far.
 validation_fraction : float, default=0.1
     Fraction of rows held out to compare epochs and starts; none with fewer than 20 rows.
 n_init : int, default=1
-    Independent starts; the one with the lowest held-out loss is kept (in closed form, the
-    one whose choice leaves the smallest residual).
+    Independent starts, of which the one with the lowest held-out loss (in closed form: the
+    smallest residual) is kept.
 refit : {"scratch", "finetune", "none"}, default="scratch"
-    The decoder for the final choice: a new one (exact least squares where it is linear and
-    the loss is "mse"), the trained one tuned further, or the trained one as it is. Nodes
-    that wanted the same feature always lead to at least "finetune".
+    The final decoder: a new one (exact least squares if it is linear and the loss is "mse"),
+    the trained one after fine-tuning, or the trained one unchanged. If nodes chose the same
+    feature, "none" becomes "finetune".
 refit_epochs : int or "auto", default="auto"
     Maximum number of epochs of that refit.
 ridge : float, default=0.0
     Penalty on squared weights in exact least squares, in units of variance.
 normalize : bool, default=True
-    Centre all features and divide them all by one number inside the network, so that
-    learning rates do not depend on units. Which features and decoder are best under
-    squared or absolute error does not change.
+    Centre all features and divide them by one common number inside the network, so that
+    learning rates do not depend on units. The optimum of squared or absolute error is the same.
 {device}
 precision : {"auto", "float32", "tf32", "bfloat16"}, default="auto"
-    Of matrix products in training; parameters and sums are float32 in any case. "auto" is
-    "bfloat16" on CUDA, "float32" elsewhere. "tf32" has three digits and the range of
-    float32, on CUDA; a CPU takes it for "float32".
+    Of matrix products in training; parameters and sums are always float32. "auto" is
+    "bfloat16" on CUDA, "float32" elsewhere. On a CPU, "tf32" is "float32".
 random_state : int, RandomState or None, default=None
-    Fixes the result; bit for bit on a CPU.
+    Seed; results are reproducible, on a CPU bit for bit.
 progress : bool, default=False
     Show a progress bar.
 on_epoch : callable, default=None
-    Called with each row of ``history_`` as it is made; training ends early, and the decoder
-    is fitted, where it returns True. `fewer.callbacks.TensorBoard` is one.
+    Called with each new row of ``history_``; if it returns True, training stops and the
+    decoder is refitted. See `fewer.callbacks.TensorBoard`.
 checkpoint : path, default=None
-    A folder in which gradient training keeps its state every minute, as safetensors and
-    JSON. After a crash or Ctrl-C the same ``fit`` resumes from there, to the same result;
-    when it is done the folder is deleted. See `fewer.train.Checkpoint` for other intervals."""
+    Folder in which gradient training saves its state every minute (`fewer.train.Checkpoint`
+    sets other intervals). After a crash or Ctrl-C the same ``fit`` resumes from there, with
+    the same result; the folder is deleted at the end."""
 
 DEVICE = """device : str, default="auto"
     "auto" (CUDA, MPS or CPU), or any torch device."""
@@ -140,7 +135,7 @@ DEVICE = """device : str, default="auto"
 ATTRIBUTES = """columns_ : ndarray of int
     The chosen columns, ascending.
 nodes_ : ndarray of shape (k,)
-    Column that each selector node chose, in node order; all different.
+    Column chosen by each selector node, in node order; all different.
 logits_ : ndarray of shape (k, n_features)
     Learned log alpha of each node.
 decoder_ : fewer.nn.MeasuredDecoder
@@ -149,12 +144,12 @@ history_ : list of dict
     One row per epoch (every ten steps in closed form): try, epoch, temperature, loss,
     val_loss, mean_max_probability, distinct, seconds.
 refit_history_ : list of dict
-    The same for the refit of the decoder; empty where that was exact.
+    The same for the refit of the decoder; empty if that was exact.
 converged_ : bool
-    Whether the selector settled: ``stop_probability`` was reached, or 0.8 in closed form, and
-    the state that is kept, which is the best on held-out rows, wants the same features.
+    Whether the selector converged: ``stop_probability`` (0.8 in closed form) was reached, and
+    the best state on held-out rows has the same features.
 n_conflicts_ : int
-    Nodes that had to take another feature than their favourite.
+    Nodes that did not get their most likely feature.
 n_features_in_, feature_names_in_
     As everywhere in scikit-learn."""
 
