@@ -23,7 +23,7 @@ __all__ = [
 
 
 def join_names(names: Sequence[Any], most: int = 5, *, quoted: bool = True) -> str:
-    """Some names, and dots where there are more."""
+    """The first names, separated by commas, with dots if there are more."""
     shown = ", ".join(map(repr if quoted else str, names[:most]))
     return shown + (", ..." if len(names) > most else "")
 
@@ -81,19 +81,15 @@ def check_suffix(path: Path, known: Sequence[str], shown: str = "", form: str = 
 
 
 def find_names(
-    wanted: Sequence[Any] | np.ndarray, have: Iterable[Any], lacks: str, remedy: str = ""
+    names: Sequence[Any] | np.ndarray, have: Iterable[Any], lacks: str, remedy: str = ""
 ) -> list[int]:
-    """Where each wanted name is among those that are there.
-
-    The message about missing ones begins with ``lacks``, in which ``{}`` stands for how many of
-    how many, as in "X lacks {} features", and ends with ``remedy``.
-    """
+    """Positions of ``names`` in ``have``; ``{}`` in ``lacks`` becomes a count like "2 of the 5"."""
     at = {str(name): j for j, name in enumerate(have)}
-    missing = [str(name) for name in wanted if str(name) not in at]
+    missing = [str(name) for name in names if str(name) not in at]
     if missing:
-        counts = f"{len(missing)} of the {len(wanted)}"
+        counts = f"{len(missing)} of the {len(names)}"
         raise InputError(f"{lacks.format(counts)}: {join_names(missing, 8)}{remedy}")
-    return [at[str(name)] for name in wanted]
+    return [at[str(name)] for name in names]
 
 
 def check_observed(observed: np.ndarray, names: np.ndarray | None) -> None:

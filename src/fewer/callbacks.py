@@ -1,7 +1,7 @@
-"""What to do after each epoch: callbacks for ``on_epoch=`` of the concrete estimators.
+"""Callbacks for ``on_epoch=`` of the concrete estimators.
 
-Any function of a dict will do. It is called with each row of ``history_`` as it is made, and
-returns True to end the training there.
+Any function of a dict will do. It is called with each new row of ``history_`` and may return True
+to stop training.
 """
 
 import os
@@ -18,14 +18,14 @@ SCALARS = ("temperature", "loss", "val_loss", "mean_max_probability", "distinct"
 class TensorBoard:
     """Write temperature, losses, mean max probability and distinct features for TensorBoard.
 
-    Each start and each try of a fit is a run of its own, ``run-1``, ``run-2``, ... below the
-    folder, so that TensorBoard draws them over one another; runs that are already there stay.
-    Needs ``pip install 'fewer[tensorboard]'``; ``tensorboard --logdir folder`` shows the curves.
+    Each start and try of a fit is a separate run, ``run-1``, ``run-2``, ... in the folder;
+    existing runs are kept. Needs ``pip install 'fewer[tensorboard]'``; to see the curves, run
+    ``tensorboard --logdir folder``.
 
     Parameters
     ----------
     folder : path
-        Where to write; made when the first epoch ends.
+        Where to write; created after the first epoch.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class TensorBoard:
         for name in SCALARS:
             if row.get(name) is not None:
                 self._writer.add_scalar(name, row[name], row["epoch"])
-        self._writer.flush()  # a fit does not announce its end, and curves should be live
+        self._writer.flush()  # for live curves, and because the end of a fit is not announced
         self._last = row["epoch"]
 
     def close(self) -> None:

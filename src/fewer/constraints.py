@@ -30,9 +30,9 @@ _ROUNDING = 1e-9
 class Constraints:
     """Constraints on a panel, with features as column numbers. Build it with `resolve`.
 
-    A **unit** is what is bought as a whole: a group of features that one assay measures together,
-    or a feature on its own. Choosing any feature of a group puts the whole group on the panel; it
-    counts once towards `k` and is paid once, at the price of its most expensive allowed feature.
+    A **unit** is a group of features that are measured together, or a single feature. Choosing a
+    feature puts its whole unit on the panel, which counts once towards `k` and is paid once, at
+    the price of its most expensive allowed feature.
 
     Attributes
     ----------
@@ -43,16 +43,15 @@ class Constraints:
     include : ndarray of int
         Features that must be on the panel, ascending, completed to whole groups.
     exclude : ndarray of int
-        Features that must not be used, ascending. The rest of their groups stays available: the
-        assay can be run and the excluded reading ignored.
+        Features that must not be used, ascending. The rest of their groups may be chosen.
     costs : ndarray of float, or None
-        Cost of each feature. Without `budget` the costs bind nothing here.
+        Cost of each feature; no constraint without `budget`.
     budget : float or None
         Maximum total cost of the units of the panel.
     groups : ndarray of int, or None
-        Unit of each feature, numbered by first appearance; None when every feature stands alone.
+        Unit of each feature, numbered by first appearance; None without groups.
     cost_weight : float
-        What a unit of cost is worth in mean squared error: a trade-off, not a limit.
+        How much each unit of cost adds to the mean squared error: a trade-off, not a limit.
 
     Examples
     --------
@@ -178,7 +177,7 @@ def resolve(
     Parameters
     ----------
     names : sequence of str, or None
-        Names of the d features; None where they are known by column number only.
+        Names of the d features, if any.
     d : int
         Number of features.
     k : int or None
@@ -351,7 +350,7 @@ def _group_labels(groups: Any, look: _Lookup) -> Indices:
         else:
             label = items
     seen: dict[Any, int] = {}
-    # A feature without a label gets a key of its own, which no label can equal.
+    # a feature without a label gets a unique key, which no label can equal
     keys = [(i,) if _is_blank(name) else ("", name) for i, name in enumerate(label)]
     return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
 

@@ -227,8 +227,8 @@ def on_rank0(work: Callable[[], T]) -> T:
     if world_size() == 1:
         return work()
     value, failed = (None, None) if rank() else _attempt(work)
-    told, found = broadcast((_described(failed), value))
-    _raise(failed, told)
+    reported, found = broadcast((_described(failed), value))
+    _raise(failed, reported)
     return found  # type: ignore[return-value]
 
 
@@ -237,16 +237,16 @@ def all_or_raise(work: Callable[[], T]) -> T:
     if world_size() == 1:
         return work()
     value, failed = _attempt(work)
-    for number, told in enumerate(gather(_described(failed))):
-        _raise(failed, told, f"process {number} of {world_size()}: ")
+    for number, reported in enumerate(gather(_described(failed))):
+        _raise(failed, reported, f"process {number} of {world_size()}: ")
     return value  # type: ignore[return-value]
 
 
 def check_equal(facts: Mapping[str, Any]) -> None:
     """Raise `InputError` on every rank where one of the named values differs between ranks."""
-    told = gather(dict(facts))
+    reported = gather(dict(facts))
     for name in facts:
-        seen = [other.get(name) for other in told]
+        seen = [other.get(name) for other in reported]
         if any(value != seen[0] for value in seen):
             shown = ", ".join(f"process {at}: {value}" for at, value in enumerate(seen[:8]))
             raise InputError(
@@ -304,12 +304,12 @@ def _described(error: Exception | None) -> tuple[str, str] | None:
     return None if error is None else (type(error).__name__, str(error))
 
 
-def _raise(own: Exception | None, told: tuple[str, str] | None, where: str = "") -> None:
-    """Raise this rank's own error, or another's, of the same class where it is one of ours."""
+def _raise(own: Exception | None, reported: tuple[str, str] | None, where: str = "") -> None:
+    """Raise this rank's own error, or that of another rank; errors of fewer keep their class."""
     if own is not None:
         raise own
-    if told is not None:
-        name, text = told
+    if reported is not None:
+        name, text = reported
         kind = getattr(fewer.errors, name, None)
         if isinstance(kind, type) and issubclass(kind, FewerError):
             raise kind(where + text)

@@ -56,10 +56,10 @@ def first_layer(
 class AEFS(RowRankingBaseline):
     """Choose the features that an autoencoder's first layer relies on (Han and others, 2018).
 
-    One hidden layer of logistic units, trained to reconstruct its input, with an l2,1 penalty on
-    the first layer, which drops whole features. A feature scores the length of its row of
-    weights there. Features are centred and all divided by one number, the root of their mean
-    variance. Choose ``alpha`` by `sweep` on rows that are not in the fit.
+    An autoencoder with one hidden layer of logistic units and an l2,1 penalty on the first layer,
+    which drops whole features. A feature's score is the length of its row of weights there.
+    Features are centred and divided by the root of their mean variance. Choose ``alpha`` by
+    `sweep` on held-out rows.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class AEFS(RowRankingBaseline):
         Maximum number of L-BFGS steps.
     {device}
     random_state : int, RandomState or None, default=None
-        Fixes the start.
+        Seed of the initial weights.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class AEFS(RowRankingBaseline):
     scores_ : ndarray of shape (n_features,)
         Length of each feature's row of weights.
     objective_ : float
-        What was minimised, at the end.
+        Final value of the objective.
     n_iter_ : int
         Number of evaluations.
 

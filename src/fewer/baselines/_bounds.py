@@ -1,4 +1,4 @@
-"""What k numbers computed from all features can hold: bounds for every panel of k features."""
+"""Reconstruction from k numbers computed from all features: bounds for panels of k features."""
 
 import math
 from abc import abstractmethod
@@ -28,10 +28,7 @@ ENOUGH = 20  # rows below which none are held out
 
 @dataclass(eq=False, repr=False)
 class Bound(RowEstimator):
-    """Base of the bounds; a subclass learns ``autoencoder_``, whole rows in and out.
-
-    There is no ``transform``: a bound chooses no features, it shows what k numbers can hold.
-    """
+    """Base of the bounds, which reconstruct rows but choose no features (no ``transform``)."""
 
     k: int = 10
 
@@ -66,7 +63,7 @@ class Bound(RowEstimator):
     def _learn(
         self, source: Source, stats: Moments, rng: np.random.RandomState
     ) -> tuple[nn.Module, float]:
-        """Learn a network on rows less their mean, divided by a number; and that number."""
+        """A network for rows less their mean, divided by a scale; and that scale."""
 
     def _reconstructor(self) -> Reconstructor:
         self._check_fitted("autoencoder_")
@@ -147,8 +144,8 @@ class AutoencoderBound(Bound):
     """Bound of panels with a non-linear decoder: an autoencoder with a bottleneck of k numbers.
 
     It starts as principal component analysis and keeps the state with the lowest error on
-    held-out rows, so it is never behind `PCABound` there. As any trained network it is an
-    estimate of the bound, not a proof.
+    held-out rows, so it is never worse than `PCABound` there. It estimates the bound, but does
+    not prove it.
 
     Parameters
     ----------
@@ -169,14 +166,14 @@ class AutoencoderBound(Bound):
         Stop after this many epochs without a lower held-out error.
     {device}
     random_state : int, RandomState or None, default=None
-        Fixes the result.
+        Seed.
 
     Attributes
     ----------
     autoencoder_ : fewer.nn.MeasuredDecoder
         Whole rows in, whole rows out.
     history_ : list of dict
-        A row for each epoch, the start being epoch 0: mean squared error on held-out rows.
+        Mean squared error on held-out rows per epoch, starting with epoch 0.
 
     Examples
     --------
@@ -210,16 +207,16 @@ class AutoencoderBound(Bound):
         hidden = hidden_widths(3 * self.k // 2 if self.hidden is None else self.hidden)
         n, seed = source.shape[0], int(rng.randint(2**31 - 1))
         out = n >= ENOUGH and self.validation_fraction > 0
-        held = kept = np.arange(n)
+        held = fitted = np.arange(n)
         if out:
             count = max(1, min(round(self.validation_fraction * n), n - 1))
             held = np.sort(np.random.default_rng(seed).permutation(n)[:count])
-            kept = np.setdiff1d(kept, held)
-        part = RowView(source, kept)
+            fitted = np.setdiff1d(fitted, held)
+        part = RowView(source, fitted)
         components = largest_eigenvectors(covariance(part).matrix.numpy(), self.k)[1].T
         with seeded(seed, device) as generator:
             net = PrincipalAutoencoder(components, hidden).to(device)
-            train, valid = (self._rows(source, index, stats).to(device) for index in (kept, held))
+            train, valid = (self._rows(source, index, stats).to(device) for index in (fitted, held))
             self.history_ = self._train(net, train, valid, generator)
         for row in self.history_:
             row["val_loss"] *= stats.scale**2  # in the units of X

@@ -68,13 +68,13 @@ def heat_graph(rows: Values, n_neighbors: int, width: str | float = "mean") -> s
     else:
         check_number("width", width, above=0)
         wide = width
-    # rows that coincide are as near as can be, also where all of them do
+    # identical rows have distance 0, even if the width is 0 as well
     apart = np.divide(squared, wide, out=np.zeros_like(squared), where=squared > 0)
     heat = np.exp(-apart)
     start = np.repeat(np.arange(n), n_neighbors)
     directed = sparse.csr_array((heat.ravel(), (start, neighbour.ravel())), shape=(n, n))
     graph = directed.maximum(directed.T).tocsr()
-    graph.eliminate_zeros()  # a row so far out that its heat is 0 is joined to none
+    graph.eliminate_zeros()  # weights that underflow are no edges
     return graph
 
 
@@ -82,10 +82,9 @@ def smoothest(graph: sparse.csr_array, count: int, rng: np.random.RandomState) -
     r"""The ``count`` smoothest non-constant functions on a graph with weights S: n x count.
 
     Generalised eigenvectors :math:`L y = \lambda D y` of the smallest eigenvalues, with
-    :math:`D = diag(S 1)` and :math:`L = D - S`, each of length 1 as :math:`y^\top D y`. Functions
-    that are constant on each connected part, with eigenvalue 0, are known beforehand, which
-    spares the iterative solver an eigenvalue of high multiplicity: they come first, the heaviest
-    parts told apart first.
+    :math:`D = diag(S 1)` and :math:`L = D - S`, with :math:`y^\top D y = 1`. Eigenvectors of
+    eigenvalue 0, constant on each connected component, are known in advance; they come first, for
+    the heaviest components first, and spare the solver an eigenvalue of high multiplicity.
     """
     n = graph.shape[0]
     degree = np.asarray(graph.sum(axis=1)).ravel()
@@ -97,7 +96,7 @@ def smoothest(graph: sparse.csr_array, count: int, rng: np.random.RandomState) -
     if rest <= 0:
         return known / root[:, None]
     if n <= SMALL or rest + 1 >= n:
-        # 2 takes what is known from the upper end of the spectrum to the lower
+        # shift the known eigenvectors from the upper end of the spectrum to the lower
         dense = near.toarray() - 2 * (flat @ flat.T).toarray()
         found = largest_eigenvectors(dense, rest)[1]
     else:
@@ -116,7 +115,7 @@ def smoothest(graph: sparse.csr_array, count: int, rng: np.random.RandomState) -
 
 
 def _flat(graph: sparse.csr_array, root: Values) -> sparse.csc_array:
-    """One unit vector for each connected part, D^1/2 on it and 0 elsewhere; heaviest first."""
+    """One unit vector per connected component, D^1/2 on it and 0 elsewhere; heaviest first."""
     parts, label = connected_components(graph, directed=False)
     weight = np.bincount(label, root**2, minlength=parts)
     place = np.argsort(np.argsort(-weight, kind="stable"))
@@ -125,7 +124,7 @@ def _flat(graph: sparse.csr_array, root: Values) -> sparse.csc_array:
 
 
 def _contrasts(flat: sparse.csc_array, root: Values, count: int) -> Values:
-    """Orthonormal combinations of the flat vectors, without the one that is flat everywhere."""
+    """Orthonormal combinations of the flat vectors, without the one constant on all rows."""
     basis = np.eye(flat.shape[1], count + 1, k=1)
     basis[:, 0] = flat.T @ root
     return flat @ np.linalg.qr(basis)[0][:, 1:]
@@ -153,9 +152,8 @@ def laplacian_scores(rows: Values, graph: sparse.csr_array) -> Values:
 class LaplacianScore(NeighbourBaseline):
     """Choose the k features of smallest Laplacian score (He, Cai and Niyogi, 2005).
 
-    A feature is good if it respects the graph of nearest neighbours: nearly equal for
-    neighbours, different elsewhere. Features are scored one by one, so that copies of a good
-    one are all chosen.
+    A good feature respects the graph of nearest neighbours: similar for neighbours, different
+    elsewhere. Features are scored one by one, so all copies of a good one are chosen.
 
     Parameters
     ----------
@@ -164,8 +162,7 @@ class LaplacianScore(NeighbourBaseline):
         Each row is joined with this many nearest rows.
     width : "mean", "self-tuning" or float, default="mean"
         Width t of the heat kernel exp(-squared distance / t): the mean squared distance of
-        joined rows, one for each pair by their distances to their farthest neighbours, or a
-        number in squared units of X.
+        neighbours, a local one per pair, or a number in squared units of X.
 
     Attributes
     ----------
@@ -193,7 +190,7 @@ def sparse_weights(rows: Values, targets: Values, k: int) -> Values:
     gram, cross = rows.T @ rows, rows.T @ targets
     weights = np.zeros(cross.shape)
     with warnings.catch_warnings():
-        # copies of a feature that is in already are left out, which is as it should be
+        # duplicates of an active feature are dropped with a warning
         warnings.simplefilter("ignore", ConvergenceWarning)
         for at in range(cross.shape[1]):
             weights[:, at] = lars_path_gram(
@@ -204,24 +201,23 @@ def sparse_weights(rows: Values, targets: Values, k: int) -> Values:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class MCFS(NeighbourBaseline):
-    """Choose features by which the clusters of the rows can be told (Cai, Zhang and He, 2010).
+    """Multi-cluster feature selection (Cai, Zhang and He, 2010).
 
-    The graph of nearest neighbours gives ``n_clusters`` functions that are smooth on it, one for
-    each cluster that the data are thought to have. Each is regressed on the features by
-    least-angle regression with k features, and a feature scores its largest weight in any.
+    Each of the ``n_clusters`` smoothest functions on the graph of nearest neighbours is regressed
+    on the features by least-angle regression with k features; a feature's score is its largest
+    weight in any of them.
 
     Parameters
     ----------
     {k}
     n_clusters : int, default=5
-        Number of smooth functions to explain; the paper takes the number of clusters, where it is
-        known, and found 5 to do well elsewhere.
+        Number of smooth functions; the paper uses the number of clusters if known, else 5.
     n_neighbors : int, default=5
         Each row is joined with this many nearest rows.
     width : "mean", "self-tuning" or float, default="mean"
         Width of the heat kernel, as in `LaplacianScore`.
     random_state : int, RandomState or None, default=None
-        Fixes the start of the eigensolver, on which the result hardly depends.
+        Seed of the eigensolver's start, on which the result hardly depends.
 
     Attributes
     ----------
@@ -251,14 +247,13 @@ class MCFS(NeighbourBaseline):
 
 
 def local_scatter(rows: Values, neighbours: NDArray[np.int64], ridge: float) -> Values:
-    r"""What a linear map should keep small to tell apart rows that are not neighbours: d x d.
+    r"""The d x d matrix M of the UDFS objective.
 
     With :math:`X_i` row i and its neighbours, one per row, less their mean,
 
     .. math:: M = X^\top \Big[\sum_i S_i H (X_i X_i^\top + \lambda I)^{-1} H S_i^\top\Big] X
 
-    where :math:`S_i` puts them back in their places among all rows and H centres. The sum is a
-    sparse n x n matrix, and its small inverses are computed many at a time.
+    where :math:`S_i` places them among all rows and H centres. The sum is a sparse n x n matrix.
     """
     n, d = rows.shape
     member = np.hstack([np.arange(n)[:, None], neighbours])  # n x m
@@ -288,15 +283,15 @@ def row_sparse_directions(
     :math:`D_{ii} = 1 / 2 |w_i|` from the step before, which makes it an eigenproblem, and never
     raises the objective.
     """
-    # The paper starts with D = I, for which gamma does not matter. Where M is singular that
-    # leaves the first W open; this settles it, for the features that vary most.
+    # The paper starts with D = I, which does not determine W if M is singular: break ties in
+    # favour of the features that vary most.
     rank = np.argsort(np.argsort(-M.diagonal(), kind="stable"))
     P = M + np.diag(TIE * M.diagonal().max() * (rank + 1) / len(M))
     objective: list[float] = []
     for _ in range(max_iter):
         values, W = smallest_eigenvectors(P, count)
-        # Jacobi: solvers leave noise of about 1e-16 in rows that are shorter than that, and by
-        # such rows the features are ranked where gamma is large
+        # a Jacobi step removes solver noise of about 1e-16 from short rows, whose lengths rank
+        # the features if gamma is large
         W -= (P @ W - W * values) / np.maximum(P.diagonal(), np.finfo(float).tiny)[:, None]
         lengths = row_lengths(W)
         smoothed = np.where(lengths < SMOOTH, lengths**2 / SMOOTH + SMOOTH, 2 * lengths).sum() / 2
@@ -312,9 +307,8 @@ class UDFS(NeighbourBaseline):
     r"""Choose features by local discriminative analysis (Yang and others, 2011).
 
     Minimises :math:`tr(W^\top M W) + \gamma |W|_{2,1}` over orthonormal W, n_features x
-    n_clusters, where M (`local_scatter`) is large for maps that scatter neighbours; a feature
-    scores the length of its row of W. Choose ``gamma`` by `sweep` on rows that are not in the
-    fit.
+    n_clusters, where M is large for maps that scatter neighbours; a feature's score is the length
+    of its row of W. Choose ``gamma`` by `sweep` on held-out rows.
 
     Parameters
     ----------
@@ -322,9 +316,9 @@ class UDFS(NeighbourBaseline):
     gamma : float, default=1.0
         Penalty on the lengths of the rows of W; the paper tries 1e-9, 1e-6, ..., 1e9 (`GAMMAS`).
     n_clusters : int, default=5
-        Columns of W; the paper takes the number of classes. At most n_features - 1.
+        Columns of W; the paper uses the number of classes. At most n_features - 1.
     n_neighbors : int, default=5
-        Neighbours of each row that make up its surroundings.
+        Size of each row's neighbourhood.
     ridge : float, default=1.0
         Added to the diagonal of each row's local Gram matrix, which otherwise cannot be inverted.
     max_iter : int, default=50
@@ -336,7 +330,7 @@ class UDFS(NeighbourBaseline):
     scores_ : ndarray of shape (n_features,)
         Length of each feature's row of W.
     n_iter_ : int
-        Eigenproblems that were solved.
+        Number of eigenproblems solved.
 
     Examples
     --------

@@ -29,7 +29,7 @@ class RandomSubset(Baseline):
     ----------
     {k}
     random_state : int, RandomState or None, default=None
-        Fixes the result.
+        Seed.
 
     Attributes
     ----------
@@ -81,8 +81,8 @@ class MaxVariance(RankingBaseline):
 class PivotedQR(SubsetBaseline):
     """Choose the pivots of a QR factorisation of the centred rows (Businger and Golub, 1965).
 
-    The usual way to place sensors: the first feature is the one of largest variance, each next
-    one has the largest variance left that the earlier ones do not explain.
+    The usual way to place sensors: each feature has the largest variance that the earlier ones
+    leave unexplained.
 
     Parameters
     ----------
@@ -143,8 +143,8 @@ def component_count(eigenvalues: Values, total: float, asked: float) -> int:
     """How many of the descending eigenvalues to keep: this many, or this fraction of the total."""
     if isinstance(asked, Integral):
         return min(int(asked), len(eigenvalues))
-    enough = np.cumsum(eigenvalues) >= asked * total * (1 - 1e-12)
-    return int(np.argmax(enough)) + 1 if enough.any() else len(eigenvalues)
+    enough = np.searchsorted(np.cumsum(eigenvalues), asked * total * (1 - 1e-12)) + 1
+    return min(int(enough), len(eigenvalues))
 
 
 def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Columns:
@@ -165,19 +165,17 @@ def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Co
 class PFA(SubsetBaseline):
     """Choose one feature from each of k clusters of principal loadings (Lu and others, 2007).
 
-    Features with similar loadings on the leading principal components are redundant. The rows of
-    the matrix of loadings, without their signs, are clustered by k-means, and the feature nearest
-    each mean is chosen.
+    Features with similar absolute loadings on the leading principal components are redundant:
+    these are clustered by k-means, and the feature nearest each mean is chosen.
 
     Parameters
     ----------
     {k}
     n_components : float or int, default=0.9
-        Leading components that loadings are taken from: enough to explain this fraction of the
-        variance, or this many; never more than k, since the paper requires at least as many
-        features as components.
+        Leading components: enough to explain this fraction of the variance, or this many; at most
+        k, as in the paper.
     random_state : int, RandomState or None, default=None
-        Fixes the starts of k-means.
+        Seed of k-means.
 
     Attributes
     ----------

@@ -131,7 +131,7 @@ def _run_guarded(run: Callable[[], None], debug: bool, name: str) -> None:
     except KeyboardInterrupt:
         typer.echo(f"\ninterrupted; {INTERRUPT_HINTS.get(name, 'nothing was written')}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    except BrokenPipeError:  # whoever reads our output has seen enough
+    except BrokenPipeError:  # the reader, such as head, has closed our output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except (typer.Exit, typer.Abort, typer.BadParameter):

@@ -236,9 +236,9 @@ def load_panel(path: Path) -> "Panel":
 
 
 def check_unused(path: Path, force: bool, *, table: str | None = None) -> None:
-    """Refuse, before any work, to overwrite a file or to write one where that is impossible.
+    """Refuse, before any work, to overwrite a file or to write to a path that cannot be written.
 
-    ``table`` is the option that names a table, which is written as CSV or JSON.
+    ``table`` is the option that names a CSV or JSON file.
     """
     from fewer._checks import check_suffix
     from fewer._files import check_path

@@ -93,7 +93,7 @@ def print_table(
 
 
 def percent(value: float | None) -> str:
-    """A fraction as a percentage; nothing where it is unknown."""
+    """A fraction as a percentage; an empty string if unknown."""
     return "" if value is None or math.isnan(value) else f"{value:.1%}"
 
 

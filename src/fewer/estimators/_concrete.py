@@ -25,9 +25,9 @@ from fewer.train.device import pick_device
 
 __all__ = ["ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]
 
-# features: the matrix and what is made of it, four times 8 d^2 bytes, then take 3 GB, on a GPU 13
+# features up to which the covariance and its copies, 4 x 8 d^2 bytes, fit: 3 GB, on a GPU 13 GB
 MOST_FOR_COVARIANCE, MOST_ON_CUDA = 10_000, 20_000
-# options that a selector solved in closed form does not have, and that an exact decoder has not
+# options without effect on a selector in closed form, and those without effect on exact decoders
 ONLY_GRADIENT = (
     "learning_rate_decay",
     "schedule",
@@ -153,7 +153,7 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         groups = []
         for node in np.argsort(self.nodes_):
             chosen = self.nodes_[node]
-            if node >= len(self.logits_):  # bought with what was left of a budget
+            if node >= len(self.logits_):  # bought with the rest of a budget
                 node = int(np.argmax(self.logits_[:, chosen]))  # noqa: PLW2901
             logits = self.logits_[node]
             ranked = np.argsort(-logits, kind="stable")
