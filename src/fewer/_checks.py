@@ -92,7 +92,7 @@ def find_names(
     return [at[str(name)] for name in names]
 
 
-def check_observed(observed: np.ndarray, names: np.ndarray | None) -> None:
+def check_observed(observed: np.ndarray, names: Sequence[str] | np.ndarray | None) -> None:
     """Refuse columns of which no value was observed."""
     empty = np.flatnonzero(observed == 0).tolist()
     if empty:

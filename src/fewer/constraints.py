@@ -136,8 +136,11 @@ class Constraints:
 
     def complete(self, indices: Iterable[int]) -> Indices:
         """Features, ascending, of the whole groups that contain `indices`."""
-        on = self._units_on(indices)
-        return np.sort(np.concatenate([self.units[u] for u in on])) if len(on) else np.arange(0)
+        return self.features(self._units_on(indices))
+
+    def features(self, units: Iterable[int]) -> Indices:
+        """Features of some of `units`, ascending."""
+        return np.sort(np.concatenate([np.arange(0), *(self.units[unit] for unit in units)]))
 
     def check(self, indices: Iterable[int]) -> None:
         """Raise `InputError` unless `indices` is a panel that meets every constraint."""

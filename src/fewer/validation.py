@@ -55,18 +55,10 @@ HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the trai
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """Rows divided into parts; each fold holds out one part and trains on some of the others.
+    """Rows divided into parts; each fold holds out one part and trains on some of the others."""
 
-    Attributes
-    ----------
-    parts : list of arrays of int
-        Rows of each part, ascending; together they are all rows.
-    folds : list of (tuple of int, int)
-        Per fold, the parts to train on and the part that is held out.
-    """
-
-    parts: list[Columns]
-    folds: list[tuple[tuple[int, ...], int]]
+    parts: list[Columns]  # rows of each part, ascending; together they are all rows
+    folds: list[tuple[tuple[int, ...], int]]  # parts to train on, and the held-out part
 
     def __len__(self) -> int:
         return len(self.folds)
@@ -96,19 +88,10 @@ class Splits:
 def split_rows(
     n: int, validation: int | float | str, seed: int = 0, groups: NDArray | None = None
 ) -> Splits:
-    """Divide rows into folds.
+    """Divide n rows into folds; rows with the same label in ``groups`` stay together.
 
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-    validation : int, float or "time"
-        A number of folds; the fraction of rows that a single fold holds out; or "time" for rows
-        in time order: each fold trains on the past and is held out on what follows.
-    seed : int, default=0
-        Of the random order of rows.
-    groups : array of length n, default=None
-        Rows with the same label stay together.
+    ``validation`` is the number of folds, the fraction that a single fold holds out, or "time" for
+    rows in time order: each fold trains on the past and holds out what follows.
     """
     if isinstance(validation, str):
         splitter = TimeSeriesSplit(min(FOLDS, n - 1))
@@ -158,7 +141,11 @@ def check_row_groups(row_groups: Any, n: int) -> NDArray | None:
         raise InputError(f"row_groups has shape {labels.shape}; give {n} labels")
     if len(labels) != n:
         raise InputError(f"row_groups has {len(labels)} labels for {n} rows; give one per row")
-    blank = [at for at, label in enumerate(labels.tolist()) if label is None or _is_nan(label)]
+    blank = [
+        at
+        for at, label in enumerate(labels.tolist())
+        if label is None or (isinstance(label, float) and math.isnan(label))
+    ]
     if blank:
         raise InputError(
             f"row_groups of row {blank[0]} is {labels[blank[0]]!r}; give every row a label, "
@@ -170,16 +157,12 @@ def check_row_groups(row_groups: Any, n: int) -> NDArray | None:
     return labels
 
 
-def _is_nan(label: Any) -> bool:
-    return isinstance(label, float) and math.isnan(label)
-
-
 # -- scaling -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How features are put on one scale: "standard" (unit variance) or "none"."""
+    """How features are scaled: "standard" (to unit variance) or "none"."""
 
     how: str
 
@@ -188,7 +171,7 @@ class Scaling:
             raise InputError(f"scale={self.how!r} is not known; use 'standard' or 'none'")
 
     def fit(self, mean: Vector, variance: Vector) -> tuple[Vector, Vector]:
-        """Centre and spread of every feature; constant features keep their unit."""
+        """Center and scale of every feature; constant features keep their unit."""
         if self.how == "none":
             return np.zeros(len(mean)), np.ones(len(mean))
         spread = np.sqrt(variance)
@@ -216,22 +199,7 @@ class FoldCovariances:
 
     With several folds the parts are what each holds out. A single fold keeps its training rows
     and all rows, each in its own scaled units, so that neither has to be copied; their difference
-    is the held-out part.
-
-    Attributes
-    ----------
-    source : Source
-        The rows.
-    stats : Moments
-        Of all rows.
-    splits : Splits
-        Which rows are in which part.
-    scaling : Scaling
-        How features are scaled, by the training rows of each fold.
-    folds : list of Fold
-        Each scaled by its training rows.
-    everything : Fold
-        All rows to fit on, none held out.
+    is the held-out part. ``everything`` is the fold that trains on all rows and holds out none.
     """
 
     def __init__(
@@ -264,9 +232,8 @@ class FoldCovariances:
     def _fold(self, number: int) -> "Fold":
         """One fold, scaled by its training rows.
 
-        Where a feature hardly varies in the training rows but does in the held-out rows, these
-        count too: otherwise a few values of a feature about which nothing can be learned would
-        dominate the error.
+        The held-out rows count too where a feature hardly varies in the training rows: otherwise a
+        few values about which nothing can be learned would dominate the error.
         """
         train, held = self._train[number], self._held[number]
         mean = self.mean(train)
@@ -365,23 +332,11 @@ class FoldCovariances:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Rows to fit on and rows to check on, in units scaled by the former.
-
-    Attributes
-    ----------
-    covariances : FoldCovariances
-        What it is assembled from.
-    number : int or None
-        Which fold; None is all rows, with none held out.
-    mean : Tensor (d)
-        Of the training rows, in the units of the data.
-    center, scale : arrays (d)
-        Scaled units are (x - center) / scale.
-    """
+    """Training rows and held-out rows, in the scaled units (x - center) / scale."""
 
     covariances: FoldCovariances
-    number: int | None
-    mean: Tensor
+    number: int | None  # None is all rows, with none held out
+    mean: Tensor  # of the training rows, in the units of the data
     center: Vector
     scale: Vector
 
@@ -410,6 +365,11 @@ class Fold:
     def rows(self, index: Columns) -> Source:
         """Some rows in scaled units."""
         return ScaledSource(RowView(self.covariances.source, index), self.center, self.scale)
+
+    @property
+    def train_source(self) -> Source:
+        """The training rows in scaled units."""
+        return self.rows(self.train_rows)
 
     @property
     def scaled_mean(self) -> Tensor:
@@ -461,24 +421,12 @@ class Fold:
         inside = (decoder * (rows[:, columns] @ decoder)).sum(0)
         return self.held_diagonal - 2 * (decoder * rows).sum(0) + inside
 
-    def error(self, columns: Columns, ridge: float = 0.0) -> float:
-        """Mean squared residual on the held-out rows, over all features."""
-        return float(self.residuals(columns, self.decoder(columns, ridge)).mean())
-
-    def ridge_errors(
-        self, columns: Columns, ridges: Sequence[float], *, measured_are_known: bool
-    ) -> list[float]:
-        """`error` for each of several penalties.
-
-        With ``measured_are_known`` the chosen features have no error: their values are measured.
-        """
-        found = []
-        for ridge in ridges:
-            each = self.residuals(columns, self.decoder(columns, ridge))
-            if measured_are_known:
-                each[columns] = 0.0
-            found.append(float(each.sum()) / len(each))
-        return found
+    def error(self, columns: Columns, ridge: float = 0.0, *, known: bool = False) -> float:
+        """Mean squared residual on the held-out rows; 0 for the columns where they are known."""
+        each = self.residuals(columns, self.decoder(columns, ridge))
+        if known:
+            each[columns] = 0.0
+        return float(each.sum()) / len(each)
 
 
 def fold_covariances(
@@ -489,8 +437,8 @@ def fold_covariances(
 ) -> FoldCovariances:
     """Read the rows once and keep the covariance of every part of them.
 
-    Where values are missing, or the device cannot hold all parts at a time, each part is read by
-    itself. Of several processes each reads its own rows, and all have the result.
+    Where values are missing, or the device cannot hold all parts at once, each part is read
+    separately. Every process reads its own rows, and all get the result.
     """
     scaling = Scaling(scaling) if isinstance(scaling, str) else scaling
     stats, parts = part_covariances(source, splits.labels, len(splits.parts), device)
@@ -512,44 +460,23 @@ def choose_ridge(folds: Sequence[Fold], panels: dict[float, Columns]) -> float:
     ``panels`` has the panel that each penalty (in units of the mean variance) leads to.
     """
     unit = float(np.mean(folds[0].variance))
-    errors = {
-        ridge: best_ridge(folds, [panel] * len(folds), [ridge], measured_are_known=False)[1]
+    means = {
+        ridge: float(np.mean([fold.error(panel, ridge * unit) for fold in folds]))
         for ridge, panel in panels.items()
     }
-    means = {ridge: float(np.mean(each)) for ridge, each in errors.items()}
     best = min(means, key=means.__getitem__)
-    none = means.get(0.0, np.inf)
-    return best * unit if means[best] < CLEARLY * none else 0.0
+    return best * unit if means[best] < CLEARLY * means.get(0.0, np.inf) else 0.0
 
 
 def best_ridge(
-    folds: Sequence[Fold],
-    panels: Sequence[Columns],
-    ridges: Sequence[float] = RIDGES,
-    *,
-    measured_are_known: bool = True,
+    folds: Sequence[Fold], panels: Sequence[Columns], ridges: Sequence[float] = RIDGES
 ) -> tuple[float, list[float]]:
-    """The penalty that does best on held-out rows, and the error per fold with it.
+    """The penalty that does best on held-out rows with one panel per fold, and its errors.
 
-    Parameters
-    ----------
-    folds : sequence of Fold
-        Where to check.
-    panels : sequence of arrays
-        The panel of each fold.
-    ridges : sequence of float
-        Penalties to try, in units of the mean variance of the first fold.
-    measured_are_known : bool, default=True
-        Whether the chosen features count as reconstructed without error.
+    ``ridges`` are the penalties to try, in units of the mean variance of the first fold.
     """
     unit = float(np.mean(folds[0].variance))
-    table = np.array(
-        [
-            fold.ridge_errors(
-                panel, [ridge * unit for ridge in ridges], measured_are_known=measured_are_known
-            )
-            for fold, panel in zip(folds, panels, strict=True)
-        ]
-    )
-    best = int(np.argmin(table.mean(axis=0)))
-    return ridges[best] * unit, table[:, best].tolist()
+    pairs = list(zip(folds, panels, strict=True))
+    table = [[f.error(panel, ridge * unit, known=True) for f, panel in pairs] for ridge in ridges]
+    best = int(np.argmin(np.mean(table, axis=1)))
+    return ridges[best] * unit, table[best]

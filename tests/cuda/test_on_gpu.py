@@ -10,7 +10,7 @@ from fewer.data import batches, moments
 from fewer.data.source import array_source
 from fewer.datasets import load
 from fewer.nn import ConcreteSelector
-from fewer.nn.autoencoder import linear_reconstruction_gradients
+from fewer.nn.concrete import linear_reconstruction_gradients
 from fewer.train.linear import fit_classifier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from fewer.cuda.padded import PaddedLinear, padded, unpadded
+from fewer.cuda.graphs import PaddedLinear, padded, unpadded
 from fewer.train.optimize import Adam
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fewer.nn import ConcreteNetwork, ConcreteSelector, autoencoder, make_loss
-from fewer.nn.autoencoder import linear_reconstruction_gradients
+from fewer.nn import ConcreteNetwork, ConcreteSelector, concrete, make_loss
+from fewer.nn.concrete import linear_reconstruction_gradients
 
 
 def inputs(seed, dtype, *, offset=0.0):
@@ -65,9 +65,9 @@ def test_a_network_gets_the_same_gradients_either_way(include):
 
 def test_the_short_way_is_taken_only_where_it_is_the_same(monkeypatch):
     calls = []
-    plain = autoencoder.linear_reconstruction_gradients
+    plain = concrete.linear_reconstruction_gradients
     monkeypatch.setattr(
-        autoencoder,
+        concrete,
         "linear_reconstruction_gradients",
         lambda *arguments: calls.append(1) or plain(*arguments),
     )

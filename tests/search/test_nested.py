@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fewer.constraints import resolve
-from fewer.errors import InputError
 from fewer.search import greedy, residual
 from fewer.search.greedy import nested
 
@@ -33,8 +32,3 @@ def test_copies_and_constants_come_last_and_gain_nothing():
     assert order[0] == 1
     assert sorted(order[2:]) in ([0, 3], [3, 4])
     np.testing.assert_allclose(gains[2:], 0)
-
-
-def test_a_bad_penalty_is_refused():
-    with pytest.raises(InputError, match="ridge=-1"):
-        nested(np.eye(3), [0], -1)

@@ -179,7 +179,7 @@ def test_another_fit_is_not_gone_on_from(tmp_path, digits):
     options = OPTIONS | {"random_state": 0}
     with pytest.raises(Interrupted):
         ConcreteAutoencoder(**options, checkpoint=kept, on_epoch=interrupted_at(3)).fit(X)
-    with pytest.raises(InputError, match=r"unfinished fit with k=5, not 6: continue that one"):
+    with pytest.raises(InputError, match=r"unfinished fit with k=5, not 6: continue that fit"):
         ConcreteAutoencoder(**options | {"k": 6}, checkpoint=kept).fit(X)
     with pytest.raises(InputError, match=r"rows=200, not 190"):
         ConcreteAutoencoder(**options, checkpoint=kept).fit(X[:190])
@@ -193,7 +193,7 @@ def test_folders_that_cannot_be_used(tmp_path, digits):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("all my work")
     fit = ConcreteAutoencoder(**OPTIONS, checkpoint=tmp_path / "full").fit
-    with pytest.raises(InputError, match="other things in it"):
+    with pytest.raises(InputError, match="contains other files"):
         fit(digits[0][:200])
     assert (tmp_path / "full" / "thesis.tex").read_text() == "all my work"
     with pytest.raises(InputError, match="checkpoint=5 must be the path of a folder"):

@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from fewer.search import search
-from fewer.train.held_out_swaps import HeldOut, held_out_swaps
+from fewer.train.swaps import HeldOut, held_out_swaps
 from fewer.validation import split_rows
 
 

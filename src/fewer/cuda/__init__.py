@@ -1,4 +1,4 @@
-"""The training step, fast on a GPU; the plain PyTorch step is the reference and the fallback."""
+"""Fast training steps on a GPU; the plain PyTorch step is the reference and the fallback."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,20 +6,19 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from fewer.cuda.graphs import GraphedEpochs, Optimizer, can_be_recorded
+from fewer.cuda.graphs import GraphedEpochs, Optimizer, can_be_recorded, padded, unpadded
 from fewer.cuda.linear import CompiledEpochs
-from fewer.cuda.padded import padded, unpadded
 from fewer.data.batches import Batch, Batches
 from fewer.nn import ConcreteNetwork, Loss
-from fewer.nn.autoencoder import linear_parts
+from fewer.nn.concrete import linear_parts
 
 __all__ = ["Epochs", "fast_epochs", "padded", "unpadded"]
 
-SMALLEST = 2**14  # k x d: below, compiling takes longer than training
+SMALLEST = 2**14  # k x d: below it, compiling takes longer than training
 
 
 class Epochs(Protocol):
-    """A fast way through the rows."""
+    """Epochs with a fast training step."""
 
     def epoch(self, order: list[Tensor], temperatures: list[float] | None = None) -> float:
         """Train on these batches of row numbers, each at its temperature; the mean loss."""
@@ -36,10 +35,10 @@ def fast_epochs(
     backward: Callable[[Batch], Tensor] | None = None,
     penalty: Callable[[], Tensor] | None = None,
 ) -> Epochs | None:
-    """The fast way to train this network, or None if there is only the plain one.
+    """The fastest way to train this network; None if only the plain step works.
 
-    The step of a linear concrete autoencoder under squared error is compiled; the plain step of
-    any other network, ``backward`` and the optimizer's, is recorded if its layers allow that.
+    The step of a linear concrete autoencoder with squared error is compiled; the plain step of any
+    other network (``backward`` and the optimizer's) is recorded if its layers allow that.
     """
     if batches.device.type != "cuda" or penalty is not None:
         return None

@@ -1,11 +1,10 @@
 """Epochs of a linear concrete autoencoder: a step is one compiled function, replayed as a graph.
 
-Autograd would read and write some thirty matrices of k x d numbers per step. With the gradients
-written out, torch.compile fuses what lies between the matrix products, and a CUDA graph launches
-all of it at once. Matrices are padded so that their rows start on whole cache lines: what lies
-outside is zero and stays zero. The state between epochs lives where it always does, in the network
-and its optimizer; gradients equal autograd's up to rounding: relative to their norm, 1e-4 in
-float32, 5e-3 in tf32 and 2e-2 in bfloat16.
+Autograd would read and write some thirty k x d matrices per step. With the gradients written out,
+torch.compile fuses what is between the matrix products, and a CUDA graph launches everything at
+once. Matrices are padded with zeros, which stay zero, so that rows are aligned to cache lines. The
+state between epochs is in the network and its optimizer. Gradients equal autograd's up to rounding:
+relative to their norm, 1e-4 in float32, 5e-3 in tf32 and 2e-2 in bfloat16.
 """
 
 import types
@@ -28,7 +27,6 @@ __all__ = ["CompiledEpochs"]
 
 PAD_FEATURES, PAD_NODES = 64, 64
 LARGE_BATCH = 768
-
 
 Parameter = tuple[Tensor, Tensor, Tensor]  # its value and Adam's two moments
 
@@ -80,7 +78,7 @@ class CompiledEpochs:
         temperatures = temperatures or [self.selector.temperature] * len(order)
         steps = len(order)
         done = int(self.optimizer.groups[0]["state_steps"][0])
-        if len(self.order) != steps:  # graphs keep the addresses of buffers for so many steps
+        if len(self.order) != steps:  # a graph stores the addresses of these buffers
             self.order = self.order.new_zeros(steps, self.batch)
             self.plan = self.plan.new_zeros(steps, self.plan.shape[1])
             self.graph = None
@@ -95,7 +93,7 @@ class CompiledEpochs:
         if self.rows.is_cuda:
             if self.graph is None:
                 self.graph = self._recorded()
-                self._load()  # recording made some steps
+                self._load()  # recording changed the state
             replay: Callable[[], None] = self.graph.replay
         else:
             replay = self._step
@@ -106,7 +104,7 @@ class CompiledEpochs:
         return float(self.total) / steps
 
     def _step(self) -> None:
-        self.noise.exponential_()  # torch's own kernel is faster than noise in compiled code
+        self.noise.exponential_()  # faster than noise in compiled code
         with torch.no_grad():
             self.step(
                 self.rows,
@@ -122,9 +120,9 @@ class CompiledEpochs:
             )
 
     def _warm_up(self) -> None:
-        """A first step, which compiles, and lets cuBLAS take its workspace."""
+        """Make a first step, which compiles it and allocates the workspace of cuBLAS."""
         try:
-            with warnings.catch_warnings():  # float32 was asked for
+            with warnings.catch_warnings():  # float32 was requested
                 warnings.filterwarnings("ignore", message="TensorFloat32")
                 self._step()
         except RuntimeError as error:
@@ -141,18 +139,18 @@ class CompiledEpochs:
         random = torch.cuda.get_rng_state(device)
         with _products(self.precision):
             graph = recorded(self._step, self._warm_up, device)
-        torch.cuda.set_rng_state(random, device)  # a resumed fit draws what this one would
+        torch.cuda.set_rng_state(random, device)  # so that a resumed fit draws the same noise
         return graph
 
     @torch.no_grad()
     def _load(self) -> None:
-        """Take the state from the network and its optimizer."""
+        """Read the state of the network and its optimizer."""
         k, d = self.k, self.d
         self.clock.zero_()
         self.total.zero_()
         self.logits[0].fill_(-torch.inf)
         self.logits[0, :k, :d] = self.selector.logits
-        self.logits[0, k:, -1] = 0.0  # padded nodes pass on a padded feature: zeros
+        self.logits[0, k:, -1] = 0.0  # padded nodes select a padded feature, which is zero
         self.weight[0, :k, :d] = self.decoder.weight.T
         self.low_weight.copy_(self.weight[0])
         self.bias[0, :d] = self.decoder.bias
@@ -161,7 +159,7 @@ class CompiledEpochs:
 
     @torch.no_grad()
     def _save(self, steps: int) -> None:
-        """Give the state back, except what constraints keep out of the selector."""
+        """Write the state back, except for forbidden features."""
         k, d = self.k, self.d
         weight, forbidden = self.selector.weight, self.selector.forbidden
         learned = self.logits[0, k - len(weight) : k, :d]
@@ -199,7 +197,7 @@ def linear_step(
     low_weight: Tensor,
     total: Tensor,
 ) -> None:
-    """One step in place, of the number on the clock: select, decode, gradients, Adam.
+    """One step in place, number ``clock`` of the epoch: select, decode, gradients, Adam.
 
     With M a draw of the selector (nodes x features), W the decoder (the same), u = x M' and
     r = u W + b - x: the gradients of |r|^2 are r W' =: g for u, g' x =: D for M, u' r for W. That
@@ -237,7 +235,7 @@ def _adam(p: Tensor, m: Tensor, v: Tensor, gradient: Tensor, rate: Tensor, root:
 
 
 def _plan(step: int, temperature: float, rates: list[float], rows: int, d: int) -> list[float]:
-    """What a step needs to know, Adam's ``step`` counted from 1.
+    """The numbers that a step needs; Adam's ``step`` is counted from 1.
 
     1 / T; both learning rates over Adam's first bias correction; 1 over the root of the second;
     rows; and 2 / (rows d), by which sums of residuals become the gradient of a mean.
@@ -248,7 +246,7 @@ def _plan(step: int, temperature: float, rates: list[float], rows: int, d: int) 
 
 
 def _compiled(function: Any) -> Callable[..., None]:
-    # torch.compile keeps few versions of a code object: each size has its own copy of it
+    # torch.compile caches few versions of a code object, so each size gets its own copy
     own = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
     return torch.compile(own, dynamic=False)
 
@@ -259,7 +257,7 @@ def _up(number: int, unit: int) -> int:
 
 @contextmanager
 def _products(precision: str) -> Iterator[None]:
-    """How torch's own products round while a graph is recorded."""
+    """Precision of matrix products while a graph is recorded."""
     switches: Any = torch.backends.cuda.matmul
     before = switches.allow_bf16_reduced_precision_reduction
     switches.allow_bf16_reduced_precision_reduction = False  # sums in float32

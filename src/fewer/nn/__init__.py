@@ -1,8 +1,7 @@
 """What is learned: the selector layer, temperature schedules, decoders and losses."""
 
 from fewer.nn import schedule
-from fewer.nn.autoencoder import ConcreteNetwork
-from fewer.nn.concrete import ConcreteSelector, gumbel_noise, relaxed_choice
+from fewer.nn.concrete import ConcreteNetwork, ConcreteSelector, gumbel_noise, relaxed_choice
 from fewer.nn.decoder import MeasuredDecoder, build_decoder
 from fewer.nn.losses import LOSSES, Loss, make_loss
 

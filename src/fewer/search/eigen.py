@@ -20,8 +20,8 @@ __all__ = [
 Values = NDArray[np.float64]
 
 SMALL = 2000  # columns, up to which a factorisation runs in one thread
-WIDE = 2000  # columns, beyond which a few eigenvectors come from products with the matrix
-EXTRA, ROUNDS = 20, 5  # directions more than wanted, and products, that make these good enough
+WIDE = 2000  # columns, beyond which a few eigenvectors are found by subspace iteration
+EXTRA, ROUNDS = 20, 5  # additional directions, and products, that make these precise enough
 
 
 def smallest_eigenvectors(M: Values, count: int) -> tuple[Values, Values]:
@@ -40,9 +40,8 @@ def leading_eigenvectors(
 ) -> Tensor:
     """Eigenvectors (d x count) of the largest eigenvalues of a covariance, descending.
 
-    With ``scale``, of the covariance of features multiplied by it. For a wide matrix they come
-    from products with a few random directions, on ``device``: the sum of the eigenvalues, which
-    is what reports show, is then right to three digits or more.
+    With ``scale``, of the covariance of features multiplied by it. For a wide matrix, subspace
+    iteration on ``device`` gives the sum of the eigenvalues, which reports show, to three digits.
     """
     d = len(C)
     unit = torch.ones(d, dtype=C.dtype) if scale is None else scale
@@ -63,16 +62,15 @@ def leading_eigenvectors(
 def limited_threads(d: int) -> AbstractContextManager[object]:
     """One thread inside the block, if the problem has no more than 2000 columns.
 
-    The threads of a factorisation meet at every column. Where one of them has to wait for a core
-    that somebody else uses, that makes small problems a hundred times slower, not twice as fast;
-    and with one thread the rounding, which decides between equals, is the same everywhere.
+    The threads of a factorisation synchronise at every column, which makes small problems a hundred
+    times slower on a busy machine; and with one thread, rounding is the same everywhere.
     """
     return _controller().limit(limits=1) if d <= SMALL else nullcontext()
 
 
 @cache
 def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # finding all libraries takes longer than small problems
+    return ThreadpoolController()  # finding the libraries takes longer than small problems
 
 
 def _eigenvectors(M: Values, first: int, last: int) -> tuple[Values, Values]:

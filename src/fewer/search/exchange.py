@@ -1,4 +1,4 @@
-"""The gain of every swap of a batch of panels, and what one swap does to all gains."""
+"""The gain of every swap of a batch of panels, updated after each swap."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Exchange:
     r"""A batch of B panels with K places each, and the gain of all K x c swaps.
 
     Only c candidate columns can be on the panels, but all d features count: C is the
-    c x c covariance of the candidates and `square` the same part of C squared, in which
-    the sums over all d features are already done. With S on the panel, P the inverse of
+    c x c covariance of the candidates and `square` the same part of C squared, which
+    contains the sums over all d features. With S on the panel, P the inverse of
     :math:`C_{SS} + \lambda I`, :math:`V = P C_S`, :math:`E = C - C_S^\top V` and
     :math:`U = V E`, emptying place i adds :math:`v_i v_i^\top / P_{ii}` to E, so for every
     (out i, in j) the gain is :math:`F_{ij} / G_{ij} - |v_i|^2 / P_{ii}` with
@@ -57,13 +57,13 @@ class Exchange:
         self.reset(S)
 
     def reset(self, S: Tensor) -> None:
-        """Put other panels in place of the present ones."""
+        """Replace the panels."""
         self.S = S.to(self.C.device).clone()
         self.at = torch.arange(len(S), device=self.C.device)
         self.refresh()
 
     def refresh(self) -> None:
-        """Compute everything from S alone, which sheds the rounding of the updates."""
+        """Compute everything from S, without the rounding errors of the updates."""
         B, K = self.S.shape
         full = self.S.ne(self.c)[..., None]  # B x K x 1
         S = self.S.clamp_max(self.c - 1)
@@ -92,15 +92,14 @@ class Exchange:
 
     @property
     def losses(self) -> Tensor:
-        """What emptying each place would cost (B x K)."""
+        """Increase of the objective if a place is emptied (B x K)."""
         return self.N.diagonal(dim1=1, dim2=2) / self.P.diagonal(dim1=1, dim2=2)
 
     def gains(self, fixed: Tensor | None = None, shut: Tensor | None = None) -> Tensor:
-        """Fall of the objective for every swap (B x K x c); -inf where it is not allowed.
+        """Decrease of the objective for every swap (B x K x c); -inf where it is not allowed.
 
-        `fixed` (B x K) marks places that keep their feature, `shut` (B x c) candidates that
-        may not enter, besides those that are closed or on the panel. The result is valid until
-        the next call.
+        `fixed` (B x K) marks places that keep their feature, `shut` (B x c) additional candidates
+        that may not enter. The result is valid until the next call.
         """
         V, U = self.Z[..., : self.c], self.Z[..., self.c :]
         p = self.P.diagonal(dim1=1, dim2=2)[..., None]
@@ -113,7 +112,7 @@ class Exchange:
         if fixed is not None:
             loss = loss.masked_fill(fixed[..., None], torch.inf)
         if self._work is None or self._work.shape[1:] != V.shape:
-            # kept from call to call: fresh pages cost as much as the sums
+            # reused, because new memory costs as much as the sums
             self._work = V.new_empty(2, *V.shape)
         A, F = self._work
         torch.div(V, p, out=A)
@@ -152,7 +151,7 @@ class Exchange:
         for_P = torch.stack([-a, x_q], 2)
         for_N = torch.stack([-a, a * vv - m, -x_q, x_q * ww - y], 2)
         out, new = self.S.gather(1, i1), j1
-        # to look whether all move waits for a GPU, so there nothing is left out
+        # whether all move is unknown on a GPU without waiting for it
         if self.C.is_cuda or not bool(moves.all()):
             go = moves[:, None]
             e, f = torch.where(go, e, self.e), torch.where(go, f, self.f)
@@ -183,9 +182,8 @@ class Exchange:
 class WholeExchange(Exchange):
     """`Exchange` over all d features, without the square of C.
 
-    It reads C once for a swap, where `Exchange` reads a row, but needs no d^3 product
-    beforehand and keeps its digits when hardly anything is left to explain: the residual
-    is formed, not its square.
+    It reads all of C for a swap, where `Exchange` reads a row, but needs no d^3 product beforehand
+    and stays precise when hardly anything is left to explain.
     """
 
     def __init__(
@@ -231,9 +229,9 @@ def best_swap(gains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Places:
-    """Translates between panels (features 0..d-1) and places (candidates 0..c-1, c empty).
+    """Panels (of features 0..d-1) as places (of candidates 0..c-1, c is empty).
 
-    Included features sit in the first places and stay there.
+    Included features are in the first places and stay there.
     """
 
     def __init__(
@@ -278,7 +276,7 @@ class Places:
     def gains(
         self, state: Exchange, fixed: Tensor | None = None, shut: Tensor | None = None
     ) -> Tensor:
-        """`Exchange.gains` for the swaps that the rules allow."""
+        """`Exchange.gains` for the swaps that the constraints allow."""
         keep = self.fixed.expand_as(state.S) if fixed is None else self.fixed | fixed
         gains = state.gains(keep, shut)
         if self.purse is None:
@@ -292,7 +290,7 @@ class Places:
 
 
 class Purse:
-    """Says what a panel can still take within a budget."""
+    """What is affordable within a budget."""
 
     def __init__(
         self, costs: NDArray[np.float64], ceiling: float, exact: bool, device: torch.device
@@ -303,14 +301,14 @@ class Purse:
         self.sorted, self.order = self.costs.sort()
 
     def slack(self, S: Tensor) -> Tensor:
-        """Money left by panels (B x K places, n where empty), as B x 1."""
+        """Budget left by panels (B x K places, n where empty), as B x 1."""
         return self.ceiling - self.paid[S].sum(1, keepdim=True)
 
     def addable(self, open_: Tensor, S: Tensor) -> Tensor:
-        """Which of the `open_` things (B x n) can be put into an empty place of S.
+        """Which `open_` candidates (B x n) can be put into an empty place of S.
 
-        Where every place must be filled, the cheapest others must still be affordable
-        for the places that stay empty.
+        Where every place must be filled, the rest of the budget must be enough for the cheapest
+        ones in the other empty places.
         """
         slack = self.slack(S)
         mask = open_ & (self.costs <= slack)
@@ -318,39 +316,21 @@ class Purse:
             return mask
         vacant = S.eq(len(self.costs)).sum(1, keepdim=True)
         ranked = open_[:, self.order]
-        # The cheapest open ones that would fill the other vacant places. For one of them
-        # no check is needed: the panel so far was built so that they are affordable.
+        # the cheapest open ones for the other vacant places, which the panel so far left affordable
         filler = ranked & (ranked.cumsum(1) < vacant)
         reserve = (filler * self.sorted).sum(1, keepdim=True)
         fits = filler | (self.sorted <= slack - reserve)
         return mask & torch.zeros_like(mask).scatter(1, self.order.expand_as(fits), fits)
 
     def exchangeable(self, S: Tensor) -> Tensor:
-        """Which things are affordable once a place is emptied (B x K x n)."""
+        """Which candidates are affordable once a place is emptied (B x K x n)."""
         return self.costs <= (self.slack(S) + self.paid[S])[..., None]
 
 
 def swap_losses(C: Any, S: Any, ridge: float = 0.0) -> NDArray[np.float32]:
-    """By how much `residual` rises when each chosen feature is replaced by any other.
-
-    All exchanges follow from one factorisation: with P = (C_SS + ridge I)^-1, V = P C_S and the
-    residual E = C - C_S' V, taking feature i out adds v_i v_i' / P_ii back to E.
-    """
-    matrix = covariance(C)
-    chosen = torch.as_tensor(np.asarray(S, dtype=np.int64), device=matrix.device)
-    rows = matrix[chosen]
-    full = torch.ones(1, len(chosen), dtype=torch.bool, device=matrix.device)
-    P = regular_inverse(rows[:, chosen][None], full, ridge)[0]
-    V = P @ rows
-    E = matrix - rows.T @ V
-    # gain of adding j to what is left without i: |E_j + v_i V_ij / P_ii|^2 over its variance
-    weight = V / P.diagonal()[:, None]
-    top = E.square().sum(0) + 2 * weight * (V @ E) + weight.square() * V.square().sum(1)[:, None]
-    bottom = E.diagonal() + weight * V + ridge
-    least = 1e-10 * float(matrix.diagonal().max())
-    gain = torch.where(bottom > least, top / bottom.clamp_min(least), 0.0)
-    place = torch.arange(len(chosen), device=matrix.device)
-    losses = (gain[place, chosen][:, None] - gain).clamp_min(0.0)
-    losses[:, chosen] = torch.inf
-    losses[place, chosen] = 0.0
+    """Increase of `residual` when each chosen feature (rows) is replaced by any other."""
+    chosen = torch.as_tensor(np.asarray(S, dtype=np.int64))
+    state = WholeExchange(covariance(C), ridge, chosen[None])
+    losses = -state.gains()[0].clamp_max(0.0)
+    losses[torch.arange(len(chosen)), chosen] = 0.0
     return losses.cpu().numpy().astype(np.float32)

@@ -13,19 +13,11 @@ from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.search.exchange import Purse
-from fewer.search.objective import (
-    DEPENDENT,
-    check_ridge,
-    constraints_for,
-    covariance,
-    on_cpu_if_short,
-    worth,
-)
+from fewer.search.objective import DEPENDENT, check_problem, covariance, on_cpu_if_short, worth
 
 __all__ = ["GreedyPath", "greedy", "nested"]
 
-# Blocks are recomputed when the residual has fallen to this share of what it was.
-STALE = 1e-3
+STALE = 1e-3  # blocks are recomputed when the residual has fallen to this fraction
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,18 +71,17 @@ def greedy(
     Parameters
     ----------
     C : array or tensor, d x d
-        Covariance. Constant, duplicate and dependent columns are fine: they are taken only
-        when nothing informative is left, constant ones last.
+        Covariance. Constant, duplicate and dependent columns are chosen only when nothing
+        informative is left, constant ones last.
     k : int or Constraints
-        How many, or the rules to obey. Included features come first. With groups, a pick
-        is a whole group. With a budget two runs are made, one by gain and one by gain per
-        cost, and the better one is returned; without k, buying stops when nothing
-        informative is affordable.
+        Number of features, or the constraints to obey. Included features come first. With groups,
+        a pick is a whole group. With a budget, the better of two runs is returned, by gain and by
+        gain per cost; without k, it ends when nothing informative is affordable.
     ridge : float
         The penalty of `residual`.
     device : str or torch.device, optional
-        Where to compute; by default where C is. The CPU takes over, with a warning, where
-        the memory of a GPU is too small.
+        Where to compute; by default where C is. If the memory of a GPU is too small, the CPU is
+        used instead, with a warning.
 
     Returns
     -------
@@ -104,9 +95,7 @@ def greedy(
     >>> path.order, path.errors.round(3)
     (array([2, 0]), array([0.362, 0.145]))
     """
-    C = covariance(C, device)
-    constraints = constraints_for(C, k)
-    ridge = check_ridge(ridge)
+    C, constraints, ridge = check_problem(C, k, ridge, device)
     if constraints.budget is None:
         return _run(C, constraints, ridge, 0.0)
     paths = [_run(C, constraints, ridge, power) for power in (0.0, 1.0)]
@@ -131,8 +120,9 @@ def _run(C: Tensor, constraints: Constraints, ridge: float, power: float) -> Gre
 
 
 def _picks(left: Deflation, constraints: Constraints, power: float) -> Iterator[Tensor]:
-    """Units to take, one at a time, each judged after the last one was taken."""
-    must, device = torch.as_tensor(constraints.included_units, device=left.C.device), left.C.device
+    """Units to take, each chosen after the one before it was taken."""
+    device = left.C.device
+    must = torch.as_tensor(constraints.included_units, device=device)
     shut = torch.ones(len(constraints.units), dtype=torch.bool, device=device)
     shut[must] = False
     for _ in range(len(must)):
@@ -151,7 +141,7 @@ def _picks(left: Deflation, constraints: Constraints, power: float) -> Iterator[
         value = left.ranking()
         rank = torch.where(value > 0, value / weight, value)
         addable = purse.addable(~shut[None], S)[0]
-        # Without k there is no need to buy what explains nothing, nor always money.
+        # without k nothing uninformative is bought, and the budget may be spent
         if not addable.any() or (constraints.k is None and place and rank[addable].max() <= 0):
             return
         pick = _best(rank, ~addable)
@@ -161,20 +151,17 @@ def _picks(left: Deflation, constraints: Constraints, power: float) -> Iterator[
 
 
 def _best(rank: Tensor, shut: Tensor) -> Tensor:
-    """The best unit that is not shut, which shuts it.
-
-    The unit is a tensor of length 1, so that no device is waited for.
-    """
+    """Shut and return the best open unit, as a tensor of length 1, without synchronisation."""
     pick = rank.masked_fill(shut, -torch.inf).argmax(keepdim=True)
     shut.index_fill_(0, pick, True)
     return pick
 
 
 class Deflation:
-    """What the units taken so far leave: the blocks of E and of E squared on each unit.
+    """Blocks of E, the covariance of what is unexplained, and of its square on each unit.
 
-    A unit of m features needs the m x m blocks of both; without groups m is 1 and the
-    blocks are the two numbers of the criterion.
+    Blocks are m x m for units of m features; without groups they are the two numbers of the
+    criterion.
     """
 
     def __init__(self, C: Tensor, constraints: Constraints, ridge: float) -> None:
@@ -192,7 +179,7 @@ class Deflation:
         self.refresh()
 
     def refresh(self) -> None:
-        """Compute the blocks from scratch, which sheds the rounding of the updates."""
+        """Compute the blocks from scratch, without the rounding errors of the updates."""
         W = self.W[: self.count]
         self.E, self.EE = unit_blocks(
             lambda at: self.C[at] - W[:, at].T @ W, self.table, len(self.C)
@@ -200,10 +187,7 @@ class Deflation:
         self.fresh = float(self.error)
 
     def ranking(self) -> Tensor:
-        """Gain of each unit; uninformative ones below 0, by variance, so that they come last.
-
-        Where costs have weight, it is the gain less the price.
-        """
+        """Gain of each unit minus its price; without prices, uninformative ones below 0."""
         gain, informative = block_gain(self.E, self.EE, self.least, self.ridge)
         if self.prices is not None:
             return torch.where(informative, gain, 0.0) - self.prices
@@ -215,17 +199,17 @@ class Deflation:
         for j in features:
             if self.table.shape[1] == 1 or int(j) < len(self.C):
                 self._take_feature(j)
-        # Squares lose twice the digits: renew them before they are all rounding. To look at
-        # the error waits for the device, so later picks, which change less, look less often.
-        look = self.count < 32 or self.count % 8 == 0
-        if look and 0 < float(self.error) < STALE * self.fresh:
+        # Squares lose twice the digits, so they are renewed in time. Reading the error waits for
+        # the device, so later picks, which change less, do so less often.
+        check = self.count < 32 or self.count % 8 == 0
+        if check and 0 < float(self.error) < STALE * self.fresh:
             self.refresh()
 
     def _take_feature(self, j: Tensor) -> None:
         C, W = self.C, self.W[: self.count]
         w = C.index_select(0, j)[0] - W.index_select(1, j)[:, 0] @ W  # the column E_j
         w_j = w.index_select(0, j)
-        # A dependent column explains nothing: w = 0.
+        # a dependent column explains nothing: w = 0
         dependent = w_j <= self.floor.index_select(0, j)
         w = w * (w_j + self.ridge).masked_fill(dependent, torch.inf).rsqrt()
         Ew = torch.mv(C, w) - (W @ w) @ W
@@ -246,7 +230,7 @@ class Deflation:
 
 
 def unit_table(constraints: Constraints, device: torch.device) -> Tensor:
-    """Features of each unit (units x m), filled up with d, the number of no feature."""
+    """Features of each unit (units x m), padded with d."""
     width = max(len(unit) for unit in constraints.units)
     table = np.full((len(constraints.units), width), constraints.d)
     for row, unit in zip(table, constraints.units, strict=True):
@@ -255,7 +239,7 @@ def unit_table(constraints: Constraints, device: torch.device) -> Tensor:
 
 
 def padded(x: Tensor) -> Tensor:
-    """`x` with one more last column of zeros, so that feature d reads as zero."""
+    """`x` with an additional last column of zeros, so that feature d is zero."""
     return torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], dim=-1)
 
 
@@ -267,10 +251,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 def unit_blocks(
     rows_of: Callable[[Tensor], Tensor], table: Tensor, d: int
 ) -> tuple[Tensor, Tensor]:
-    """Blocks of a symmetric d x d matrix, and of its square, on each unit (units x m x m).
-
-    `rows_of` gives rows of the matrix by number, so that it need not exist as a whole.
-    """
+    """Blocks of a symmetric d x d matrix, given by its rows, and of its square on each unit."""
     width = table.shape[1]
     blocks, squares = [], []
     most = max(1, 2**22 // (d * width))
@@ -285,8 +266,8 @@ def unit_blocks(
 def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     r"""What taking a whole unit J explains: :math:`tr((E_{JJ} + \lambda I)^{-1} (E^2)_{JJ})`.
 
-    Features of the unit are eliminated one by one, largest rest first, as greedy would
-    take them, so that features that depend on others of their unit add nothing.
+    Features of the unit are eliminated one by one, the largest first, so that those that depend on
+    others of their unit add nothing.
     """
     if E.shape[-1] == 1:
         gain, useful, _ = _pivot(E[..., 0, 0], EE[..., 0, 0], least[..., 0], ridge)
@@ -302,8 +283,8 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tens
         gain, useful, pivot = _pivot(e_j, ee_j, least_j, ridge)
         total = total + gain
         informative |= useful
-        # With w = e / sqrt(pivot) and h = E w = ee / sqrt(pivot), E loses w w^T and its
-        # square h w^T + w h^T - |w|^2 w w^T; all is 0 where nothing useful is left.
+        # With w = e / sqrt(pivot) and h = E w = ee / sqrt(pivot), E decreases by w w^T and its
+        # square by h w^T + w h^T - |w|^2 w w^T; all is 0 where nothing useful is left.
         w = e / pivot[..., None]
         X = outer(w, ee - gain[..., None] / 2 * e)
         EE = EE - X - X.mT
@@ -315,20 +296,19 @@ def _pivot(e: Tensor, ee: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, 
     """Gain |E_j|^2 / (E_jj + ridge), whether E_jj is more than rounding, and the divisor."""
     useful = e > least
     pivot = (e + ridge).masked_fill(~useful, torch.inf)
-    # |E_j| is at least E_jj; rounding may say otherwise when little is left.
+    # |E_j| is at least E_jj, up to rounding
     return torch.maximum(ee, e * e) / pivot, useful, pivot
 
 
 def nested(C: Any, S: Any, ridge: float = 0.0) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Put chosen features in order, each the best next step inside the panel.
+    """Order the features of a panel as `greedy` would choose them, and the gain of each.
 
-    The same order as `greedy` gives where all other features are excluded, but only the k rows of
-    C that belong to the panel are worked on.
+    Only the k rows of C that belong to the panel are used.
     """
-    matrix, ridge = covariance(C), check_ridge(ridge)
+    matrix = covariance(C)
     columns = torch.as_tensor(np.asarray(S, dtype=np.int64), device=matrix.device)
     places = torch.arange(len(columns), device=matrix.device)
-    left = matrix[columns]  # k x d: rows of what the features so far leave
+    left = matrix[columns]  # k x d: rows of the unexplained covariance
     floor = DEPENDENT * left[places, columns]
     free = torch.ones(len(columns), dtype=torch.bool, device=matrix.device)
     order, gains = [], []

@@ -1,10 +1,10 @@
-"""What a column subset is worth: the variance that it leaves unexplained."""
+"""The objective of a column subset: the variance that it leaves unexplained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -15,11 +15,10 @@ from fewer.errors import InputError, warn
 
 __all__ = ["residual"]
 
-# A column counts as a combination of others when less than this share of its variance is
-# left: well above the rounding of a float64 covariance, well below any real feature.
+# A column depends on others when less than this fraction of its variance is left: well above the
+# rounding of a float64 covariance, well below any real feature.
 DEPENDENT = 1e-9
-# Gains below this share of the trace are rounding.
-ROUNDING = 1e-10
+ROUNDING = 1e-10  # smaller gains, as fractions of the trace, are rounding errors
 
 
 def residual(C: Any, S: Any, ridge: float = 0.0) -> float:
@@ -36,17 +35,10 @@ def residual(C: Any, S: Any, ridge: float = 0.0) -> float:
 
     Parameters
     ----------
-    C : array or tensor, d x d
-        Covariance.
-    S : sequence of int
-        Chosen columns.
+    C, S : array or tensor, d x d, and sequence of int
+        Covariance, and the chosen columns.
     ridge : float
         The penalty :math:`\lambda`, in the units of C.
-
-    Returns
-    -------
-    float
-        Computed in float64, between 0 and the trace of C.
 
     Examples
     --------
@@ -62,14 +54,14 @@ def residual_of(C: Tensor, S: Any, ridge: float) -> float:
     rows = C[index]  # k x d
     A = rows[:, index] + ridge * torch.eye(len(index), dtype=C.dtype, device=C.device)
     spread = A.diagonal()
-    # Unit diagonal, so that "dependent" means the same at every scale of the features.
+    # unit diagonal, so that "dependent" means the same at every scale of the features
     scale = torch.where(spread > 0, spread.rsqrt(), 0.0)
     A = scale[:, None] * A * scale
     L, failed = torch.linalg.cholesky_ex(A)
     if len(index) == 0:
         explained = 0.0
     elif failed or L.diagonal().min() ** 2 < DEPENDENT:
-        # Dependent columns: the pseudo-inverse drops the directions that carry nothing.
+        # dependent columns: the pseudo-inverse drops directions without variance
         values, vectors = torch.linalg.eigh(A)
         keep = values > DEPENDENT * values[-1].clamp_min(1e-300)
         whitened = (vectors[:, keep] / values[keep].sqrt()).T @ (scale[:, None] * rows)
@@ -93,22 +85,21 @@ def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
 
 
 def worth(C: Tensor, S: Any, constraints: Constraints, ridge: float) -> float:
-    """What a search minimises: `residual`, and the price of the panel where costs have weight."""
+    """What a search minimises: `residual`, plus the price of the panel where costs have weight."""
     return residual_of(C, S, ridge) + constraints.price(S)
 
 
 def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
-    """Inverses of A + ridge (B x K x K), of A with a trace of ridge where A is singular.
+    """Inverses of A + ridge (B x K x K), with a minimal ridge where A is singular.
 
-    Rows and columns of A where `full` (B x K) is False must be zero; they become those of
-    the identity.
+    Rows and columns of A where `full` (B x K) is False must be zero; they become the identity's.
     """
     spread = A.diagonal(dim1=1, dim2=2) + ridge
     scale = torch.where(full & (spread > 0), spread, 1.0).rsqrt()
     A = scale[..., None] * A * scale[:, None]
     jitter = DEPENDENT / 10
     while True:
-        # The diagonal is 1 by the scaling; for constant and empty columns by decree.
+        # the diagonal is 1 after scaling; for constant and empty columns it is set to 1
         A.diagonal(dim1=1, dim2=2).fill_(1 + jitter)
         L, info = torch.linalg.cholesky_ex(A)
         if not info.any():
@@ -117,12 +108,12 @@ def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
 
 
 def covariance(C: Any, device: str | torch.device | None = None) -> Tensor:
-    """C as a float64 tensor on `device` (by default where it is), checked for use."""
+    """C as a float64 tensor on `device` (by default where it is), checked."""
     matrix = torch.as_tensor(C)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
         raise InputError(f"C has shape {tuple(matrix.shape)}; give a square d x d covariance")
     matrix = matrix.detach().to(device=device or matrix.device, dtype=torch.float64)
-    # Sums find every NaN and infinity, and nearly every asymmetry, without a d x d copy.
+    # sums find every NaN and infinity, and nearly every asymmetry, without a d x d copy
     down, across = matrix.sum(0), matrix.sum(1)
     if not torch.isfinite(down).all():
         raise InputError("C has NaN or infinite entries; impute or drop those features first")
@@ -136,20 +127,19 @@ def covariance(C: Any, device: str | torch.device | None = None) -> Tensor:
     return matrix.contiguous()
 
 
-def constraints_for(C: Tensor, k: int | Constraints) -> Constraints:
-    """The rules that `k` stands for, checked against the size of C."""
-    constraints = k if isinstance(k, Constraints) else resolve(None, len(C), k)
-    if constraints.d != len(C):
-        raise InputError(f"the constraints are for {constraints.d} features but C has {len(C)}")
-    return constraints
-
-
-def check_ridge(ridge: float) -> float:
-    """`ridge` as a float, refused where it is negative or not a finite number."""
-    value = float(ridge)
-    if not 0 <= value < float("inf"):
+def check_problem(
+    C: Any, k: int | Constraints, ridge: float, device: str | torch.device | None
+) -> tuple[Tensor, Constraints, float]:
+    """Arguments of a search, checked: covariance, constraints and penalty."""
+    matrix = covariance(C, device)
+    constraints = k if isinstance(k, Constraints) else resolve(None, len(matrix), k)
+    if constraints.d != len(matrix):
+        raise InputError(
+            f"the constraints are for {constraints.d} features but C has {len(matrix)}"
+        )
+    if not 0 <= float(ridge) < float("inf"):
         raise InputError(f"ridge={ridge!r}; give a finite number of at least 0")
-    return value
+    return matrix, constraints, float(ridge)
 
 
 P = ParamSpec("P")
@@ -157,7 +147,7 @@ T = TypeVar("T")
 
 
 def on_cpu_if_short(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function of a covariance, with an option ``device``, go on where memory runs out."""
+    """Rerun a function with an option ``device`` on the CPU if the memory of the GPU runs out."""
 
     @wraps(function)
     def careful(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -166,13 +156,11 @@ def on_cpu_if_short(function: Callable[P, T]) -> Callable[P, T]:
         except torch.OutOfMemoryError:
             if kwargs.get("device") == "cpu":
                 raise
-        # outside the handler, which would keep the tensors alive
+        # after the handler, which would keep the tensors alive
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        name = function.__name__
-        warn(f"{name} does not fit the memory of the GPU; computing it on the CPU")
-        again = cast(Callable[..., T], function)
-        options: dict[str, Any] = {**kwargs, "device": "cpu"}
-        return again(*args, **options)
+        warn(f"{function.__name__} does not fit the memory of the GPU; computing it on the CPU")
+        options: Any = {**kwargs, "device": "cpu"}
+        return function(*args, **options)
 
     return careful

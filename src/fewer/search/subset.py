@@ -16,28 +16,17 @@ from fewer.constraints import Constraints
 from fewer.errors import InputError
 from fewer.search.exchange import Places, WholeExchange
 from fewer.search.greedy import greedy
-from fewer.search.objective import (
-    ROUNDING,
-    check_ridge,
-    constraints_for,
-    covariance,
-    on_cpu_if_short,
-    worth,
-)
+from fewer.search.objective import ROUNDING, check_problem, on_cpu_if_short, worth
 from fewer.search.swap import Explorer, GroupExplorer, swap
 
 __all__ = ["SearchResult", "search"]
 
 Panel = NDArray[np.int64]
 
-# Best panels that are kept, and that perturbation starts from.
-ELITE = 8
-# Share of a panel that perturbation throws out.
-KICK = 0.2
-# A relative improvement below this does not keep the search going.
-PROGRESS = 1e-4
-# Most candidates that the walks look at; the final swaps look at all features again.
-CANDIDATES = 2048
+ELITE = 8  # best panels, from which perturbation starts
+KICK = 0.2  # fraction of a panel that perturbation replaces
+PROGRESS = 1e-4  # minimum relative improvement of a round
+CANDIDATES = 2048  # maximum number for walks; the final swaps consider all features
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,21 +35,16 @@ class SearchResult:
 
     Attributes
     ----------
-    indices : ndarray of int
-        Chosen features, ascending.
-    objective : float
-        `residual` of them.
+    indices, objective : ndarray of int, float
+        Chosen features, ascending, and their `residual`.
     trace : list of (float, float)
         Seconds since the start and best objective so far, at each improvement.
-    elapsed : float
-        Seconds in all.
-    evaluations : int
-        How often all swaps of a panel were scored.
+    elapsed, evaluations : float, int
+        Seconds in total, and how often all swaps of a panel were scored.
     stopped : {"stall", "time", "only choice"}
         Why the search ended.
     elite : list of (float, ndarray of int)
-        The best different panels met, best first, with their objectives: near-ties that
-        held-out rows may tell apart.
+        The best panels and their objectives, best first; held-out rows may separate near-ties.
 
     Examples
     --------
@@ -93,35 +77,28 @@ def search(
 ) -> SearchResult:
     """Find k features that explain all features of a covariance best.
 
-    First `greedy` and `swap`. Then rounds: several panels side by side, each one of the
-    best so far with a fifth of its features thrown out and replaced, walk on by the best
-    swap at each step, helpful or not (tabu search). The result is at least as good as
-    greedy's, and no single swap improves it unless time ran out.
+    After `greedy` and `swap` come rounds of tabu search: several of the best panels so far, with
+    a fifth of their features replaced, are walked in parallel by the best swap at each step,
+    whether it helps or not. The result is at least as good as greedy's, and no single swap
+    improves it unless time ran out.
 
     Parameters
     ----------
-    C : array or tensor, d x d
-        Covariance.
+    C, ridge, device
+        As in `greedy`.
     k : int or Constraints
-        How many features, or the rules to obey.
-    ridge : float
-        The penalty of `residual`.
+        Number of features, or the constraints to obey.
     starts : int, optional
-        Panels that are improved side by side; by default as many as fill the processor.
+        Number of panels that are improved in parallel; by default as many as fill the processor.
     stall : int, optional
-        Rounds without progress after which to stop; 0 for greedy and swaps only. By
-        default 6, down to 1 where a round takes tens of seconds.
+        Rounds without progress after which to stop; 0 for greedy and swaps only. By default 6,
+        down to 1 where a round takes tens of seconds.
     time_limit : float, optional
-        Seconds after which to stop with the best so far. The greedy start is always
-        finished.
+        Seconds after which to stop with the best so far; the greedy start is always finished.
     seed : int, optional
-        The same seed gives the same result on the same device, unless time ran out.
-        None: a different one each time.
+        Makes the result reproducible on the same device, unless time runs out; None is random.
     initial : sequence of panels
-        Further panels to start from, such as another strategy found.
-    device : str or torch.device, optional
-        Where to compute; by default where C is. The CPU takes over, with a warning, where
-        the memory of a GPU is too small.
+        Additional panels to start from.
 
     Returns
     -------
@@ -138,14 +115,13 @@ def search(
     >>> round(found.objective, 2), round(float(greedy(C, 5).errors[-1]), 2)
     (6.53, 7.41)
     """
-    C = covariance(C, device)
-    constraints = constraints_for(C, k)
+    C, constraints, ridge = check_problem(C, k, ridge, device)
     begin = time.monotonic()
     if starts is not None and starts < 1:
         raise InputError(f"starts={starts}; improve at least one panel")
     if stall is not None and stall < 0:
         raise InputError(f"stall={stall}; give the rounds to wait, 0 for greedy and swaps only")
-    run = _Run(C, constraints, check_ridge(ridge), begin, time_limit, seed)
+    run = _Run(C, constraints, ridge, begin, time_limit, seed)
     with torch.inference_mode():
         stopped = run.search([np.sort(np.fromiter(p, np.int64)) for p in initial], starts, stall)
     return SearchResult(
@@ -160,7 +136,7 @@ def search(
 
 
 class _Run:
-    """One search: the best panels so far, and the clock."""
+    """State of one search: the best panels so far, and the time."""
 
     def __init__(
         self,
@@ -213,7 +189,7 @@ class _Run:
         return "time" if self._late() else "stall"
 
     def _trim(self) -> None:
-        """Take off the best panel what is not worth its price, where its size is free."""
+        """Where the size is free, remove from the best panel what is not worth its price."""
         constraints = self.constraints
         while constraints.k is None and constraints.unit_prices is not None and not self._late():
             mark, panel = self.elite[0]
@@ -221,7 +197,7 @@ class _Run:
             free = np.setdiff1d(units, constraints.included_units)
             if len(units) < 2 or len(free) == 0:
                 return
-            smaller = [self._features(np.setdiff1d(units, [unit])) for unit in free]
+            smaller = [self.constraints.features(np.setdiff1d(units, [unit])) for unit in free]
             best = min(smaller, key=lambda other: worth(self.C, other, constraints, self.ridge))
             self._keep(best)
             self._swap(best)
@@ -236,7 +212,7 @@ class _Run:
         barred: list[Panel],
         noise: float,
     ) -> list[Panel]:
-        """What the explorer makes of these panels, half of them at a time if memory is short."""
+        """Panels improved by the explorer, half of them at a time if memory is short."""
         try:
             return explorer.improve(panels, steps, barred, noise, self.deadline)
         except torch.OutOfMemoryError:
@@ -268,7 +244,7 @@ class _Run:
         self._keep(found.indices)
 
     def _keep(self, panel: Panel) -> None:
-        """Remember a panel if it is among the best; ties in value are one panel."""
+        """Keep a panel if it is among the best; panels of equal value count as one."""
         value = worth(self.C, panel, self.constraints, self.ridge)
         if any(abs(value - other) <= self.same for other, _ in self.elite):
             return
@@ -277,7 +253,7 @@ class _Run:
         self.elite = sorted([*self.elite, (value, panel)], key=lambda pair: pair[0])[:ELITE]
 
     def _first(self, batch: int) -> tuple[list[Panel], list[Panel]]:
-        """The best panel, and, in turn, perturbations of it and randomised greedy choices."""
+        """The best panel, then alternately perturbations of it and randomised greedy choices."""
         panels, barred = self._kicked(batch)
         nothing = np.arange(0)
         panels[0], barred[0] = self.elite[0][1], nothing
@@ -294,15 +270,12 @@ class _Run:
             free = np.setdiff1d(units, self.constraints.included_units)
             count = min(len(free), max(2, round(KICK * len(free))))
             out = self.random.choice(free, count, replace=False)
-            panels.append(self._features(np.setdiff1d(units, out)))
-            barred.append(self._features(out))
+            panels.append(self.constraints.features(np.setdiff1d(units, out)))
+            barred.append(self.constraints.features(out))
         return panels, barred
 
-    def _features(self, units: NDArray[np.int64]) -> Panel:
-        return np.sort(np.concatenate([np.arange(0), *(self.constraints.units[u] for u in units)]))
-
     def _candidates(self) -> Panel:
-        """Features worth walking over: at most CANDIDATES, by their best swap into the best."""
+        """Candidates for walks: the features with the best swaps into the best panel."""
         constraints, best = self.constraints, self.elite[0][1]
         most = max(CANDIDATES, 4 * constraints.most_units)
         value = np.where(self.C.diagonal().cpu().numpy() > 0, 0.0, -1e300)

@@ -19,9 +19,7 @@ from fewer.search.greedy import block_gain, greedy, padded, unit_blocks, unit_ta
 from fewer.search.objective import (
     DEPENDENT,
     ROUNDING,
-    check_ridge,
-    constraints_for,
-    covariance,
+    check_problem,
     on_cpu_if_short,
     regular_inverse,
     worth,
@@ -31,8 +29,11 @@ __all__ = ["Explorer", "GroupExplorer", "SwapResult", "swap"]
 
 Panel = NDArray[np.int64]
 
-# A look from scratch takes about as long as this many single swaps with their updates.
-MANY = 16
+MANY = 16  # scoring all swaps from scratch takes about as long as this many single swaps
+# Steps during which a feature that left may not return, and one that entered may not leave;
+# randomly up to twice as long.
+STAY_OUT, STAY_IN = 10, 5
+REFRESH = 100  # steps after which everything is recomputed, because updates round
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +42,12 @@ class SwapResult:
 
     Attributes
     ----------
-    indices : ndarray of int
-        Chosen features, ascending.
-    objective : float
-        `residual` of them; never above that of the start.
+    indices, objective : ndarray of int, float
+        Chosen features, ascending, and their `residual`, never above that of the start.
     evaluations : int
         How often all swaps were scored.
     optimal : bool
-        True when no single swap helps; False when time ran out before.
+        Whether no single swap helps; False when time ran out.
 
     Examples
     --------
@@ -75,25 +74,20 @@ def swap(
     """Exchange chosen features for others while that lowers `residual`.
 
     All k x d swaps are scored at once, in O(k d^2 + k^2 d) (see `Exchange`). While many help,
-    many that concern different features are taken together, half as many when together they
-    fail to help; then the best one at a time, which costs one read of C each.
+    many of different features are made together, half as many if that fails to help; then the
+    best one at a time, which reads C once each.
 
     Parameters
     ----------
-    C : array or tensor, d x d
-        Covariance.
+    C, ridge, device
+        As in `greedy`.
     start : iterable of int
         Features to start from; must obey the constraints.
     constraints : Constraints, optional
-        Rules to obey; by default any panel of the size of `start`. Within a budget and
-        without k, affordable features are also added.
-    ridge : float
-        The penalty of `residual`.
+        By default any panel of the size of `start`. With a budget and without k, affordable
+        features are also added.
     time_limit : float, optional
-        Seconds after which to stop where it stands.
-    device : str or torch.device, optional
-        Where to compute; by default where C is. The CPU takes over, with a warning, where
-        the memory of a GPU is too small.
+        Seconds after which to stop.
 
     Returns
     -------
@@ -107,12 +101,11 @@ def swap(
     >>> found.indices, round(found.objective, 3)
     (array([0, 2]), 0.145)
     """
-    C = covariance(C, device)
     panel = np.sort(np.fromiter(start, dtype=np.int64))
-    constraints = constraints_for(C, len(panel) if constraints is None else constraints)
+    k = len(panel) if constraints is None else constraints
+    C, constraints, ridge = check_problem(C, k, ridge, device)
     constraints.check(panel)
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    ridge = check_ridge(ridge)
     with torch.inference_mode():
         if len(constraints.units) < int(constraints.allowed.sum()):
             least = ROUNDING * float(C.trace())
@@ -128,7 +121,7 @@ def _swap_features(
     best = worth(C, panel, constraints, ridge)
     least = ROUNDING * state.trace
     evaluations = 0
-    # Together or one by one; how many before the exact objective is looked at again.
+    # together or one by one; how many before the exact objective is computed again
     together, count = True, places.K // 4
     while deadline is None or time.monotonic() < deadline:
         if together and count < MANY:
@@ -136,7 +129,7 @@ def _swap_features(
         if together:
             new = _several(places.gains(state), state.S, count, least, places)
             evaluations += 1
-            if int((new != state.S).sum()) < MANY:  # too few help for a look from scratch
+            if int((new != state.S).sum()) < MANY:  # too few to be worth a reset
                 count = 0
                 continue
         else:
@@ -149,7 +142,7 @@ def _swap_features(
         elif together:
             count //= 2
         elif count > 1 and not np.array_equal(places.panel(new[0]), panel):
-            # Where C_SS is nearly singular, rounding piles up: check every single swap.
+            # where C_SS is nearly singular, rounding accumulates: check every single swap
             count = 1
             state.reset(places.fill([panel]))
         else:
@@ -160,7 +153,7 @@ def _swap_features(
 def _one_by_one(
     state: WholeExchange, places: Places, count: int, least: float, deadline: float | None
 ) -> int:
-    """Take the best swap, up to `count` times, and say how often all swaps were scored."""
+    """Make the best swap up to `count` times; how often all swaps were scored."""
     for done in range(count):
         gain, i, j = best_swap(places.gains(state))
         if gain <= least or (deadline is not None and time.monotonic() > deadline):
@@ -170,7 +163,7 @@ def _one_by_one(
 
 
 def _several(gains: Tensor, S: Tensor, batch: int, least: float, places: Places) -> Tensor:
-    """The best `batch` swaps of different places and different features, taken together."""
+    """Places after the best `batch` swaps of different places and different features."""
     gain, j = gains[0].max(1)  # the best of each place
     gain, i = gain.sort(descending=True)
     j = j[i]
@@ -186,18 +179,11 @@ def _several(gains: Tensor, S: Tensor, batch: int, least: float, places: Places)
     return new
 
 
-# Steps for which a feature that left may not come back, and one that came may not leave;
-# up to twice as long, at random.
-STAY_OUT, STAY_IN = 10, 5
-# Updates round: look from scratch after this many steps.
-REFRESH = 100
-
-
 class Explorer:
-    """Improves several panels at once, each by the best swap, whether it helps or not.
+    """Walks several panels at once, each by the best swap, whether it helps or not.
 
-    A feature that has just left may not come back for some steps, nor leave when it has
-    just come, so that each panel climbs out of its local optimum and walks on to others.
+    A feature that has just left may not return for some steps, and one that has just entered may
+    not leave, so that each panel escapes its local optimum.
     """
 
     def __init__(
@@ -221,8 +207,8 @@ class Explorer:
         self.stay_out = min(STAY_OUT, (len(candidates) - self.places.K) // 3)
         self.stay_in = min(STAY_IN, free // 3)
         self.steps = 0
-        # Enough panels to keep the processor busy, at least two; and how many steps, over
-        # all panels, are worth waiting for: some ten seconds.
+        # enough panels to keep the processor busy, at least two; and how many steps of all panels
+        # take some ten seconds
         size, fast = self.places.K * len(candidates), C.device.type != "cpu"
         self.batch = int(np.clip((2**23 if fast else 2**17) // size, 2, 32))
         self.patience = (2**37 if fast else 2**31) // size
@@ -235,62 +221,58 @@ class Explorer:
         noise: float = 0.0,
         deadline: float | None = None,
     ) -> list[NDArray[np.int64]]:
-        """Fill up partial panels, walk `steps` swaps from there, return the best of each walk.
+        """Fill partial panels, walk `steps` swaps from there, and return the best of each walk.
 
-        The features `barred` of each panel are not used to fill it up and may not come
-        back at once. `noise` scatters the gains by which places are filled. Where time
-        runs out before they are, nothing is returned.
+        The features `barred` of each panel are not used to fill it and may not enter at once.
+        `noise` scatters the gains by which places are filled. If time runs out before that, the
+        result is empty.
         """
         with _threads(len(panels) * self.places.K * self.places.c, self.device):
-            return self._walk(panels, steps, barred, noise, deadline)
-
-    def _walk(
-        self,
-        panels: Sequence[NDArray[np.int64]],
-        steps: int,
-        barred: Sequence[NDArray[np.int64]],
-        noise: float,
-        deadline: float | None,
-    ) -> list[NDArray[np.int64]]:
-        B, c, at = len(panels), self.places.c, torch.arange(len(panels), device=self.device)
-        state = Exchange(
-            self.part,
-            self.square,
-            self.trace,
-            self.ridge,
-            self.places.fill(panels),
-            self.places.closed,
-            self.places.prices,
-        )
-        back = torch.zeros(B, c + 1, dtype=torch.long, device=self.device)  # free from this step
-        for row, features in zip(back, barred, strict=True):
-            row[self.places.position[features]] = 1 + self.stay_out
-        if not self._fill(state, back[:, :c] > 0, noise, deadline):
-            return []
-        leave = torch.zeros_like(state.S)
-        best, found = state.objective.clone(), state.S.clone()
-        for step in range(1, steps + 1):
-            gains = self.places.gains(state, leave >= step, back[:, :c] >= step)
-            gain, i, j = best_swap(gains)
-            moves = gain > -torch.inf
-            out = state.S[at, i]
-            state.swap(i, j, gain, moves)
-            back[at, out] = torch.where(moves, step + self._tenure(self.stay_out, B), back[at, out])
-            leave[at, i] = torch.where(moves, step + self._tenure(self.stay_in, B), leave[at, i])
-            if step % REFRESH == 0:
-                state.refresh()
-            better = state.objective < best
-            best = torch.where(better, state.objective, best)
-            found = torch.where(better[:, None], state.S, found)
-            if deadline is not None and step % 8 == 0 and time.monotonic() > deadline:
-                break
-        self.steps += step * B
-        state.reset(found)
-        self._descend(state)
-        return [self.places.panel(row) for row in state.S]
+            B, c, at = len(panels), self.places.c, torch.arange(len(panels), device=self.device)
+            state = Exchange(
+                self.part,
+                self.square,
+                self.trace,
+                self.ridge,
+                self.places.fill(panels),
+                self.places.closed,
+                self.places.prices,
+            )
+            back = torch.zeros(
+                B, c + 1, dtype=torch.long, device=self.device
+            )  # free from this step
+            for row, features in zip(back, barred, strict=True):
+                row[self.places.position[features]] = 1 + self.stay_out
+            if not self._fill(state, back[:, :c] > 0, noise, deadline):
+                return []
+            leave = torch.zeros_like(state.S)
+            best, found = state.objective.clone(), state.S.clone()
+            for step in range(1, steps + 1):
+                gains = self.places.gains(state, leave >= step, back[:, :c] >= step)
+                gain, i, j = best_swap(gains)
+                moves = gain > -torch.inf
+                out = state.S[at, i]
+                state.swap(i, j, gain, moves)
+                back[at, out] = torch.where(
+                    moves, step + self._tenure(self.stay_out, B), back[at, out]
+                )
+                leave[at, i] = torch.where(
+                    moves, step + self._tenure(self.stay_in, B), leave[at, i]
+                )
+                if step % REFRESH == 0:
+                    state.refresh()
+                better = state.objective < best
+                best = torch.where(better, state.objective, best)
+                found = torch.where(better[:, None], state.S, found)
+                if deadline is not None and step % 8 == 0 and time.monotonic() > deadline:
+                    break
+            self.steps += step * B
+            state.reset(found)
+            self._descend(state)
+            return [self.places.panel(row) for row in state.S]
 
     def _descend(self, state: Exchange) -> None:
-        """Swap to a local optimum: the best of a walk may lack a swap that was not allowed."""
+        """Swap to a local optimum, with the swaps that the walk did not allow."""
         for _ in range(self.places.K):
             gain, i, j = best_swap(self.places.gains(state))
             moves = gain > ROUNDING * self.trace
@@ -300,7 +282,7 @@ class Explorer:
             state.swap(i, j, gain, moves)
 
     def _fill(self, state: Exchange, barred: Tensor, noise: float, deadline: float | None) -> bool:
-        """Put the best candidates into empty places as far as the rules allow; False if late."""
+        """Put the best candidates into empty places within the constraints; False if late."""
         weight = self._thrift(len(state.S))
         while True:
             empty = state.S.eq(self.places.c)
@@ -315,16 +297,12 @@ class Explorer:
             draw = torch.randn(weight.shape, generator=self.generator, dtype=torch.float64)
             scatter = (noise * draw).exp().to(self.device)
             factor = (weight * scatter)[:, None]
-            # a price can leave a gain below 0, where a larger factor must not count against it
+            # with a price a gain may be below 0, and a larger factor must not lower it further
             _, i, j = best_swap(torch.where(gains > 0, gains * factor, gains / factor))
             state.swap(i, j, gains[state.at, i, j], usable.any(1))
 
     def _thrift(self, B: int) -> Tensor:
-        """By what to multiply gains (B x c): cost ** -power, each panel with its own power.
-
-        Neither gain nor gain per cost fills a budget best, so some panels try one, some
-        the other, some between.
-        """
+        """Factors of gains (B x c): cost ** -power, from gain to gain per cost at random."""
         if self.places.purse is None:
             return torch.ones(B, self.places.c, dtype=torch.float64, device=self.device)
         power = torch.rand(B, 1, generator=self.generator, dtype=torch.float64) * 1.5 - 0.25
@@ -339,11 +317,7 @@ class Explorer:
 
 @contextmanager
 def _threads(work: int, device: torch.device) -> Iterator[None]:
-    """One thread for small tensors.
-
-    A step is dozens of short operations. Shared between threads they gain nothing, and on
-    a busy machine every one of them waits for the slowest thread: minutes, not seconds.
-    """
+    """One thread for small tensors: short operations on several threads wait for each other."""
     before = torch.get_num_threads()
     if device.type == "cpu" and work < 2**20:
         torch.set_num_threads(1)
@@ -364,11 +338,7 @@ def swap_groups(
     deadline: float | None,
     least: float,
 ) -> Found:
-    """Take the best exchange of two groups while it lowers `residual`.
-
-    Returns the panel, its objective, the number of evaluations, and whether no single
-    exchange helps.
-    """
+    """Make the best exchange of two groups while it lowers the objective; as in `SwapResult`."""
     exchange = GroupExchange(C, constraints, ridge)
     best, evaluations = worth(C, panel, constraints, ridge), 0
     while deadline is None or time.monotonic() < deadline:
@@ -379,9 +349,9 @@ def swap_groups(
         if gains[place, unit] <= least:
             return panel, best, evaluations, True
         kept = np.delete(units, place) if place < len(units) else units
-        new = np.sort(np.concatenate([constraints.units[u] for u in [*kept, unit]]))
+        new = constraints.features([*kept, unit])
         value = worth(C, new, constraints, ridge)
-        if value > best - least:  # the promise was rounding
+        if value > best - least:  # the gain was rounding
             return panel, best, evaluations, True
         panel, best = new, value
     return panel, best, evaluations, False
@@ -390,9 +360,8 @@ def swap_groups(
 class GroupExchange:
     """The gain of exchanging each unit on a panel for each other unit.
 
-    As `Exchange`, with m x m blocks in place of numbers, computed from scratch for each
-    panel: with D the inverse of the block of P on the unit that leaves, taking it out adds
-    V^T D V to the residual covariance E.
+    As `Exchange`, with m x m blocks instead of numbers, computed from scratch for each panel: with
+    D the inverse of the block of P on the unit that leaves, removing it adds V^T D V to E.
     """
 
     def __init__(self, C: Tensor, constraints: Constraints, ridge: float) -> None:
@@ -409,9 +378,9 @@ class GroupExchange:
             )
 
     def gains(self, units: NDArray[np.int64]) -> Tensor:
-        """Fall of the objective (places x n); -inf where the swap is not allowed.
+        """Decrease of the objective (places x n); -inf where a swap is not allowed.
 
-        The last place is empty where the rules let another unit be added.
+        The last place is empty where another unit may be added.
         """
         n, d = len(self.table), len(self.C)
         grows = len(units) < self.constraints.most_units
@@ -430,7 +399,7 @@ class GroupExchange:
         return gains.masked_fill(shut, -torch.inf)
 
     def _leaving(self, S: Tensor) -> Callable[[Tensor], Tensor]:
-        """What a swap gains (n) for the unit in the given rows of S, a panel of K features."""
+        """A function from the rows of S (K features) of a leaving unit to the gains (n)."""
         full = len(self.C) > S
         C_S = self.C[S.clamp_max(len(self.C) - 1)] * full[:, None]
         A = padded(C_S)[:, S]
@@ -462,7 +431,7 @@ class GroupExplorer:
     """`Explorer` for groups: refills partial panels greedily, then swaps groups."""
 
     batch = 4
-    patience = 2**31  # swaps end by themselves, so a round is never too long to be repeated
+    patience = 2**31  # rounds are short
 
     def __init__(self, C: Tensor, constraints: Constraints, ridge: float, least: float) -> None:
         self.C, self.constraints, self.ridge, self.least = C, constraints, ridge, least
@@ -476,8 +445,8 @@ class GroupExplorer:
         noise: float = 0.0,
         deadline: float | None = None,
     ) -> list[NDArray[np.int64]]:
-        """Fill up each panel without what it is barred from, and swap to a local optimum."""
-        del steps, noise  # swaps end by themselves, and which groups were thrown out varies
+        """Fill each panel without its barred features, and swap to a local optimum."""
+        del steps, noise  # swaps end on their own, and perturbations are random already
         found: list[NDArray[np.int64]] = []
         for panel, out in zip(panels, barred, strict=True):
             if deadline is not None and found and time.monotonic() > deadline:
@@ -491,7 +460,7 @@ class GroupExplorer:
         return found
 
     def _fill(self, panel: NDArray[np.int64], out: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Greedy from `panel` on, without the features `out` where the rules allow."""
+        """Greedy completion of `panel`, without the features `out` where that is possible."""
         fewer = replace(
             self.constraints, include=panel, exclude=np.union1d(self.constraints.exclude, out)
         )

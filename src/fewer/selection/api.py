@@ -1,29 +1,27 @@
-"""`fewer.select`: panels from every strategy, compared on held-out rows; the best is kept."""
+"""`fewer.select`: panels from every strategy, compared on held-out rows; the best one wins."""
 
 import os
 import time
+import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
-from fewer._checks import join_names
+from fewer._checks import check_observed
 from fewer.constraints import Constraints, resolve
-from fewer.data import covariance
 from fewer.data.columns import without_empty
 from fewer.data.moments import Moments
 from fewer.data.open import as_source
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
-from fewer.evidence import Evidence
 from fewer.panel import Leaderboard, Panel, Target
 from fewer.reconstructor import Reconstructor
-from fewer.search import greedy
 from fewer.selection.compare import (
     Candidate,
     Comparison,
@@ -31,18 +29,14 @@ from fewer.selection.compare import (
     NetworkComparison,
     TargetComparison,
 )
-from fewer.selection.context import (
-    SelectionCheckpoint,
-    SelectionContext,
-    TimeBudget,
-    labels_digest,
-)
+from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
 from fewer.storage import describe_parameters
 from fewer.train import Checkpoint, TrainingConfig
+from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
 from fewer.train.device import float64_device, pick_device
 from fewer.validation import (
@@ -57,10 +51,10 @@ from fewer.validation import (
 __all__ = ["select"]
 
 CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
-FOR_TRAINING = 0.75  # of the time limit, where the first choice is to be followed by trainings
-# what decides the result, besides the data and the options of training
+FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the proposed panels
+# what determines the result, besides the data and the training options
 RESULT_OPTIONS = ("scale", "strategies", "validation", "k", *CONSTRAINTS)
-LONG = 1000  # values: longer options are only counted
+LONG = 1000  # values: of longer options only the length is recorded
 EAGER_BYTES = 2**30  # fold covariances larger than this are not kept for a later report
 
 
@@ -184,15 +178,12 @@ def select(
             _warn_if_linear_is_as_good(winner, folds)
         panel = _wrap(context, comparison, candidates, columns, folds, options, described)
         if context.checkpoint is not None:
-            context.checkpoint.finish()
+            context.checkpoint.checkpoint.finish()
         return panel
 
 
-# -- open and split ----------------------------------------------------------------------------
-
-
 def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict[str, Any]]:
-    """Open the rows, split them, read them once; and a description of what they are."""
+    """Open the rows, split them and read them once; also return a description of them."""
     _check_options(options["strategies"], options["time_limit"])
     budget = TimeBudget(options["time_limit"])
     scaling, given, target = Scaling(options["scale"]), data, None
@@ -208,7 +199,7 @@ def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict
         options["random_state"], lambda: stored_seed(options["checkpoint"])
     )
     row_groups = check_row_groups(options["row_groups"], n)
-    nodes = _nodes(constraints, source, scaling, device)
+    nodes = nodes_for(constraints, source, scaling, device)
     validation = choose_validation(options["validation"], n, nodes, linear=linear)
     if row_groups is not None and validation == "time":
         raise InputError("row_groups does not go with validation='time'; give one of them")
@@ -218,7 +209,7 @@ def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict
     if source is not covariances.source:
         constraints = _constraints(source, options)
         covariances = fold_covariances(source, splits, scaling, device)
-    _check_columns(source, stats)
+    check_observed(stats.observed, source.names)
     _warn_about_k(k, n, source.shape[1], stats)
     config = TrainingConfig(
         k=nodes,
@@ -250,18 +241,6 @@ def _constraints(source: Source, options: dict[str, Any]) -> Constraints:
     return resolve(source.names, source.shape[1], options["k"], **asked)
 
 
-def _nodes(constraints: Constraints, source: Source, scaling: Scaling, device: Any) -> int:
-    """k, or without k as many units as a greedy search buys with the budget."""
-    if constraints.k is not None:
-        return constraints.k
-    summary = covariance(source, device=device)
-    matrix = summary.matrix.cpu()
-    spread = scaling.fit(summary.mean.cpu().numpy(), matrix.diagonal().numpy())[1]
-    matrix = matrix / torch.from_numpy(spread) / torch.from_numpy(spread)[:, None]
-    panel = distributed.on_rank0(lambda: greedy(matrix, constraints).panel())
-    return len(np.unique(constraints.unit_of[panel]))
-
-
 def _check_options(strategies: Any, time_limit: Any) -> None:
     """Refuse options that are wrong whatever the data."""
     if not (isinstance(strategies, str) and strategies == "auto"):
@@ -288,14 +267,6 @@ def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) ->
         raise InputError("strategies: 'closed_form' cannot use a target; use search, gradient")
 
 
-def _check_columns(source: Source, stats: Moments) -> None:
-    empty = np.flatnonzero(stats.observed == 0)
-    if len(empty):
-        names = [str(j) if source.names is None else source.names[j] for j in empty]
-        shown = join_names(names, quoted=False)
-        raise InputError(f"columns without any value ({len(empty)}): {shown}; drop them")
-
-
 def _warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:
     """Warn where more features are asked for than the rows can tell apart."""
     if k is None:
@@ -319,19 +290,18 @@ def _checkpoint(
 ) -> SelectionCheckpoint | None:
     if options["checkpoint"] is None:
         return None
-    facts = {
-        "rows": stats.n,
-        "features": len(stats.mean),
-        "spread": stats.scale,
-        "seed": seed,
-        "row_groups": labels_digest(row_groups),
-    }
+    digest = None
+    if row_groups is not None:
+        codes = np.unique(row_groups, return_inverse=True)[1].astype(np.int64)
+        digest = zlib.crc32(codes.tobytes())
+    facts: dict[str, Any] = {"rows": stats.n, "features": len(stats.mean), "spread": stats.scale}
+    facts |= {"seed": seed, "row_groups": digest}
     asked = describe_options({name: options[name] for name in RESULT_OPTIONS})
     return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts | asked | config.facts())
 
 
 def _progress(progress: Any, budget: TimeBudget) -> Callable[[str, float | None], None]:
-    """What prints progress, or hands it to the caller's function; on rank 0 alone."""
+    """Print progress, or pass it to the caller's function; on rank 0 only."""
     done = 0.0
 
     def report(message: str, fraction: float | None = None) -> None:
@@ -347,11 +317,7 @@ def _progress(progress: Any, budget: TimeBudget) -> Callable[[str, float | None]
     return report
 
 
-# -- propose and compare -----------------------------------------------------------------------
-
-
 def _comparison(context: SelectionContext) -> Comparison:
-    """What decides between candidates."""
     if context.target is not None:
         return TargetComparison(context, context.target)
     return LinearComparison(context) if context.config.linear else NetworkComparison(context)
@@ -363,7 +329,7 @@ def _compare(
     """Candidates with their panels and held-out errors, best first."""
     candidates = [Candidate(strategy) for strategy in shortlist(context)]
     budget, report = context.budget, context.report_progress
-    steps = (len(candidates) + 1) * len(folds)  # the last are for the choice from all rows
+    steps = (len(candidates) + 1) * len(folds)  # the last ones are the refit on all rows
     linear = isinstance(comparison, LinearComparison)
     budget.reserve = 0.0 if linear else FOR_TRAINING * (budget.limit or 0.0)
     if linear and budget.limit is None:
@@ -379,10 +345,10 @@ def _compare(
                 candidate.seconds += seconds.get(candidate.strategy.name, 0.0)
     slowest = 0.0
     for number, candidate in enumerate(candidates):
-        if number and budget.exhausted:  # the first is always finished
+        if number and budget.exhausted:  # the first one is always finished
             break
         for at, fold in enumerate(folds[len(candidate.panels) :]):
-            budget.allocate(2 * (len(folds) - at))  # half the time is for those to come
+            budget.allocate(2 * (len(folds) - at))  # half the time is for the next candidates
             _propose(context, candidate, fold, len(folds), (number * len(folds) + at) / steps)
             if number and budget.exhausted:
                 break
@@ -400,14 +366,14 @@ def _compare(
         took = time.perf_counter() - start
         candidate.seconds += took
         slowest = max(slowest, took)
-        # the next is to be measured too, and the winner to be fitted on all rows
+        # for measuring the next candidate, and for fitting the winner on all rows
         budget.reserve = slowest + slowest / len(folds)
         report(f"{candidate.strategy.name}: held-out error {candidate.error:.6g}", None)
-    candidates = [candidate for candidate in candidates if candidate.compared]
+    candidates = [c for c in candidates if c.errors or c.pruned_by is not None]
     if not budget.exhausted:
         comparison.break_ties(candidates, folds)
     again = slowest if isinstance(comparison, NetworkComparison) else 0.0
-    budget.reserve = again + slowest / len(folds)  # a last look, and the final fit
+    budget.reserve = again + slowest / len(folds)  # a last comparison, and the final fit
     return sorted(candidates, key=lambda candidate: candidate.sort_key)
 
 
@@ -433,9 +399,6 @@ def _warn_if_linear_is_as_good(winner: Candidate, folds: Sequence[Fold]) -> None
         )
 
 
-# -- wrap --------------------------------------------------------------------------------------
-
-
 def _wrap(
     context: SelectionContext,
     comparison: Comparison,
@@ -445,21 +408,33 @@ def _wrap(
     options: dict[str, Any],
     described: dict[str, Any],
 ) -> Panel:
-    """Fit the decoder on all rows, score it, and keep what a report needs to be made later."""
+    """Fit the decoder on all rows and score it; a report computes the rest when it is needed."""
     winner, everything = candidates[0], context.covariances.everything
     # with a target, the other features are reconstructed by a linear decoder
     rebuilding = LinearComparison(context) if context.target is not None else comparison
     linear = isinstance(rebuilding, LinearComparison)
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
     held = score_on_held_out_rows(context, winner, folds, rebuilding)
-    target = _target(context, comparison, winner, columns, folds, everything)
-    asked = _not_default(options)
-
-    def evidence() -> Evidence:
-        return gather_evidence(
-            context, winner, columns, held, linear=linear, source=described, options=asked
+    target = None
+    if isinstance(comparison, TargetComparison):
+        data, predictor = comparison.target, comparison.fit(winner, columns, everything)
+        target = Target(
+            to_data_units(predictor, columns, everything, outputs=False),
+            data.classes,
+            comparison.score(winner, folds),
+            data.name,
+            data.one,
         )
-
+    evidence = partial(
+        gather_evidence,
+        context,
+        winner,
+        columns,
+        held,
+        linear=linear,
+        source=described,
+        options=_not_default(options),
+    )
     d, names = context.source.shape[1], context.source.names
     labels = None if names is None else np.array(names, dtype=object)
     large = 8 * d * d * len(context.covariances.parts) > EAGER_BYTES
@@ -470,27 +445,6 @@ def _wrap(
         target=target,
         evidence=evidence() if large else evidence,
         settings=_settings(context, winner, options),  # last: it has the seconds of the call
-    )
-
-
-def _target(
-    context: SelectionContext,
-    comparison: Comparison,
-    winner: Candidate,
-    columns: NDArray[np.int64],
-    folds: Sequence[Fold],
-    everything: Fold,
-) -> Target | None:
-    target = context.target
-    if target is None or not isinstance(comparison, TargetComparison):
-        return None
-    decoder = comparison.fit(winner, columns, everything)
-    return Target(
-        to_data_units(decoder, columns, everything, outputs=False),
-        target.classes,
-        comparison.score(winner, folds),
-        target.name,
-        target.one,
     )
 
 
@@ -509,7 +463,7 @@ def _leaderboard(names: list[str] | None, candidates: Sequence[Candidate]) -> Le
 
 
 def _not_default(options: dict[str, Any]) -> dict[str, Any]:
-    """What was asked for beyond the defaults, as JSON."""
+    """Options that differ from the defaults, as JSON."""
     defaults = {name: part.default for name, part in signature(select).parameters.items()}
     asked = {
         name: value
@@ -523,10 +477,10 @@ def _settings(
     context: SelectionContext, winner: Candidate, options: dict[str, Any]
 ) -> dict[str, Any]:
     names = ("decoder", "scale", "strategies", "validation", "time_limit")
-    kept = {name: options[name] for name in names}
+    settings = {name: options[name] for name in names}
     if context.target is not None:
-        kept |= {"decoder": "linear", "predictor": options["decoder"]}
-    return describe_parameters(kept) | {
+        settings |= {"decoder": "linear", "predictor": options["decoder"]}
+    return describe_parameters(settings) | {
         "k": context.constraints.k,
         "rows": context.source.shape[0],
         "seed": context.seed,
@@ -536,11 +490,8 @@ def _settings(
     }
 
 
-# -- descriptions ------------------------------------------------------------------------------
-
-
 def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
-    """What the data were, in words and numbers."""
+    """Kind, origin and size of the data."""
     n, d = source.shape
     path = None
     if isinstance(given, (str, os.PathLike)):
@@ -562,7 +513,7 @@ def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
 
 
 def describe_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as JSON; what is long, or cannot be written, or has one value per row, is named."""
+    """Options as JSON; long values, values per row and objects are only described."""
     found: dict[str, Any] = {}
     for name, value in options.items():
         try:

@@ -1,6 +1,6 @@
-"""How proposed panels are compared: the asked-for decoder, fitted per fold, on held-out rows.
+"""How proposed panels are compared: by the held-out error of the requested decoder, per fold.
 
-Every rank computes the same numbers; those that decide come from rank 0, whatever the rounding.
+Every rank computes the same numbers up to rounding; rank 0 broadcasts those that decide.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from fewer.nn import MeasuredDecoder, make_loss
 from fewer.nn.decoder import linear_layer
 from fewer.reconstructor import explained_variance
 from fewer.search.objective import worth
-from fewer.selection.context import SelectionContext, TimeBudget
+from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoder
@@ -29,11 +29,11 @@ from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
 
-CLOSE = 1.01  # candidates within this ratio of the best are trained again
+CLOSE = 1.01  # candidates within this ratio of the best are retrained
 REPEATS = 2
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
-FINALIST = 1.02  # with folds: this near to the leader, panels from all rows are compared as well
+FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
 
 Columns = NDArray[np.int64]
 
@@ -49,7 +49,7 @@ class Candidate:
     price: float = 0.0  # what the costs of its panels add to the objective
     seconds: float = 0.0
     train_residual: float | None = None  # on the training rows, where that breaks ties
-    pruned_by: "tuple[Candidate, float] | None" = None  # the leader then, and the ratio of errors
+    pruned_by: "tuple[Candidate, float] | None" = None  # the leader, and the ratio of errors
 
     @property
     def error(self) -> float:
@@ -60,18 +60,13 @@ class Candidate:
         return float(np.mean(self.errors)) if self.errors else float("inf")
 
     @property
-    def compared(self) -> bool:
-        """Whether there is an error."""
-        return bool(self.errors) or self.pruned_by is not None
-
-    @property
     def objective(self) -> float:
-        """What decides: the error, and the price of the panel where costs have weight."""
+        """What decides: the error, plus the price of the panel where costs have weight."""
         return self.error + self.price
 
     @property
     def sort_key(self) -> tuple[bool, float]:
-        """Smaller is better; those that the training rows decide between come first."""
+        """Smaller is better; candidates that the training rows decide between come first."""
         if self.train_residual is None:
             return True, self.objective
         return False, self.train_residual
@@ -85,6 +80,7 @@ class Comparison(Protocol):
 
     def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
         """Set ``pruned_by`` where the panel of the first fold is too far behind to win."""
+        return  # only networks take so long to train that this pays
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Decide between candidates that are too close to call."""
@@ -98,11 +94,8 @@ def mean_price(panels: Sequence[Columns], constraints: Constraints) -> float:
     return float(np.mean([constraints.price(panel) for panel in panels])) / constraints.d
 
 
-# -- linear decoders ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class LinearComparison:
+class LinearComparison(Comparison):
     """Linear decoders: exact, from fold covariances, with the penalty that does best."""
 
     context: SelectionContext
@@ -114,15 +107,11 @@ class LinearComparison:
         candidate.ridge, candidate.errors = distributed.broadcast(found)
         candidate.price = mean_price(candidate.panels, self.context.constraints)
 
-    def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
-        """Nothing: linear decoders cost little."""
-
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
-        """One held-out part: of those that are about level there, the best on the training rows.
+        """With one held-out part, the training rows decide between candidates that are close.
 
-        Rows are held out once where there are so many that a linear decoder hardly fits their
-        noise. Which rows those are is then more luck than the nine times as many rows that the
-        panels are chosen from. Folds use all rows, and decide by themselves.
+        There are then so many rows that a linear decoder hardly overfits: the training rows, nine
+        times as many, say more than a random tenth. With folds, all rows have been held out.
         """
         if len(folds) > 1:
             return
@@ -138,7 +127,7 @@ class LinearComparison:
         """Least squares with the candidate's penalty."""
         mean = fold.scaled_mean
         if self.context.covariances.stats.has_missing:
-            source = self.context.train_source(fold)
+            source = fold.train_source
             stats = moments(source)
             mean = torch.from_numpy(stats.mean)
             linear = fit_linear(source, columns, stats, ridge=candidate.ridge)
@@ -149,26 +138,23 @@ class LinearComparison:
         return MeasuredDecoder(linear, fill=mean[columns], known=known).eval()
 
 
-# -- networks ----------------------------------------------------------------------------------
-
-
 @dataclass
-class NetworkComparison:
+class NetworkComparison(Comparison):
     """Networks, trained on the training rows of each fold, several times where it is close.
 
-    ``errors`` and ``decoders`` are keyed by panel, fold number and repeat; only the first
-    trainings of the leading candidate are kept as decoders.
+    ``errors`` and ``decoders`` are keyed by panel, fold number and repeat; only the decoders of
+    the leading candidate's first trainings are kept.
     """
 
     context: SelectionContext
     errors: dict[tuple[bytes, int, int], float] = field(default_factory=dict)
     decoders: dict[tuple[bytes, int], MeasuredDecoder] = field(default_factory=dict)
-    # epochs after which each training did best, per row that it was trained on
+    # by panel: epochs after which each training did best, over the number of training rows
     epochs_per_row: dict[bytes, list[float]] = field(default_factory=dict)
     leader: Candidate | None = None
 
     def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
-        """Errors of one training per fold, from the same start for every candidate."""
+        """Errors of one training per fold, with the same seed for every candidate."""
         self.context.budget.per_training(len(folds) + 1)
         before = dict(self.decoders)
         candidate.errors = self._errors(candidate.panels, folds)
@@ -182,10 +168,7 @@ class NetworkComparison:
             self.decoders = before
 
     def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
-        """Prune a candidate that is far behind on the first fold, to spare work on the others.
-
-        Its error is then estimated: the leader's, times the ratio on that fold.
-        """
+        """Prune a candidate that is far behind on the first fold, to save time on the others."""
         leader = self.leader
         if leader is None or len(folds) == 1 or not leader.errors[0]:
             return
@@ -198,25 +181,21 @@ class NetworkComparison:
             candidate.pruned_by, candidate.price = (leader, ratio), price
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
-        """Train again where candidates are closer than luck: other starts, other held-out rows.
+        """Retrain candidates that are close, with other seeds and other held-out rows.
 
-        These rows took part in the choice of the panel, of every panel alike; they help to
-        decide, and are not in the score that a panel reports. With folds it is the panels from
-        all rows that decide, see `best_of`.
+        The panels were chosen with these rows, which is the same for all candidates; they do not
+        count in the score of a panel. With folds, panels from all rows decide: see `best_of`.
         """
-        if len(folds) > 1:
-            return
-
-        def again(candidate: Candidate, repeat: int) -> list[float]:
-            return self._errors(candidate.panels, folds, repeat)
-
-        train_close_ones_again(candidates, again, self.context.budget)
+        if len(folds) == 1:
+            retrain_close(
+                candidates, lambda c, repeat: self._errors(c.panels, folds, repeat), self.context
+            )
 
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
-        """A network that reads these columns.
+        """A network that decodes these columns.
 
-        Where no row is held out all of them train it, for as long as did best in the comparison;
-        the more rows, the more epochs, since more rows are overfitted later.
+        Without held-out rows, the number of epochs is what did best in the comparison, in
+        proportion to the number of rows, since more rows are overfitted later.
         """
         if fold.number is not None:
             found = self.decoders.get((columns.tobytes(), fold.number))
@@ -231,16 +210,15 @@ class NetworkComparison:
         return self._train(columns, fold, fold.train_rows, self.context.seed, config)
 
     def finalists(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those whose panels from all rows may turn out to be the best."""
+        """Candidates whose panels from all rows may turn out to be the best."""
         best = min(candidate.objective for candidate in candidates)
         return [c for c in candidates if c.pruned_by is None and c.objective <= FINALIST * best]
 
     def best_of(self, panels: Sequence[Columns], folds: Sequence[Fold]) -> int:
-        """Which of these panels, each the same for all folds, does best on the held-out rows.
+        """Which of these panels does best on the held-out rows of all folds; the first of equals.
 
-        A search may end far from where it ended with a few rows less, and a surrogate may like
-        what the network does not: what is to be the panel is judged by the network itself. Of
-        equals the first is taken.
+        A search may end elsewhere with a few rows more, and a surrogate may prefer what the
+        network does not, so that the network itself has to judge the final panels.
         """
         budget = self.context.budget
         if len({panel.tobytes() for panel in panels}) == 1 or budget.exhausted:
@@ -272,7 +250,7 @@ class NetworkComparison:
     def _error(self, panel: Columns, fold: Fold, repeat: int) -> float:
         context = self.context
         train, held = fold.train_rows, fold.held_rows
-        if repeat:  # other rows held out, in the same units
+        if repeat:  # other held-out rows, in the same units
             others = context.split(context.seed + repeat)
             train, held = others.train_rows(0), others.held_rows(0)
         decoder = self._train(panel, fold, train, context.seed + repeat, context.config)
@@ -299,12 +277,12 @@ class NetworkComparison:
         )
 
 
-def train_close_ones_again(
+def retrain_close(
     candidates: Sequence[Candidate],
     errors: Callable[[Candidate, int], list[float]],
-    budget: TimeBudget,
+    context: SelectionContext,
 ) -> None:
-    """Add the errors of further trainings to candidates that are closer than luck."""
+    """Add the errors of further trainings to candidates that are too close to call."""
     best = min(candidate.objective for candidate in candidates)
     close = [c for c in candidates if c.objective <= CLOSE * best]
     chosen = {b"".join(panel.tobytes() for panel in c.panels) for c in close}
@@ -312,16 +290,13 @@ def train_close_ones_again(
         return
     for repeat in range(1, REPEATS + 1):
         for candidate in close:
-            if budget.exhausted:
+            if context.budget.exhausted:
                 return
             candidate.errors += errors(candidate, repeat)
 
 
-# -- predictors of a target --------------------------------------------------------------------
-
-
 @dataclass
-class TargetComparison:
+class TargetComparison(Comparison):
     """Predictors of the target, trained on each panel and compared on held-out rows."""
 
     context: SelectionContext
@@ -333,16 +308,12 @@ class TargetComparison:
         self.context.budget.per_training(len(folds) + 1)
         candidate.errors = self._errors(candidate, folds)
 
-    def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
-        """Nothing: there are three candidates at most."""
-
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
-        """Train again from other starts where candidates are closer than luck."""
-        if self.context.config.linear:
-            return  # solved, so without luck
-        train_close_ones_again(
-            candidates, lambda c, repeat: self._errors(c, folds, repeat), self.context.budget
-        )
+        """Retrain candidates that are close with other seeds, unless training is exact."""
+        if not self.context.config.linear:
+            retrain_close(
+                candidates, lambda c, repeat: self._errors(c, folds, repeat), self.context
+            )
 
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
         """The predictor for scaled rows."""
@@ -353,7 +324,7 @@ class TargetComparison:
         outputs, truths = [], []
         for fold, panel in zip(folds, candidate.panels, strict=True):
             decoder = self._trained(panel, fold)
-            outputs.append(_outputs(decoder, self.context.held_source(fold), panel))
+            outputs.append(_outputs(decoder, fold.rows(fold.held_rows), panel))
             truths.append(self.target.values[torch.from_numpy(fold.held_rows)])
         output, truth = torch.cat(outputs), torch.cat(truths)
         if self.target.classes is not None:
@@ -363,13 +334,13 @@ class TargetComparison:
 
     def _errors(self, candidate: Candidate, folds: Sequence[Fold], repeat: int = 0) -> list[float]:
         target = self.target
-        # several numbers count the same whatever their units; one stays in its own
+        # several numbers count the same, whatever their units; a single one keeps its unit
         several = target.classes is None and target.outputs > 1
         unit = target.values.var(0) if several else torch.ones(1)
         found = []
         for fold, panel in zip(folds, candidate.panels, strict=True):
             decoder = self._trained(panel, fold, repeat)
-            output = _outputs(decoder, self.context.held_source(fold), panel)
+            output = _outputs(decoder, fold.rows(fold.held_rows), panel)
             truth = target.values[torch.from_numpy(fold.held_rows)]
             if target.classes is None:
                 found.append(float(((output - truth).square() / unit).mean()))

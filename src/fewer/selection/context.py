@@ -1,7 +1,6 @@
 """What the steps of a selection share: the data, the folds, the constraints and the time."""
 
 import time
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,19 +24,11 @@ Columns = NDArray[np.int64]
 
 
 class TimeBudget:
-    """Seconds of a call, counted against its limit.
-
-    Attributes
-    ----------
-    limit : float or None
-        Seconds for the whole call.
-    reserve : float
-        Seconds before the limit that are kept for what has to follow.
-    """
+    """Seconds of a call, counted against its limit."""
 
     def __init__(self, limit: float | None) -> None:
         self.limit = limit
-        self.reserve = 0.0
+        self.reserve = 0.0  # seconds before the limit, for what has to follow
         self.start = time.perf_counter()
         self._slot_end = 0.0 if limit is None else limit
         self._per_training: float | None = None
@@ -66,7 +57,7 @@ class TimeBudget:
         return self.limit is not None and self.seconds > self._slot_end
 
     def remaining(self) -> float | None:
-        """Seconds left in the slot, never quite none; None without a limit."""
+        """Seconds left in the slot, always above 0; None without a limit."""
         return None if self.limit is None else max(LEAST_SECONDS, self._slot_end - self.seconds)
 
     def per_training(self, trainings: int) -> float | None:
@@ -77,15 +68,7 @@ class TimeBudget:
 
 
 class SelectionCheckpoint:
-    """Panels that need not be proposed again when an interrupted selection resumes.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The folder.
-    facts : dict
-        All that decides the result, by which another selection is told apart.
-    """
+    """Panels that need not be proposed again when an interrupted selection resumes."""
 
     def __init__(self, checkpoint: Checkpoint, facts: dict[str, Any]) -> None:
         self.checkpoint = checkpoint
@@ -94,88 +77,44 @@ class SelectionCheckpoint:
         self.panels: dict[str, list[int]] = {} if found is None else found[0]
 
     def recall(self, strategy: str, fold: Fold) -> Columns | None:
-        """The panel that a strategy proposed on a fold before; None if it has not."""
+        """The panel that a strategy proposed on a fold before the interruption, if any."""
         found = self.panels.get(_key(strategy, fold))
         return None if found is None else np.array(found, dtype=np.int64)
 
     def record(self, strategy: str, fold: Fold, panel: Columns) -> None:
-        """Keep the panel that a strategy proposed on a fold."""
+        """Save the panel that a strategy proposed on a fold."""
         self.panels[_key(strategy, fold)] = panel.tolist()
         self.checkpoint.save("choices", self.panels, {})
 
     def for_training(self, strategy: str, fold: Fold) -> Checkpoint:
-        """Where a strategy that trains on a fold keeps its state."""
+        """Where a strategy that trains on a fold saves its state."""
         return self.checkpoint.part(f"{strategy}-{'all' if fold.number is None else fold.number}")
-
-    def finish(self) -> None:
-        """Delete everything: the selection is done."""
-        self.checkpoint.finish()
 
 
 def _key(strategy: str, fold: Fold) -> str:
     return f"{strategy}, {'all rows' if fold.number is None else f'fold {fold.number}'}"
 
 
-def labels_digest(labels: NDArray | None) -> int | None:
-    """A number by which row labels are told apart; None without any."""
-    if labels is None:
-        return None
-    return zlib.crc32(np.unique(labels, return_inverse=True)[1].astype(np.int64).tobytes())
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SelectionContext:
-    """Everything that stays the same during one call of `fewer.select`.
+    """Everything that stays the same during one call of `fewer.select`."""
 
-    Attributes
-    ----------
-    source : Source
-        The rows, in the units of the data.
-    constraints : Constraints
-        What every panel obeys.
-    config : TrainingConfig
-        Decoder and training; ``config.k`` is the number of selector nodes.
-    covariances : FoldCovariances
-        Of every fold.
-    validation : int, float or "time"
-        How rows are held out.
-    row_groups : array or None
-        Rows with the same label are held out together.
-    target : TargetData or None
-        What panels are to predict, if not the other features.
-    strategies : "auto" or list of str
-        Which strategies may propose panels.
-    device : torch.device
-        Where to search: one that has float64.
-    seed : int
-        Fixes the result.
-    budget : TimeBudget
-        The time limit.
-    checkpoint : SelectionCheckpoint or None
-        Where panels are kept until the call is done.
-    report_progress : callable
-        Takes a text, and the fraction of the work that is done or None.
-    found : dict
-        Panels proposed so far, by strategy and fold number (None is all rows).
-    history : dict
-        Training history of each strategy that learns.
-    """
-
-    source: Source
+    source: Source  # in the units of the data
     constraints: Constraints
-    config: TrainingConfig
+    config: TrainingConfig  # its k is the number of selector nodes
     covariances: FoldCovariances
     validation: int | float | str
-    row_groups: NDArray | None
-    target: TargetData | None
-    strategies: Any
-    device: torch.device
+    row_groups: NDArray | None  # rows with the same label are held out together
+    target: TargetData | None  # what panels predict, if not the other features
+    strategies: Any  # "auto", or the names of those that may propose panels
+    device: torch.device  # of the search, so it supports float64
     seed: int
     budget: TimeBudget
     checkpoint: SelectionCheckpoint | None
-    report_progress: Callable[[str, float | None], None]
+    report_progress: Callable[[str, float | None], None]  # message and fraction done
+    # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)
-    history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy
 
     def groups_of(self, rows: Columns) -> NDArray | None:
         """Group labels of some rows."""
@@ -184,11 +123,3 @@ class SelectionContext:
     def split(self, seed: int) -> Splits:
         """The rows, divided as ``validation`` asks."""
         return split_rows(self.source.shape[0], self.validation, seed, self.row_groups)
-
-    def train_source(self, fold: Fold) -> Source:
-        """Training rows of a fold in scaled units."""
-        return fold.rows(fold.train_rows)
-
-    def held_source(self, fold: Fold) -> Source:
-        """Held-out rows of a fold in scaled units."""
-        return fold.rows(fold.held_rows)

@@ -1,4 +1,4 @@
-"""The evidence behind a panel, computed when it is asked for: reference scores and substitutes."""
+"""The evidence behind a panel, computed on demand: reference scores and substitutes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["gather_evidence"]
 
-NEIGHBOURS = 5  # related features and substitutes that are kept for each chosen one
-MOST_CORRELATED = 512  # chosen features whose correlations are kept
-MOST_EPOCHS = 200  # rows of history that are kept
+NEIGHBOURS = 5  # related features and substitutes per chosen feature
+MOST_CORRELATED = 512  # chosen features whose correlations are stored
+MOST_EPOCHS = 200  # rows of training history that are stored
 DRAWS = 5  # random panels
 POINTS = 25  # sizes on the curve
 ROUNDING = 1e-12  # of the sum of squares
@@ -47,23 +47,7 @@ def gather_evidence(
     source: dict[str, Any],
     options: dict[str, Any],
 ) -> Evidence:
-    """Evidence of a panel; every process can compute it by itself.
-
-    Parameters
-    ----------
-    context : SelectionContext
-        Of the selection.
-    winner : Candidate
-        With its panels on the folds.
-    columns : array of int
-        The final panel.
-    held : HeldOutScore
-        How the winner did on held-out rows.
-    linear : bool
-        Whether the panel reconstructs by a linear decoder.
-    source, options : dict
-        What the data were, and what was asked for.
-    """
+    """Evidence for the final panel, ``columns``; every process can compute it on its own."""
     with distributed.single_process():
         folds = context.covariances.folds
         reference = _ReferenceScores.compute(context, winner, folds, columns if linear else None)
@@ -77,8 +61,7 @@ def gather_evidence(
     related, related_correlation, represents, correlation = _correlations(C, order)
     substitutes, losses = _substitutes(C, order, winner.ridge, context.constraints.exclude)
     true, guessed = (_some(parts) for parts in (held.rows, reconstructed))
-    # what is measured is known
-    errors[columns] = 0.0
+    errors[columns] = 0.0  # their values are measured
     guessed[:, columns] = np.where(np.isnan(true), guessed, true)[:, columns]
     rows = sum(fold.n_held for fold in folds)
     return Evidence(
@@ -104,15 +87,12 @@ def gather_evidence(
     )
 
 
-# -- reference scores --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class _LinearMap:
     """A linear reconstruction in scaled units: from some columns, or along principal axes."""
 
     role: str
-    metric: str | None  # None counts for all metrics
+    metric: str | None  # None is for all metrics
     columns: Columns | None
     weights: Tensor  # k x d decoder, or d x k axes of features times ``spread``
     spread: Tensor | None = None
@@ -125,7 +105,7 @@ class _LinearMap:
         return ((x * self.spread) @ self.weights) @ self.weights.T / self.spread
 
     def residuals(self, fold: Fold) -> Tensor:
-        """Mean squared residual of each feature on held-out rows without gaps, in scaled units."""
+        """Mean squared residual per feature on complete held-out rows, in scaled units."""
         if self.columns is not None:
             return fold.residuals(self.columns, self.weights)
         assert self.spread is not None
@@ -150,7 +130,7 @@ class _FoldScores:
 
 @dataclass(frozen=True, eq=False)
 class _ReferenceScores:
-    """What PCA, greedy and random panels reach on the rows that were held out."""
+    """Scores of PCA, greedy and random panels on the held-out rows."""
 
     scores: list[_FoldScores]
     metrics: tuple[str, ...]
@@ -207,10 +187,10 @@ class _ReferenceScores:
         return cls(scores, metrics, curve)
 
     def explained(self, panel_errors: Sequence[Vector]) -> dict[str, dict[str, float]]:
-        """By metric, explained variance of the panel and of the references on held-out rows.
+        """Explained variance of the panel and of the references on held-out rows, by metric.
 
-        ``panel_errors`` are the panel's mean squared errors per feature, fold by fold. Folds
-        whose held-out rows do not vary, such as single rows, do not count.
+        ``panel_errors`` has the panel's mean squared errors per feature for each fold. Folds whose
+        held-out rows do not vary, such as single rows, do not count.
         """
         found: dict[str, dict[str, list[float]]] = {metric: {} for metric in self.metrics}
         sizes = []
@@ -238,17 +218,13 @@ class _ReferenceScores:
         }
 
     def final_errors(self) -> Vector:
-        """Mean squared error per feature with the final panel, in the units of the data.
-
-        The final panel was chosen from all rows, its decoder is fitted on the training rows of a
-        fold alone.
-        """
+        """Mean squared error per feature with the final panel, decoded per fold, in data units."""
         wrong = torch.stack([one.errors[_final(one)] for one in self.scores]).sum(0)
         count = torch.stack([one.count for one in self.scores]).sum(0)
         return (wrong / count).numpy()
 
     def reconstruct(self, shown: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-        """Some held-out rows of each fold, reconstructed from the final panel."""
+        """Reconstructions of some held-out rows of each fold from the final panel."""
         found = []
         for one, rows in zip(self.scores, shown, strict=True):
             scale, mean = _scale(one.fold), one.fold.mean
@@ -257,7 +233,7 @@ class _ReferenceScores:
         return found
 
     def variance(self) -> Vector:
-        """Of each feature over the held-out rows of all folds together."""
+        """Variance of each feature over the held-out rows of all folds."""
         count = torch.stack([one.count for one in self.scores])
         mean = torch.stack([one.fold.mean + one.gap for one in self.scores])
         centre = (count * mean).sum(0) / count.sum(0)
@@ -275,7 +251,7 @@ def _scale(fold: Fold) -> Tensor:
 
 
 def _spread(fold: Fold, metric: str) -> Tensor:
-    """What brings scaled features to the units of a metric."""
+    """Factors that convert scaled features to the units of a metric."""
     return _scale(fold) if metric == "units" else torch.ones(len(fold.scale), dtype=torch.float64)
 
 
@@ -287,23 +263,18 @@ def _greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
 def _random(context: SelectionContext, panels: Sequence[Columns]) -> list[list[Columns]]:
     """Random panels of the same sizes, with the features that must be included."""
     random = np.random.default_rng(context.seed)
-    constraints = context.constraints
-    must = constraints.include
-    taken = np.concatenate([must, constraints.exclude])
-    free = np.setdiff1d(np.arange(constraints.d), taken)
-    draws = []
-    for _ in range(DRAWS):
-        drawn = []
-        for panel in panels:
-            more = max(0, min(len(panel) - len(must), len(free)))
-            rest = random.choice(free, more, replace=False)
-            drawn.append(np.sort(np.concatenate([must, rest])))
-        draws.append(drawn)
-    return draws
+    must, exclude = context.constraints.include, context.constraints.exclude
+    free = np.setdiff1d(np.arange(context.constraints.d), np.concatenate([must, exclude]))
+
+    def draw(size: int) -> Columns:
+        count = max(0, min(size - len(must), len(free)))
+        return np.sort(np.concatenate([must, random.choice(free, count, replace=False)]))
+
+    return [[draw(len(panel)) for panel in panels] for _ in range(DRAWS)]
 
 
 def _score_fold(context: SelectionContext, fold: Fold, maps: list[_LinearMap]) -> _FoldScores:
-    """Sums over a fold's held-out rows: from their covariance, or from rows that have gaps."""
+    """Sums over a fold's held-out rows, from their covariance or, with gaps, from the rows."""
     scale = _scale(fold)
     if context.covariances.stats.has_missing:
         return _score_rows(RowView(context.source, fold.held_rows), fold, maps)
@@ -322,7 +293,7 @@ def _score_rows(source: Source, fold: Fold, maps: list[_LinearMap]) -> _FoldScor
     errors = [torch.zeros(d, dtype=torch.float64) for _ in maps]
     for _, rows in read_blocks(source):
         seen = ~torch.isnan(rows)
-        x = (rows - fold.mean).nan_to_num_(nan=0.0)  # what is missing takes the training mean
+        x = (rows - fold.mean).nan_to_num_(nan=0.0)  # missing values: the training mean
         count += seen.sum(0)
         first += x.sum(0)
         second += x.square().sum(0)
@@ -341,7 +312,7 @@ def _fold_curve(
     orders: dict[str, tuple[Columns, float]],
     sizes: NDArray[np.int64],
 ) -> dict[str, Vector]:
-    """Explained variance at smaller sizes, with linear decoders; empty where nothing varies."""
+    """Explained variance at each size with linear decoders; empty where nothing varies."""
     fold = scores.fold
     weight = _spread(fold, metric).square()
     # the variance of held-out rows is about their own mean, as in R squared
@@ -352,8 +323,9 @@ def _fold_curve(
         return {}
     found = {}
     for role, (order, ridge) in orders.items():
-        errors = [float(weight @ _residuals(fold, order[:size], ridge)) for size in sizes]
-        found[role] = 1 - np.array(errors) / whole
+        panels = [order[:size] for size in sizes]
+        errors = [weight @ fold.residuals(one, fold.decoder(one, ridge)) for one in panels]
+        found[role] = 1 - torch.stack(errors).numpy() / whole
     axes = next(m for m in scores.maps if m.role == "pca" and m.metric == metric).weights
     spread = _spread(fold, metric)[:, None]
     turned = spread * axes
@@ -363,17 +335,10 @@ def _fold_curve(
     return found
 
 
-def _residuals(fold: Fold, columns: Columns, ridge: float) -> Tensor:
-    return fold.residuals(columns, fold.decoder(columns, ridge))
-
-
-# -- neighbours --------------------------------------------------------------------------------
-
-
 def _substitutes(
     C: Tensor, order: Columns, ridge: float, exclude: Columns
 ) -> tuple[Columns, NDArray[np.float64]]:
-    """Features that would take a chosen one's place, best first, and what that costs."""
+    """Best substitutes for each chosen feature, best first, and the increase of the residual."""
     losses = swap_losses(C, order, ridge).astype(np.float64)
     losses[np.arange(len(order)), order] = np.inf
     losses[:, exclude] = np.inf
@@ -384,7 +349,7 @@ def _substitutes(
 def _correlations(
     C: Tensor, order: Columns
 ) -> tuple[Columns, NDArray[np.float32], Columns, NDArray[np.float32]]:
-    """Most correlated features of each chosen one; how many it represents; among the chosen."""
+    """Most correlated features, their correlations, number represented, and correlations inside."""
     spread = C.diagonal().clamp_min(0).sqrt()
     inverse = torch.where(spread > 0, 1 / spread, 0.0)
     R = (C[order] * inverse[order][:, None] * inverse).clamp(-1, 1).numpy()  # k x d
@@ -401,7 +366,7 @@ def _correlations(
 
 
 def _largest(values: NDArray[np.float64]) -> tuple[Columns, NDArray[np.float64]]:
-    """Places of the largest values of each row, and these; -1 where no more are finite."""
+    """Indices of the largest values of each row, -1 if not finite, and the values."""
     count = min(NEIGHBOURS, values.shape[1])
     part = np.argpartition(-values, count - 1, axis=1)[:, :count]
     found = np.take_along_axis(values, part, axis=1)
@@ -417,7 +382,7 @@ def _some(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float32]:
 
 
 def _thin(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most so many rows, the first and the last among them, with numbers that JSON has."""
+    """At most MOST_EPOCHS rows, including the first and last; JSON has no NaN, so that is None."""
     at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MOST_EPOCHS)).round().astype(int))
     return [
         {

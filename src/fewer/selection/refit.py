@@ -1,4 +1,4 @@
-"""The panel that a user gets: the winner run again on all rows, its decoder and its score."""
+"""The final panel: the winner rerun on all rows, its decoder and its held-out score."""
 
 import time
 from collections.abc import Sequence
@@ -19,19 +19,16 @@ from fewer.search.objective import worth
 from fewer.selection.compare import Candidate, Comparison, NetworkComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy, propose, search_panel
-from fewer.train.held_out_swaps import HeldOut, held_out_swaps
+from fewer.train.swaps import HeldOut, held_out_swaps
 from fewer.validation import Fold
 
 __all__ = ["HeldOutScore", "refit_on_all_rows", "score_on_held_out_rows", "to_data_units"]
 
-FEW_ROWS = 10  # per chosen feature: with fewer, the held-out error itself decides the last swaps
+FEW_ROWS = 10  # per chosen feature: with fewer, final swaps lower the held-out error itself
 WIDEST_POLISH, POLISH_ROUNDS = 8192, 20
 MOST_RESIDUALS = 4000  # rows kept for prediction intervals
 
 Columns = NDArray[np.int64]
-
-
-# -- columns -----------------------------------------------------------------------------------
 
 
 def refit_on_all_rows(
@@ -44,33 +41,29 @@ def refit_on_all_rows(
     everything = context.covariances.everything
     winner = candidates[0]
     if context.target is not None:
-        return winner, _for_target(context, winner, everything)
+        # the panel that was compared; chosen again on all rows where every fold has its own
+        if len(winner.panels) == 1 or context.budget.exhausted:
+            return winner, winner.panels[0]
+        context.budget.allocate(2)
+        return winner, propose(context, winner.strategy, everything)
     if isinstance(comparison, NetworkComparison):
         return _for_networks(context, candidates, comparison, folds, everything)
-    columns = distributed.on_rank0(lambda: _for_linear(context, winner, everything))
-    return winner, columns
+    return winner, distributed.on_rank0(lambda: _for_linear(context, winner, everything))
 
 
 def _for_linear(context: SelectionContext, winner: Candidate, everything: Fold) -> Columns:
     """The winning strategy on all rows, started from what it found before."""
-    context.budget.allocate(2)  # the last swaps have the other half
+    context.budget.allocate(2)  # the other half is for the final swaps
     if winner.strategy.restarts:
         panel = search_panel(context, everything, winner.panels)
-        return _polish(context, panel, winner.ridge, everything)
-    panel = propose(context, winner.strategy, everything)
-    # penalised or drawn on purpose, yet never worse than greedy on the rows themselves
-    C, constraints = everything.matrix().to(context.device), context.constraints
-    base = greedy(C, constraints).panel()
-    better = worth(C, panel, constraints, 0.0) <= worth(C, base, constraints, 0.0)
-    return _polish(context, panel if better else base, winner.ridge, everything)
-
-
-def _for_target(context: SelectionContext, winner: Candidate, everything: Fold) -> Columns:
-    """The panel that was compared; chosen again on all rows where every fold has its own."""
-    if len(winner.panels) == 1 or context.budget.exhausted:
-        return winner.panels[0]
-    context.budget.allocate(2)
-    return propose(context, winner.strategy, everything)
+    else:
+        panel = propose(context, winner.strategy, everything)
+        # its objective is another one, but it must not be worse than greedy on all rows
+        C, constraints = everything.matrix().to(context.device), context.constraints
+        base = greedy(C, constraints).panel()
+        if worth(C, panel, constraints, 0.0) > worth(C, base, constraints, 0.0):
+            panel = base
+    return _polish(context, panel, winner.ridge, everything)
 
 
 def _for_networks(
@@ -82,15 +75,15 @@ def _for_networks(
 ) -> tuple[Candidate, Columns]:
     """The winner and its columns, judged by the network itself.
 
-    With one held-out part, the winner on all rows or as it was compared; with folds, the best of
-    what all candidates near the best choose from all rows.
+    With one held-out part, the winner's panel from all rows or the one that was compared; with
+    folds, the best of the panels that the finalists choose from all rows.
     """
     budget, winner = context.budget, candidates[0]
     if len(folds) == 1:
         budget.allocate(2)
         panels = [_network_panel(context, winner, everything), winner.panels[0]]
         return winner, panels[comparison.best_of(panels, folds)]
-    # those that build on others last, as they were compared
+    # those that build on others last, as in the comparison
     finalists = sorted(comparison.finalists(candidates), key=lambda c: c.strategy.improves_found)
     panels = []
     for at, candidate in enumerate(finalists):
@@ -104,8 +97,8 @@ def _for_networks(
 def _network_panel(context: SelectionContext, candidate: Candidate, everything: Fold) -> Columns:
     """A strategy on all rows, started from what it found before.
 
-    What leaves much to luck is not drawn again where one panel was compared: that one is known
-    to be good.
+    A strategy that depends much on its random numbers is not rerun where a single panel was
+    compared: that one is known to be good.
     """
     strategy = candidate.strategy
     if context.budget.exhausted:
@@ -136,7 +129,7 @@ def _search_again(
 
 
 def _polish(context: SelectionContext, panel: Columns, ridge: float, everything: Fold) -> Columns:
-    """Where rows are about as few as features: swaps that lower the held-out error itself."""
+    """Where rows are few, lower the held-out error itself by swaps."""
     constraints, splits = context.constraints, context.covariances.splits
     n, d = context.source.shape
     plain = constraints.groups is None and constraints.budget is None
@@ -146,8 +139,7 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
     if many or not plain or d > WIDEST_POLISH or not partition:
         return panel
     context.report_progress("swaps on held-out error ...", None)
-    rows = everything.rows(everything.train_rows)
-    mean = everything.scaled_mean
+    rows, mean = everything.train_source, everything.scaled_mean
     if context.covariances.stats.has_missing:
         mean = torch.from_numpy(moments(rows).mean)
     values = torch.nan_to_num(rows.rows(slice(0, n), torch.float64) - mean, nan=0.0)
@@ -164,16 +156,10 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
     )
 
 
-# -- units -------------------------------------------------------------------------------------
-
-
 def to_data_units(
     decoder: MeasuredDecoder, columns: Columns, fold: Fold, *, outputs: bool = True
 ) -> MeasuredDecoder:
-    """Put the scaling of features around a decoder that was fitted on scaled rows.
-
-    Without ``outputs`` only before it, as for a predictor of a target.
-    """
+    """Fold the scaling into a decoder that was fitted on scaled rows, of its outputs optionally."""
     center, scale = torch.from_numpy(fold.center), torch.from_numpy(fold.scale)
     inside, spread = center[columns], scale[columns]
     out_center, out_scale = decoder.out_center, decoder.out_scale
@@ -197,9 +183,6 @@ def to_data_units(
     )
 
 
-# -- score -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class HeldOutScore:
     """How a candidate did on held-out rows, in the units of the data."""
@@ -218,18 +201,15 @@ def score_on_held_out_rows(
     source = context.source
     per_fold = max(1, MOST_RESIDUALS // len(folds))
     examples = max(1, sample_size(source.shape[1]) // len(folds))
-    values, errors, sizes = [], [], []
-    residuals: list[NDArray[np.float64]] = []
-    shown: list[NDArray[np.float64]] = []
-    reconstructed: list[NDArray[np.float64]] = []
+    values, errors, sizes, samples = [], [], [], []
     for fold, panel in zip(folds, winner.panels, strict=True):
         decoder = to_data_units(comparison.fit(winner, panel, fold), panel, fold)
         held = fold.held_rows
-        # examples from everywhere: files are often sorted
+        # examples spread over all rows, since files are often sorted
         spread = np.unique(np.linspace(0, len(held) - 1, examples).astype(int))
         sample = _Sample(per_fold, spread)
         rows = RowView(source, held)
-        if is_remote(source):  # scored where the rows are; only the sample comes here
+        if is_remote(source):  # scored where the rows are; only the sample is fetched
             value, error = explained_variance(decoder, rows, panel)
             sample.fetch(decoder, rows, panel)
         else:
@@ -237,8 +217,8 @@ def score_on_held_out_rows(
         values.append(value)
         errors.append(error)
         sizes.append(len(held))
-        for kept, part in zip((residuals, shown, reconstructed), sample.gathered(), strict=True):
-            kept.append(part)
+        samples.append(sample.gathered())
+    residuals, shown, reconstructed = zip(*samples, strict=True)
     weights = np.array(sizes) / np.sum(sizes)
     per_feature = weights @ np.stack(errors)
     value = float(weights @ values)
@@ -248,23 +228,23 @@ def score_on_held_out_rows(
         value = 1.0 - float(per_feature.sum()) / total if total > 0 else value
     return HeldOutScore(
         Score(value, per_feature),
-        # i of n + 1: that many of new values lie below the i-th of n
+        # "weibull": a fraction i / (n + 1) of new values lies below the i-th of n
         np.nanquantile(np.concatenate(residuals), QUANTILE_LEVELS, axis=0, method="weibull"),
         errors,
-        shown,
-        reconstructed,
+        list(shown),
+        list(reconstructed),
     )
 
 
 class _Sample:
-    """Residuals of the first rows, and some rows with their reconstructions, as they pass by."""
+    """Residuals of the first rows, and some rows with their reconstructions."""
 
     def __init__(self, residuals: int, examples: Columns) -> None:
         self.most, self.examples = residuals, examples
         self.parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
 
     def visit(self, rows: slice, x: Tensor, reconstructed: Tensor) -> None:
-        """Take what is wanted of a block of rows."""
+        """Take the sampled rows of a block."""
         some = self.examples[(self.examples >= rows.start) & (self.examples < rows.stop)]
         at = torch.from_numpy(some - rows.start)
         first = max(0, self.most - rows.start)
@@ -274,7 +254,7 @@ class _Sample:
 
     @torch.no_grad()
     def fetch(self, decoder: MeasuredDecoder, source: Source, panel: Columns) -> None:
-        """Take what is wanted of all rows, without reading the others."""
+        """Read only the sampled rows."""
         first = source.rows(slice(0, self.most), torch.float64)
         some = source.rows(self.examples, torch.float64)
         self.parts[0].append(first - decoder(first[:, panel]))
@@ -282,6 +262,6 @@ class _Sample:
         self.parts[2].append(decoder(some[:, panel]))
 
     def gathered(self) -> list[NDArray[np.float64]]:
-        """Residuals, rows and reconstructions, in order, of all processes."""
+        """Residuals, rows and reconstructions of all processes, in order."""
         own = [torch.cat(part).numpy() for part in self.parts]
         return [np.concatenate(found) for found in zip(*distributed.gather(own), strict=True)]

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,32 +14,24 @@ from numpy.typing import NDArray
 
 from fewer import distributed
 from fewer.constraints import Constraints
-from fewer.data.moments import Covariance, Moments, moments
+from fewer.data.moments import Covariance, moments
 from fewer.data.reading import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
 from fewer.selection.context import SelectionContext
-from fewer.selection.target import TargetData
-from fewer.train import (
-    Fit,
-    fit_closed_form,
-    fit_gradient,
-    fit_random_features,
-    network_swaps,
-)
+from fewer.train import fit_closed_form, fit_gradient, fit_random_features, network_swaps
 from fewer.train.assignment import eligible, obeying_features
 from fewer.validation import Fold
 
 __all__ = ["STRATEGIES", "Strategy", "propose", "propose_side_by_side", "shortlist"]
 
 STRATEGIES = ("search", "closed_form", "gradient")
-FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch determines nothing
+FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
-SMALL = 2000  # folds times features: beyond, a second opinion for every fold takes too long
-WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, every search has work for all cores
-# what all features together weigh beside the target: they only break ties
-FEATURES_WEIGHT = 0.01
+SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
+WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
+FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
 Propose = Callable[[SelectionContext, Fold], Columns]
@@ -46,31 +39,17 @@ Propose = Callable[[SelectionContext, Fold], Columns]
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to propose a panel from the training rows of a fold.
+    """A way to propose a panel from the training rows of a fold."""
 
-    Attributes
-    ----------
-    name : str
-        As the leaderboard shows it.
-    run : callable
-        Takes the context and a fold, returns columns.
-    all_ranks : bool
-        Whether all processes run it together; otherwise rank 0 does.
-    restarts : bool
-        Whether, on all rows, it starts from the panels that it found on the folds.
-    improves_found : bool
-        Whether it improves the panels of other strategies, so that it comes last.
-    """
-
-    name: str
+    name: str  # as in the leaderboard
     run: Propose
-    all_ranks: bool = False
-    restarts: bool = False
-    improves_found: bool = False
+    all_ranks: bool = False  # run by all processes together, not by rank 0 alone
+    restarts: bool = False  # on all rows it starts from the panels that it found on the folds
+    improves_found: bool = False  # it improves the panels of other strategies, so it runs last
 
 
 def propose(context: SelectionContext, strategy: Strategy, fold: Fold) -> Columns:
-    """The panel of a strategy on a fold, on every rank; recalled where it is known already."""
+    """The panel of a strategy on a fold, on every rank; recalled if it is already known."""
     panel = _recall(context, strategy, fold)
     if panel is None:
         if strategy.all_ranks:
@@ -88,10 +67,10 @@ def propose(context: SelectionContext, strategy: Strategy, fold: Fold) -> Column
 def propose_side_by_side(
     context: SelectionContext, strategies: Sequence[Strategy], fold: Fold
 ) -> dict[str, float]:
-    """Run strategies that need only a covariance at the same time, one per core.
+    """Run strategies that need only a covariance in parallel, one per core; the seconds of each.
 
-    Their panels are then found by `propose`. A search is thousands of short steps, too short to be
-    shared between cores; several searches are not. Returns the seconds of each.
+    `propose` then recalls their panels. A search consists of thousands of steps that are too short
+    to be shared between cores; whole searches are not.
     """
     alone = [one for one in strategies if not one.all_ranks and not one.improves_found]
     new = [one for one in alone if _recall(context, one, fold) is None]
@@ -122,7 +101,7 @@ def propose_side_by_side(
 
 
 def _recall(context: SelectionContext, strategy: Strategy, fold: Fold) -> Columns | None:
-    """The panel that a strategy proposed on a fold in this call or before it was interrupted."""
+    """The panel that a strategy proposed on a fold, in this call or an interrupted one."""
     found = context.found.get((strategy.name, fold.number))
     if found is None and context.checkpoint is not None:
         found = context.checkpoint.recall(strategy.name, fold)
@@ -136,7 +115,7 @@ def _record(context: SelectionContext, strategy: Strategy, fold: Fold, panel: Co
 
 
 def shortlist(context: SelectionContext) -> list[Strategy]:
-    """Strategies to compare, those that build on others last."""
+    """Strategies to compare, with those that build on others last."""
     constraints, asked = context.constraints, context.strategies
     linear = context.config.linear
     folds, rows = len(context.covariances.folds), context.source.shape[0]
@@ -144,7 +123,13 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     if forced or len(constraints.included_units) == constraints.k:
         return [Strategy("only choice", greedy_panel)]
     if context.target is not None:
-        return _for_target(asked)
+        found = []
+        if asked == "auto" or "search" in asked:
+            found.append(Strategy("search, without target", search_panel))
+            found.append(Strategy("search", supervised_search_panel))
+        if asked == "auto" or "gradient" in asked:
+            found.append(Strategy("gradient", gradient_panel, all_ranks=True))
+        return found
     if asked == "auto":
         few = 2 if folds * constraints.d <= SMALL else 1
         asked = STRATEGIES[:few] if linear else STRATEGIES
@@ -154,10 +139,11 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
         found.append(Strategy("search", search_panel, restarts=True))
         if linear and folds > 1:
             found += [
-                Strategy(f"search, ridge {ridge:g}", ridge_search(ridge)) for ridge in SEARCH_RIDGES
+                Strategy(f"search, ridge {ridge:g}", partial(search_panel, ridge=ridge))
+                for ridge in SEARCH_RIDGES
             ]
     if not linear:
-        found.append(plain)  # after the search, which comes first
+        found.append(plain)
     if "closed_form" in asked:
         found.append(Strategy("closed form, swaps", closed_form_panel))
         if not linear and rows >= FEWEST_FOR_FEATURES:
@@ -169,57 +155,30 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     return found
 
 
-def _for_target(asked: Any) -> list[Strategy]:
-    found = []
-    if asked == "auto" or "search" in asked:
-        found.append(Strategy("search, without target", search_panel))
-        found.append(Strategy("search", supervised_search_panel))
-    if asked == "auto" or "gradient" in asked:
-        found.append(Strategy("gradient", supervised_gradient_panel, all_ranks=True))
-    return found
-
-
-# -- on the covariance -------------------------------------------------------------------------
-
-
 def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Greedy selection: what everything else has to beat."""
     return greedy(fold.matrix().to(context.device), context.constraints).panel()
 
 
 def search_panel(
-    context: SelectionContext, fold: Fold, initial: list[Columns] | None = None
+    context: SelectionContext, fold: Fold, initial: Sequence[Columns] = (), ridge: float = 0.0
 ) -> Columns:
-    """Greedy, swaps, and walks from perturbed panels."""
+    """The search for a linear decoder, with a penalty in units of the mean variance."""
     return search(
         fold.matrix().to(context.device),
         context.constraints,
+        ridge=ridge * float(fold.variance.mean()),
+        stall=2 if ridge else None,
         seed=context.seed,
         time_limit=context.budget.remaining(),
-        initial=initial or (),
+        initial=initial,
     ).indices
-
-
-def ridge_search(ridge: float) -> Propose:
-    """The search with a penalty, in units of the mean variance."""
-
-    def run(context: SelectionContext, fold: Fold) -> Columns:
-        return search(
-            fold.matrix().to(context.device),
-            context.constraints,
-            ridge=ridge * float(fold.variance.mean()),
-            stall=2,
-            seed=context.seed,
-            time_limit=context.budget.remaining(),
-        ).indices
-
-    return run
 
 
 def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
     """A concrete selector with the linear decoder solved, then swaps."""
     constraints, C = context.constraints, fold.matrix()
-    include, allowed = eligible(constraints, _moments_of(fold), context.config.k)
+    include, allowed = eligible(constraints, fold.variance, context.config.k)
     found = fit_closed_form(
         C,
         context.config.k,
@@ -232,12 +191,9 @@ def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
         on_row=_stop_when_over(context),
     )
     context.history.setdefault("closed form", found.history)
-    start = constraints.complete(obeying_features(found.logits[0], constraints, C))
+    start = constraints.complete(obeying_features(found.logits[0], constraints, fold.matrix))
     left = context.budget.remaining()
     return swap(C.to(context.device), start, constraints, time_limit=left).indices
-
-
-# -- for networks ------------------------------------------------------------------------------
 
 
 def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -245,7 +201,7 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
     starts = [panel for (_, number), panel in context.found.items() if number == fold.number]
     summary = Covariance(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
     return network_swaps(
-        context.train_source(fold),
+        fold.train_source,
         summary,
         starts or [search_panel(context, fold)],
         context.constraints,
@@ -259,9 +215,9 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
 def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
     """A concrete selector with a decoder on random features solved."""
     constraints = context.constraints
-    include, allowed = eligible(constraints, _moments_of(fold), context.config.k)
+    include, allowed = eligible(constraints, fold.variance, context.config.k)
     found = fit_random_features(
-        context.train_source(fold),
+        fold.train_source,
         context.config.k,
         include=include,
         allowed=allowed,
@@ -270,23 +226,14 @@ def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
         on_row=_stop_when_over(context),
     )
     context.history.setdefault("random features", found.history)
-    C = fold.matrix() if constraints.groups is not None else None
-    return constraints.complete(obeying_features(found.logits[0], constraints, C))
-
-
-def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """The paper's method, with the decoder that was asked for."""
-    return _by_gradient(context, fold).columns
-
-
-# -- for a target ------------------------------------------------------------------------------
+    return constraints.complete(obeying_features(found.logits[0], constraints, fold.matrix))
 
 
 def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     """The search for a linear map from features to the target.
 
-    The target joins the covariance as columns that cannot be chosen. A choice does not depend
-    on the scale of what is chosen, so features made small count for little as targets.
+    The target joins the covariance as columns that cannot be chosen. Features are scaled down so
+    that they hardly count as targets, which does not change how well they predict.
     """
     assert context.target is not None
     y = context.target.centred(fold.train_rows)
@@ -294,7 +241,7 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     n, d = y.shape[0], len(C)
     cross = torch.zeros(d, y.shape[1], dtype=torch.float64)
     mean = fold.scaled_mean
-    for rows, x in read_blocks(context.train_source(fold)):
+    for rows, x in read_blocks(fold.train_source):
         cross += torch.nan_to_num(x - mean, nan=0.0).T @ y[rows]
     own = y.T @ y / n
     small = (FEATURES_WEIGHT * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
@@ -309,26 +256,16 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     return found.indices
 
 
-def supervised_gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """The paper's supervised selector, with the predictor that was asked for."""
-    assert context.target is not None
-    return _by_gradient(context, fold, context.target).columns
-
-
-# -- shared ------------------------------------------------------------------------------------
-
-
-def _by_gradient(context: SelectionContext, fold: Fold, target: TargetData | None = None) -> Fit:
-    """Train selector and decoder together; all ranks take part."""
-    checkpoint = context.checkpoint
+def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """The paper's method: selector and decoder, or predictor, trained together on all ranks."""
+    checkpoint, target = context.checkpoint, context.target
     config = replace(
         context.config,
-        refit="none",  # the decoder comes later
+        refit="none",  # the decoder is fitted later
         on_epoch=_stop_when_over(context),
         checkpoint=None if checkpoint is None else checkpoint.for_training("gradient", fold),
     )
-    rows = fold.train_rows
-    source = fold.rows(rows)
+    rows, source = fold.train_rows, fold.train_source
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)
         fit = fit_gradient(
@@ -343,26 +280,12 @@ def _by_gradient(context: SelectionContext, fold: Fold, target: TargetData | Non
             groups=context.groups_of(rows),
         )
     context.history.setdefault("gradient", fit.history)
-    return fit
+    return fit.columns
 
 
 def _stop_when_over(context: SelectionContext) -> Callable[[dict[str, Any]], bool]:
-    """Ends a training when its slot of the time limit is over."""
+    """Stop training when its slot of the time limit is over."""
     return lambda row: context.budget.slot_over
-
-
-def _moments_of(fold: Fold) -> Moments:
-    """What `eligible` needs to know: which features vary in this fold."""
-    variance = fold.variance
-    zero = np.zeros(len(variance))
-    return Moments(
-        n=fold.n_train,
-        observed=np.full(len(variance), fold.n_train),
-        mean=zero,
-        variance=variance,
-        minimum=zero,
-        maximum=variance,
-    )
 
 
 def _with_targets(constraints: Constraints, more: int) -> Constraints:

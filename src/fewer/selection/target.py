@@ -1,4 +1,4 @@
-"""The target of a selection: given as an array or by name, made ready for training."""
+"""The target of a selection, given as an array or by name, prepared for training."""
 
 import os
 from dataclasses import dataclass
@@ -23,28 +23,16 @@ MANY_CLASSES = 20
 
 @dataclass(frozen=True, eq=False)
 class TargetData:
-    """A target made ready for training.
+    """A target prepared for training."""
 
-    Attributes
-    ----------
-    values : Tensor
-        Class numbers (n), or numbers (n x m).
-    classes : array or None
-        Labels of the classes; None for numbers.
-    name : str or None
-        Of the column that it came from.
-    one : bool
-        Whether it was given as a single column.
-    """
-
-    values: Tensor
-    classes: NDArray | None
-    name: str | None
-    one: bool
+    values: Tensor  # class numbers (n), or numbers (n x m)
+    classes: NDArray | None  # labels of the classes; None for numbers
+    name: str | None  # of its column
+    one: bool  # whether it was given as a single column
 
     @property
     def outputs(self) -> int:
-        """Outputs of a predictor."""
+        """Number of outputs of a predictor."""
         return self.values.shape[1] if self.classes is None else len(self.classes)
 
     @property
@@ -53,19 +41,19 @@ class TargetData:
         return make_loss("mse" if self.classes is None else "cross_entropy")
 
     def spread(self, index: NDArray[np.int64]) -> Tensor:
-        """Units in which the target of some rows varies by 1, so that several count the same."""
+        """Scale of the target on some rows, so that several numbers count the same."""
         if self.classes is not None or self.outputs == 1:
             return torch.ones((), dtype=torch.float64)
         spread = self.values[torch.from_numpy(index)].std(0)
         return torch.where(spread > 0, spread, 1.0)
 
     def in_units_of(self, index: NDArray[np.int64]) -> Tensor:
-        """The target of some rows; of several numbers each in units in which it varies by 1."""
+        """The target of some rows; several numbers are scaled to unit variance."""
         values = self.values[torch.from_numpy(index)]
         return values if self.classes is not None else values / self.spread(index)
 
     def centred(self, index: NDArray[np.int64]) -> Tensor:
-        """The target of some rows as numbers of comparable weight, centred."""
+        """The target of some rows as centred numbers of comparable weight."""
         part = self.values[torch.from_numpy(index)]
         if self.classes is not None:
             part = nn.functional.one_hot(part, len(self.classes)).double()
@@ -114,7 +102,7 @@ def _from_table(name: str, data: Any) -> tuple[Any, Any]:
 
 
 def _from_file(name: str, data: Any) -> tuple[Any, Source]:
-    """A metadata column of a file; text in it becomes what it says."""
+    """A metadata column of a file; text is converted to numbers where possible."""
     try:
         source = open_with_metadata(data, [name])
     except InputError as error:
@@ -129,7 +117,7 @@ def _from_file(name: str, data: Any) -> tuple[Any, Source]:
     if y.dtype.kind not in "OU":
         return y, source
     y = np.array([None if text in ("", None) else text for text in y], dtype=object)
-    for kind in (np.int64, np.float64):  # a text file says everything as text
+    for kind in (np.int64, np.float64):  # in a text file everything is text
         try:
             return y.astype(kind), source
         except (TypeError, ValueError):

@@ -1,13 +1,12 @@
-"""How it is learned: by gradient, in closed form; exact decoders; decoders for given columns."""
+"""Training: selectors by gradient or in closed form, and decoders for given columns."""
 
 from fewer.train.checkpoint import Checkpoint
 from fewer.train.closed_form import SelectorFit, fit_closed_form, fit_random_features
 from fewer.train.config import TrainingConfig
 from fewer.train.gradient import fit_gradient
-from fewer.train.held_out_swaps import HeldOut, held_out_swaps
 from fewer.train.linear import fit_linear
 from fewer.train.network import train_decoder
-from fewer.train.surrogate import network_swaps
+from fewer.train.swaps import HeldOut, held_out_swaps, network_swaps
 from fewer.train.training_data import Fit
 
 __all__ = [

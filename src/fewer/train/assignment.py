@@ -1,5 +1,6 @@
-"""From what k nodes prefer to a panel: distinct features, every constraint obeyed."""
+"""From the preferences of k nodes to a panel of distinct features that obeys the constraints."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,63 +10,54 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fewer.constraints import Constraints
-from fewer.data import Moments, Source, covariance
+from fewer.data import Source, covariance
 from fewer.distributed import on_rank0
 from fewer.search import greedy
+from fewer.validation import Scaling
 
-__all__ = [
-    "covariance_for_groups",
-    "distinct_features",
-    "eligible",
-    "nodes_for",
-    "obeying_features",
-]
+__all__ = ["distinct_features", "eligible", "nodes_for", "obeying_features"]
 
-LEAST = -1e6  # score of a forbidden feature: a last resort, not an infinity that breaks the solver
+LEAST = -1e6  # score of a forbidden feature: finite, because the assignment fails on infinities
 
 
 def eligible(
-    constraints: Constraints, stats: Moments, k: int
+    constraints: Constraints, variance: NDArray[np.float64], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Features of the fixed nodes, and a mask of those that the other nodes may take.
 
-    One feature, that of the largest variance, stands for each included unit; the unit's others
-    join when the decoder is fitted. Constant features are left out while enough others are there.
-    The mask leaves included units out, except for the features that stand for them.
+    Each included unit is represented by its feature of the largest variance; the others join when
+    the decoder is fitted. Constant features are masked as long as enough others are left.
     """
-    include = [
-        unit[np.argmax(stats.variance[unit])]
-        for unit in (constraints.units[u] for u in constraints.included_units)
-    ]
+    units = [constraints.units[u] for u in constraints.included_units]
+    include = [unit[np.argmax(variance[unit])] for unit in units]
     allowed = constraints.allowed & ~np.isin(constraints.unit_of, constraints.included_units)
-    useful = allowed & ~stats.constant
+    useful = allowed & (variance > 0)
     left = len(np.unique(constraints.unit_of[useful]))
     mask = useful if left >= k - len(include) else allowed
     mask[include] = True
     return np.array(include, dtype=np.int64), mask
 
 
-def nodes_for(constraints: Constraints, source: Source) -> int:
-    """k, or without k as many units as a greedy search buys with the budget."""
+def nodes_for(
+    constraints: Constraints,
+    source: Source,
+    scaling: Scaling | None = None,
+    device: torch.device | None = None,
+) -> int:
+    """k, or without k the number of units that a greedy search buys with the budget."""
     if constraints.k is not None:
         return constraints.k
-    C = covariance(source).matrix
+    summary = covariance(source, device=device)
+    C = summary.matrix.cpu()
+    if scaling is not None:
+        scale = scaling.fit(summary.mean.cpu().numpy(), C.diagonal().numpy())[1]
+        C = C / torch.from_numpy(scale) / torch.from_numpy(scale)[:, None]
     panel = on_rank0(lambda: greedy(C, constraints).panel())
-    return len({int(constraints.unit_of[j]) for j in panel})
-
-
-def covariance_for_groups(
-    source: Source, constraints: Constraints, device: torch.device
-) -> Tensor | None:
-    """What `obeying_features` needs to fill up a panel of groups; None without groups."""
-    return None if constraints.groups is None else covariance(source, device=device).matrix
+    return len(np.unique(constraints.unit_of[panel]))
 
 
 def distinct_features(logits: Tensor) -> NDArray[np.int64]:
-    """One feature for each node, no two alike, of the largest total log probability.
-
-    Where the nodes' favourites differ already, these are the answer.
-    """
+    """A different feature for each node, with the largest total log probability."""
     favourites = logits.argmax(dim=1).cpu().numpy()
     if len(np.unique(favourites)) == len(favourites):
         return favourites
@@ -73,22 +65,20 @@ def distinct_features(logits: Tensor) -> NDArray[np.int64]:
 
 
 def obeying_features(
-    logits: Tensor, constraints: Constraints, C: Tensor | None = None
+    logits: Tensor, constraints: Constraints, C: Callable[[], Tensor] | None = None
 ) -> NDArray[np.int64]:
     """One feature for each node, from different units of ``constraints``, within its budget.
 
     A node's score for a unit (features measured together) is the log probability that it picks
-    any of them. Over budget, the exchange for a cheaper unit that loses the least score for the
-    cost saved is made until the panel fits; a panel without k spends what is left on the units
-    that any node likes best, so there may be more features than nodes.
-
-    A node does not know that a group comes whole. Where several prefer the same group, and the
-    covariance C is given, the others take what a greedy search adds to the rest.
+    any of them. Over budget, units are exchanged for cheaper ones at the least loss of score per
+    cost saved; without k, the rest of the budget buys the units that any node prefers most, so
+    there may be more features than nodes. Where several nodes prefer the same group, and the
+    covariance ``C()`` is given, a greedy search fills the places of all but one.
     """
     if constraints.groups is None and constraints.budget is None:
         return distinct_features(logits)
     scores = _scores(logits)
-    if C is not None and constraints.budget is None:
+    if C is not None and constraints.groups is not None and constraints.budget is None:
         return _filled_up(scores, constraints, C)
     by_unit = np.stack(
         [np.logaddexp.reduce(scores[:, unit], axis=1) for unit in constraints.units], 1
@@ -103,7 +93,7 @@ def obeying_features(
 
 
 def _filled_up(
-    scores: NDArray[np.float64], constraints: Constraints, C: Tensor
+    scores: NDArray[np.float64], constraints: Constraints, C: Callable[[], Tensor]
 ) -> NDArray[np.int64]:
     chosen = scores.argmax(axis=1)
     holder: dict[int, int] = {}  # unit -> the node that prefers it most
@@ -112,7 +102,7 @@ def _filled_up(
     losers = [node for node in range(len(scores)) if node not in holder.values()]
     if losers:
         taken = constraints.complete(chosen[list(holder.values())])
-        path = greedy(C, replace(constraints, include=np.union1d(constraints.include, taken)))
+        path = greedy(C(), replace(constraints, include=np.union1d(constraints.include, taken)))
         extra = [
             u for u in dict.fromkeys(constraints.unit_of[path.order].tolist()) if u not in holder
         ]
@@ -130,7 +120,7 @@ def _affordable(
     while costs[units].sum() > constraints.ceiling:
         saved = costs[units][:, None] - costs[None]
         lost = np.take_along_axis(scores, units[:, None], axis=1) - scores
-        # free exchanges first, then the least score for the cost saved
+        # exchanges that lose nothing first, then the least score per cost saved
         price = np.where(saved > 0, np.maximum(lost, 0) / np.maximum(saved, 1e-300), np.inf)
         price[fixed] = np.inf
         price[:, units] = np.inf

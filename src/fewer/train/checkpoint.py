@@ -1,8 +1,8 @@
-"""An unfinished fit on disk, so that what was trained is not lost with the process.
+"""The state of an unfinished fit on disk, so that it can resume after a crash.
 
-A folder holds ``fit.json``, which says what is being fitted, and one safetensors file for each part
-of the state, with its description in the file's header: a file is whole or not there. When the
-fit is done the folder goes.
+A folder holds ``fit.json``, which describes the fit, and one safetensors file for each part of the
+state, with metadata in its header. Files are written atomically. When the fit is done the folder is
+deleted.
 """
 
 import json
@@ -38,14 +38,14 @@ State = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 class Checkpoint:
-    """Where an unfinished fit is saved; of several ranks only rank 0 reads and writes.
+    """Where an unfinished fit is saved; only rank 0 reads and writes.
 
     Parameters
     ----------
     folder : path
         Created if missing.
     every : float, default=60
-        Minimum number of seconds between two states; they are saved at the end of an epoch.
+        Minimum number of seconds between two saves, which happen at the end of an epoch.
 
     Examples
     --------
@@ -71,66 +71,63 @@ class Checkpoint:
         return f"Checkpoint({str(self.folder)!r}, every={self.every:g})"
 
     @classmethod
-    def of(cls, wanted: Union["Checkpoint", str, os.PathLike[str]]) -> "Checkpoint":
-        """The same, from a path or one of these."""
-        return wanted if isinstance(wanted, cls) else cls(wanted)  # type: ignore[arg-type]
+    def of(cls, checkpoint: Union["Checkpoint", str, os.PathLike[str]]) -> "Checkpoint":
+        """A checkpoint from a path; one that exists is returned as it is."""
+        return checkpoint if isinstance(checkpoint, cls) else cls(checkpoint)  # type: ignore[arg-type]
 
     def part(self, name: str) -> "Checkpoint":
-        """A checkpoint inside this one, for a fit that is part of a longer piece of work."""
+        """A checkpoint in a subfolder, for one of several fits."""
         return Checkpoint(self.folder / name, self.every)
 
     def begin(self, facts: dict[str, Any]) -> None:
-        """Record what is being fitted; refuse to continue something else.
+        """Record what is being fitted; raise if the folder belongs to another fit.
 
-        ``facts`` is all that decides the result, as JSON; numbers may differ in the seventh digit.
+        ``facts`` is everything that determines the result, as JSON; floats are compared to six
+        digits.
         """
         on_rank0(lambda: self._begin(json.loads(json.dumps(facts))))
 
-    def _begin(self, facts: dict[str, Any]) -> None:
+    def _begin(self, facts: dict[str, Any]) -> None:  # on rank 0
         stored = read_notes(self.folder)
         if stored is None:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 if any(self.folder.iterdir()):
                     raise InputError(
-                        f"checkpoint={str(self.folder)!r} is a folder with other things in it; "
-                        "name one that is empty or not there yet"
+                        f"checkpoint={str(self.folder)!r} contains other files; "
+                        "give an empty or a new folder"
                     )
             except OSError as error:
-                raise InputError(
-                    f"checkpoint={str(self.folder)!r} cannot be written ({error})"
-                ) from error
-            text = json.dumps({"format": FORMAT, "fit": facts}, indent=1)
-            write_text(self.folder / NOTES, text)
+                problem = f"checkpoint={str(self.folder)!r} cannot be written ({error})"
+                raise InputError(problem) from error
+            content = {"format": FORMAT, "fit": facts}
+            write_text(self.folder / NOTES, json.dumps(content, indent=1))
             return
         for name, value in facts.items():
             before = stored.get(name)
-            same = before == value
             if isinstance(before, float) and isinstance(value, float):
                 same = math.isclose(before, value, rel_tol=1e-6)
+            else:
+                same = before == value
             if not same:
                 raise InputError(
                     f"{self.folder} holds an unfinished fit with {name}={before!r}, not "
-                    f"{value!r}: continue that one, delete the folder, or name another"
+                    f"{value!r}: continue that fit, delete the folder, or use another"
                 )
 
     def due(self) -> bool:
-        """Whether it is time for this process to save its state."""
+        """Whether it is time to save the state."""
         return is_rank0() and time.monotonic() - self._last >= self.every
 
     def save(self, name: str, notes: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Save one part of the state; its predecessor stays until this one is complete."""
+        """Save one part of the state, replacing its predecessor atomically."""
         if not is_rank0():
             return
         # copies, since safetensors refuses tensors that share memory, such as tied weights
-        copies = {
-            key: part.detach().to("cpu", copy=True).contiguous() for key, part in tensors.items()
-        }
-        about = {"format": FORMAT, "notes": json.dumps(notes)}
-        write_whole(
-            self.folder / f"{name}.safetensors",
-            lambda draft: save_file(copies, draft, metadata=about),
-        )
+        copies = {key: x.detach().to("cpu", copy=True).contiguous() for key, x in tensors.items()}
+        header = {"format": FORMAT, "notes": json.dumps(notes)}
+        path = self.folder / f"{name}.safetensors"
+        write_whole(path, lambda draft: save_file(copies, draft, metadata=header))
         self._last = time.monotonic()
 
     def load(self, name: str) -> State | None:
@@ -150,7 +147,7 @@ class Checkpoint:
             return json.loads(header["notes"]), tensors
         except Exception as error:  # safetensors has no public exception of its own
             raise FileFormatError(
-                f"{path} is damaged ({error}); delete it to restart from the part before it"
+                f"{path} is damaged ({error}); delete it to resume from the state before it"
             ) from error
 
     def drop(self, name: str) -> None:
@@ -164,14 +161,14 @@ class Checkpoint:
             for path in self.folder.iterdir():
                 if path.name == NOTES or NAME.fullmatch(path.name):
                     path.unlink(missing_ok=True)
-                elif DRAFT.fullmatch(path.name):  # of a process that was killed as it wrote
+                elif DRAFT.fullmatch(path.name):  # left by a process that was killed while writing
                     shutil.rmtree(path, ignore_errors=True)
             if not any(self.folder.iterdir()):
                 self.folder.rmdir()
 
 
 def read_notes(folder: Path) -> dict[str, Any] | None:
-    """What a checkpoint folder is about; None if it is none."""
+    """What a checkpoint folder is about; None for any other folder."""
     path = folder / NOTES
     if not path.is_file():
         return None
@@ -180,14 +177,13 @@ def read_notes(folder: Path) -> dict[str, Any] | None:
         if notes["format"] != FORMAT or not isinstance(notes["fit"], dict):
             raise ValueError("not written by fewer")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(
-            f"{path} is damaged ({error}); delete {folder} to start over"
-        ) from error
+        problem = f"{path} is damaged ({error}); delete {folder} to start over"
+        raise FileFormatError(problem) from error
     return notes["fit"]
 
 
 def stored_seed(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> int | None:
-    """The seed of an unfinished fit, which a fit without a seed of its own continues with."""
+    """The seed of an unfinished fit, with which a fit without a seed resumes."""
     if checkpoint is None:
         return None
     return (read_notes(Checkpoint.of(checkpoint).folder) or {}).get("seed")
@@ -199,16 +195,14 @@ def flat_state(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def taken_state(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, under their own names."""
-    start = f"{prefix}."
-    return {
-        name.removeprefix(start): part for name, part in tensors.items() if name.startswith(start)
-    }
+    """The tensors whose names begin with a prefix, without it."""
+    at = len(prefix) + 1
+    return {name[at:]: part for name, part in tensors.items() if name.startswith(f"{prefix}.")}
 
 
 @dataclass
 class TrainingState:
-    """A network in training, with everything that the next epoch depends on."""
+    """A network in training, and everything that its next epoch depends on."""
 
     network: nn.Module
     optimizer: Adam
@@ -241,16 +235,16 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self, state: State) -> None:
-        """Put everything back as it was when `save` was called."""
+        """Restore a saved state."""
         notes, tensors = state
         self.network.load_state_dict(taken_state("network", tensors))
         self.generator.set_state(tensors["order"])
-        # several ranks have a generator for the noise; one process takes it from torch's own
+        # ranks share a generator for the noise; a single process uses torch's own
         kind = self.device.type
         own = "cuda" if kind == "cuda" else "random"
         shared = tensors.get(f"noise-{kind}", tensors.get(own))
         torch.set_rng_state(tensors["random"])
-        if shared is not None:  # else it was saved on another kind of device
+        if shared is not None:  # None if it was saved on another kind of device
             if self.noise is not None:
                 self.noise.set_state(shared)
             elif kind == "cuda":

@@ -7,12 +7,11 @@ known, so only the selector is trained, and only the covariance C is needed:
 
 A step costs two products of a k x d with a d x d matrix, whatever the number of rows.
 
-For decoders that are not linear, random features take the place of a trained network. At every
-step there is a fresh random layer: Phi = relu(u R + c) of the k selected values u, beside u
-itself. Ridge regression from Phi to the targets is solved exactly on one half of a batch, the loss
-is taken on the other half, and its gradient goes through the solution to the selector. Targets are
-the leading principal components of the rows, which carry nearly all of the squared error in a
-fraction of the columns.
+For nonlinear decoders, random features replace the trained network. Every step draws a random
+layer Phi = [relu(u R + c), u] of the k selected values u, solves ridge regression from Phi to the
+targets on one half of a batch, and backpropagates the loss on the other half through the solution.
+Targets are the leading principal components of the rows, which carry nearly all of the squared
+error in a fraction of the columns.
 """
 
 import time
@@ -31,14 +30,9 @@ from fewer.data.batches import Batches
 from fewer.distributed import on_rank0
 from fewer.errors import NotConvergedWarning, warn
 from fewer.nn import Loss, MeasuredDecoder, gumbel_noise, relaxed_choice
-from fewer.nn.schedule import exponential
+from fewer.nn.schedule import Schedule, exponential
 from fewer.search import residual
-from fewer.train.assignment import (
-    covariance_for_groups,
-    distinct_features,
-    eligible,
-    obeying_features,
-)
+from fewer.train.assignment import distinct_features, eligible, obeying_features
 from fewer.train.config import TrainingConfig
 from fewer.train.device import float64_device, pick_device, products, seeded
 from fewer.train.linear import fit_linear
@@ -46,19 +40,14 @@ from fewer.train.network import EpochBar, epoch_bar, fit_decoder, stops_after
 from fewer.train.optimize import Adam
 from fewer.train.training_data import Fit, new_decoder, prepare
 
-__all__ = [
-    "SelectorFit",
-    "fit_closed_form",
-    "fit_covariance",
-    "fit_random_features",
-    "fit_surrogate",
-]
+__all__ = ["SelectorFit", "fit_closed_form", "fit_covariance", "fit_random_features"]
 
 REPORT_EVERY = 10
 STEPS = 600
 SETTLED = 0.8  # mean max probability: with an exact decoder a few undecided nodes do no harm
 
-OnRow = Callable[[dict[str, Any]], bool | None]
+Row = dict[str, Any]
+OnRow = Callable[[Row], bool | None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +61,7 @@ class SelectorFit:
     features : array (starts, k)
         Distinct features, one for each node.
     history : list of dict
-        Every ten steps, of the first start: step, temperature, loss, mean_max_probability,
+        Of the first start, every ten steps: step, temperature, loss, mean_max_probability and
         distinct.
 
     Examples
@@ -84,7 +73,7 @@ class SelectorFit:
 
     logits: Tensor
     features: np.ndarray
-    history: list[dict[str, Any]]
+    history: list[Row]
 
 
 def fit_closed_form(
@@ -118,12 +107,10 @@ def fit_closed_form(
         Features that must be on the panel.
     allowed : array of bool (d), default=None
         Features that may be chosen.
-    costs : array of float (d), default=None
-        Cost of each feature.
-    cost_weight : float, default=0.0
-        Added to the loss (mean squared residual per feature) for each unit of cost.
+    costs, cost_weight : array of float (d), float, default=None, 0.0
+        Cost of each feature, and what a unit of cost adds to the mean squared residual.
     starts : int, default=1
-        Number of selectors, trained together from different random numbers.
+        Number of selectors, trained together from different random logits.
     steps, learning_rate : int, float, default=600, 0.2
         Of Adam on the logits.
     start_temperature, end_temperature : float, default=3.0, 0.05
@@ -133,12 +120,12 @@ def fit_closed_form(
     ridge : float, default=1e-4
         Penalty p, as a fraction of the mean variance.
     seed : int, default=0
-        Fixes the result on a CPU.
+        Makes the result reproducible on a CPU.
     device : torch.device, default=None
-        Where to compute; where C is if None. If its memory is too small, starts are trained in
-        halves, and if one alone is too much, on the CPU, with a warning.
+        Where to compute; None is where C is. If its memory is too small, fewer starts are trained
+        at a time; if a single one does not fit, it is trained on the CPU, with a warning.
     on_row : callable, default=None
-        Called with each row of the history; training ends where it returns True.
+        Called with each row of the history; training stops when it returns True.
 
     Examples
     --------
@@ -164,25 +151,59 @@ def fit_closed_form(
             # the loss here is the residual of all d features together, over variance
             prices = torch.zeros(times.width, device=device)
             prices[:d] = torch.tensor(costs * (cost_weight * d / variance), device=device)
-        temperature = exponential(start_temperature, end_temperature, steps)
-        optimizer = Adam(([logits], learning_rate))
-        history: list[dict[str, Any]] = []
-        for step in range(1, steps + 1 if shape[1] else 0):
-            T = temperature(step - 1)
+        unit = variance / d
+
+        def backward(T: float) -> Tensor:
             M = relaxed_choice(logits, T, gumbel_noise(logits, generator).mul_(noise))
             loss, grad = _residual_and_gradient(times, M, fixed, ridge)
             if prices is not None:
                 grad = grad + prices
-            # through the softmax; where M is 0 nothing flows
+            # the gradient of the softmax, which is 0 where M is 0
             logits.grad = M * (grad - (grad * M).sum(-1, keepdim=True)) / T
-            optimizer.step()
-            if step % REPORT_EVERY == 0 or step == steps:
-                history.append(_row(step, T, float(loss[0]) * variance / d, logits[0], fixed))
-                if on_row is not None and on_row(history[-1]):
-                    break
+            return loss[0]
+
+        temperature = exponential(start_temperature, end_temperature, steps)
+        history = _train(backward, logits, fixed, temperature, steps, learning_rate, unit, on_row)
         return _finished(logits[..., :d], fixed, history)
 
     return _within_memory(train, starts, seed, torch.device(device or C.device), on_row)
+
+
+def _train(
+    backward: Callable[[float], Tensor],
+    logits: Tensor,
+    fixed: Tensor,
+    temperature: Schedule,
+    steps: int,
+    learning_rate: float,
+    unit: float,
+    on_row: OnRow | None,
+) -> list[Row]:
+    """Train the logits (starts x free nodes x d) in place; the history of the first start.
+
+    ``backward`` sets their gradient at a temperature and returns the loss, in units of ``unit``.
+    """
+    optimizer = Adam(([logits], learning_rate))
+    history: list[Row] = []
+    for step in range(1, steps + 1 if logits.shape[1] else 0):
+        T = temperature(step - 1)
+        loss = backward(T)
+        optimizer.step()
+        if step % REPORT_EVERY == 0 or step == steps:
+            now = logits.detach()[0]
+            probability = torch.softmax(now, dim=-1).amax(dim=-1)
+            row = {
+                "step": step,
+                "temperature": T,
+                "loss": float(loss.detach()) * unit,
+                "mean_max_probability": float(probability.sum() + len(fixed))
+                / (len(now) + len(fixed)),
+                "distinct": len(now.argmax(dim=-1).unique()) + len(fixed),
+            }
+            history.append(row)
+            if on_row is not None and on_row(row):
+                break
+    return history
 
 
 def _within_memory(
@@ -197,7 +218,7 @@ def _within_memory(
     except torch.OutOfMemoryError:
         if starts == 1 and device.type == "cpu":
             raise
-    torch.cuda.empty_cache()  # outside the handler, which would keep the tensors alive
+    torch.cuda.empty_cache()  # after the handler, which would keep the tensors alive
     if starts == 1:
         warn(f"closed form does not fit the memory of {device}; computing it on the CPU")
         return train(1, seed, torch.device("cpu"), on_row)
@@ -206,18 +227,6 @@ def _within_memory(
     two = _within_memory(train, half, seed + 1, device, None)
     logits = torch.cat([one.logits, two.logits])
     return SelectorFit(logits, np.concatenate([one.features, two.features]), one.history)
-
-
-def _row(step: int, T: float, loss: float, logits: Tensor, fixed: Tensor) -> dict[str, Any]:
-    """A row of history, from the logits of the free nodes and the features of the fixed ones."""
-    settled = torch.softmax(logits, dim=-1).amax(dim=-1)
-    return {
-        "step": step,
-        "temperature": T,
-        "loss": loss,
-        "mean_max_probability": float(settled.sum() + len(fixed)) / (len(logits) + len(fixed)),
-        "distinct": len(logits.argmax(dim=-1).unique()) + len(fixed),
-    }
 
 
 def _included_and_forbidden(
@@ -243,8 +252,8 @@ def _in_units(C: Tensor, variance: float) -> Tensor:
 class Products:
     """Products with a covariance in float32; on CUDA in tf32, which is six times as fast.
 
-    There, matrices are padded to whole cache lines, without which tf32 is slow; and where digits
-    count, C and what it is multiplied with are split into two parts of eleven bits each.
+    There, matrices are padded to whole cache lines, without which tf32 is slow. Where precision
+    matters, both factors are split into two parts of eleven bits each.
     """
 
     def __init__(self, C: Tensor) -> None:
@@ -257,7 +266,7 @@ class Products:
             self.high, self.low = _two_parts(self.C)
 
     def __call__(self, M: Tensor) -> Tensor:
-        """M C for M of m x width numbers, to float32's digits."""
+        """M C (M is m x width) in the precision of float32."""
         if not self.split:
             return M @ self.C
         high, low = _two_parts(M)
@@ -271,7 +280,7 @@ class Products:
 
 
 def _two_parts(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The leading eleven bits of each number, all that tf32 looks at, and the rest."""
+    """The leading eleven bits of each number, which is all that tf32 reads, and the rest."""
     high = (x.view(torch.int32) & -0x2000).view(torch.float32)
     return high, x - high
 
@@ -282,8 +291,8 @@ def _residual_and_gradient(
     """Residual of every start and its gradient with respect to the free rows of M.
 
     With A = M C M' + p I, Q = M C C M' and P = A^-1 the residual is tr C - tr P Q, and its
-    gradient -2 (P M C C - P Q P M C). Products are in float32, the k x k inverse in float64, of
-    a matrix with unit diagonal: in less it fails.
+    gradient -2 (P M C C - P Q P M C). The products are in float32; the k x k inverse needs float64
+    and a unit diagonal.
     """
     starts, free, d = M.shape
     MC = times(M.reshape(-1, d)).view(starts, free, d)
@@ -323,8 +332,8 @@ def _inverse(A: Tensor) -> Tensor:
     return scale[..., None] * inverse * scale[:, None]
 
 
-def _finished(logits: Tensor, fixed: Tensor, history: list[dict[str, Any]]) -> SelectorFit:
-    """Logits of all nodes, fixed ones first, and the distinct features that they want."""
+def _finished(logits: Tensor, fixed: Tensor, history: list[Row]) -> SelectorFit:
+    """Logits of all nodes, fixed ones first, and the distinct features that they choose."""
     logits, fixed = logits.cpu(), fixed.cpu()
     starts, free, d = logits.shape
     certain = torch.full((len(fixed), d), -torch.inf)
@@ -347,8 +356,8 @@ def fit_covariance(
 ) -> Fit:
     """Choose features on the covariance of a source and fit the exact linear decoder.
 
-    Of ``config.n_init`` starts the one whose choice leaves the smallest residual is used. Each rank
-    sums up its rows, and rank 0 chooses.
+    The best of ``config.n_init`` starts is the one with the smallest residual. Each rank sums over
+    its own rows, and rank 0 chooses.
     """
     summary = covariance(source, device=float64_device(pick_device(config.device)))
     C = summary.matrix
@@ -362,9 +371,9 @@ def fit_covariance(
         seed=seed,
     )
 
-    def choose() -> tuple[np.ndarray, Tensor, list[dict[str, Any]], bool]:
+    def choose() -> tuple[np.ndarray, Tensor, list[Row], bool]:
         found, history, stopped = _choose(fit, stats, config, constraints, tries=config.tries)
-        choices = [obeying_features(logits, constraints, C) for logits in found.logits]
+        choices = [obeying_features(logits, constraints, lambda: C) for logits in found.logits]
         left = [residual(C, constraints.complete(choice), config.ridge) for choice in choices]
         best = int(np.argmin(left))
         return choices[best], found.logits[best], history, stopped
@@ -377,9 +386,8 @@ def fit_covariance(
     if settled < SETTLED and not stopped:
         warn(
             f"the selector has not settled: mean max probability {settled:.3f} after "
-            f"{config.tries} tries, the last of {history[-1]['epoch']} steps. The features are "
-            f"still {len(columns)} distinct ones, but may be poor: raise epochs, or use "
-            "fewer.ColumnSubset",
+            f"{config.tries} tries, the last of {history[-1]['epoch']} steps. The {len(columns)} "
+            "features are distinct, but may be poor: raise epochs, or use fewer.ColumnSubset",
             NotConvergedWarning,
         )
     return Fit(features, columns, logits, decoder, history, [], settled >= SETTLED)
@@ -404,17 +412,17 @@ def fit_surrogate(
         device=float64_device(pick_device(config.device)),
     )
 
-    def choose() -> tuple[Tensor, list[dict[str, Any]]]:
+    def choose() -> tuple[Tensor, list[Row]]:
         found, history, _ = _choose(fit, stats, config, constraints, title="random features")
         return found.logits[0], history
 
     logits, history = on_rank0(choose)
-    C = covariance_for_groups(source, constraints, pick_device(config.device))
-    features = obeying_features(logits, constraints, C)
+    home = pick_device(config.device)
+    features = obeying_features(logits, constraints, lambda: covariance(source, device=home).matrix)
     data = prepare(source, stats, config, loss, seed, groups=groups)
     columns = constraints.complete(features)
     with products(data.precision), seeded(seed + 1, data.device) as generator:
-        new_decoder(data, config.k)  # random numbers that earlier versions drew, so that seeds hold
+        new_decoder(data, config.k)  # draws as earlier versions did, so that seeds stay valid
         decoder, refit_history = fit_decoder(data, columns, generator)
     decoder = decoder.cpu().double().eval()
     settled = _settled(logits) >= SETTLED
@@ -433,31 +441,24 @@ def _choose(
     *,
     tries: int = 1,
     title: str = "try {}",
-) -> tuple[SelectorFit, list[dict[str, Any]], bool]:
+) -> tuple[SelectorFit, list[Row], bool]:
     """Trained selectors, the history of all tries, and whether ``on_epoch`` stopped them.
 
-    Selectors that do not settle are trained again, from scratch, with twice the steps.
+    Selectors that do not settle are retrained from scratch with twice the steps.
     """
     steps = STEPS if isinstance(config.epochs, str) else config.epochs
     began = time.perf_counter()
-    include, allowed = eligible(constraints, stats, config.k)
-    history: list[dict[str, Any]] = []
+    include, allowed = eligible(constraints, stats.variance * ~stats.constant, config.k)
+    history: list[Row] = []
     stopped = False
     for attempt in range(1, tries + 1):
         with epoch_bar(title.format(attempt), steps, config.progress) as bar:
 
-            def note(row: dict[str, Any], attempt: int = attempt, bar: EpochBar = bar) -> bool:
+            def note(row: Row, attempt: int = attempt, bar: EpochBar = bar) -> bool:
                 nonlocal stopped
-                entry = {
-                    "try": attempt,
-                    "epoch": row["step"],
-                    "temperature": row["temperature"],
-                    "loss": row["loss"],
-                    "val_loss": None,
-                    "mean_max_probability": row["mean_max_probability"],
-                    "distinct": row["distinct"],
-                    "seconds": time.perf_counter() - began,
-                }
+                entry = {"try": attempt, "epoch": row["step"], "val_loss": None, **row}
+                entry["seconds"] = time.perf_counter() - began
+                del entry["step"]
                 history.append(entry)
                 bar(entry)
                 stopped = stops_after(config, entry)
@@ -501,15 +502,13 @@ def fit_random_features(
     Parameters
     ----------
     source : Source
-        Rows; missing values take their mean.
+        Rows; missing values are replaced by the mean.
     k, include, allowed, steps, learning_rate, start_temperature, end_temperature, seed, on_row
         As in `fit_closed_form`.
-    width : int, default=256
-        Number of random features in each step.
-    batch : int, default=1024
-        Number of rows in each half of a step.
+    width, batch : int, default=256, 1024
+        Number of random features per step, and of rows in each half of a batch.
     components : int, default=128
-        Number of principal components that are predicted.
+        Number of principal components to predict.
     ridge : float, default=1e-2
         Penalty of the regression, on features of unit variance.
     device : torch.device, default="cpu"
@@ -538,33 +537,29 @@ def fit_random_features(
     )
     axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components].float().to(device)
     fixed, forbidden = _included_and_forbidden(d, include, allowed, device)
-    half = min(batch, n // 2)
+    half = min(batch, n // 2)  # rows
     temperature = exponential(start_temperature, end_temperature, steps)
-    history: list[dict[str, Any]] = []
     with seeded(seed, device) as order:
-        logits = 0.01 * torch.randn(k - len(fixed), d, device=device)
+        logits = 0.01 * torch.randn(1, k - len(fixed), d, device=device)
         logits.masked_fill_(forbidden, -torch.inf).requires_grad_()
-        optimizer = Adam(([logits], learning_rate))
         drawn = rows.draws(2 * half, order)
-        for step in range(1, steps + 1 if len(logits) else 0):
-            T = temperature(step - 1)
-            M = relaxed_choice(logits, T, gumbel_noise(logits))
+
+        def backward(T: float) -> Tensor:
+            M = relaxed_choice(logits[0], T, gumbel_noise(logits[0]))
             x = next(drawn).x
             chosen = torch.cat([x[:, fixed], x @ M.T], dim=1)
-            loss = _held_half_error(chosen, x @ axes, half, width, ridge)
-            optimizer.zero_grad()
+            loss = _second_half_error(chosen, x @ axes, half, width, ridge)
+            logits.grad = None
             loss.backward()
-            optimizer.step()
-            if step % REPORT_EVERY == 0:
-                value = float(loss.detach()) * variance / d
-                history.append(_row(step, T, value, logits.detach(), fixed))
-                if on_row is not None and on_row(history[-1]):
-                    break
-    return _finished(logits.detach()[None], fixed, history)
+            return loss
+
+        unit = variance / d
+        history = _train(backward, logits, fixed, temperature, steps, learning_rate, unit, on_row)
+    return _finished(logits.detach(), fixed, history)
 
 
-def _held_half_error(u: Tensor, y: Tensor, half: int, width: int, ridge: float) -> Tensor:
-    """Squared error on the second half of ridge regression on random features of the first."""
+def _second_half_error(u: Tensor, y: Tensor, half: int, width: int, ridge: float) -> Tensor:
+    """Error on the second half of ridge regression on random features, fitted on the first."""
     spread = u.detach().std(dim=0).clamp_min(1e-3)
     z = u / spread
     mix = torch.randn(z.shape[1], width, device=u.device) / z.shape[1] ** 0.5
@@ -573,6 +568,6 @@ def _held_half_error(u: Tensor, y: Tensor, half: int, width: int, ridge: float) 
     fit, check = phi[:half], phi[half:]
     gram = fit.T @ fit / half
     penalty = torch.full((len(gram),), ridge, device=u.device)
-    penalty[width:] = ridge / 100  # the linear part may do as it likes
+    penalty[width:] = ridge / 100  # hardly any on the linear part
     weights = torch.linalg.solve(gram + torch.diag(penalty), fit.T @ y[:half] / half)
     return (check @ weights - y[half:]).square().sum(dim=1).mean()

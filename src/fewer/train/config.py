@@ -1,4 +1,4 @@
-"""What a user may set: every option of training in one checked object."""
+"""All training options, checked, in one object."""
 
 import os
 from collections.abc import Callable
@@ -74,29 +74,26 @@ class TrainingConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         check_decoder(self.decoder, self.activation, self.dropout, self.norm)
-        for name in ("k", "batch_size", "tries", "n_init"):
+        optional = [n for n in ("embedding", "patience") if getattr(self, n) is not None]
+        for name in ("k", "batch_size", "tries", "n_init", *optional):
             check_whole(name, getattr(self, name))
         for name in ("epochs", "refit_epochs"):
             if getattr(self, name) != "auto":
                 check_whole(name, getattr(self, name), hint=" or 'auto'")
-        for name in ("embedding", "patience"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name))
-        for name in ("learning_rate", "selector_learning_rate"):
-            if getattr(self, name) != "auto":
+        rates = ("learning_rate", "selector_learning_rate")
+        for name in (*rates, "start_temperature", "end_temperature"):
+            if name not in rates or getattr(self, name) != "auto":
                 check_number(name, getattr(self, name), above=0)
-        check_number("learning_rate_decay", self.learning_rate_decay, above=0, most=1)
-        check_number("stop_probability", self.stop_probability, above=0, most=1)
-        check_number("ridge", self.ridge, least=0)
-        check_number("cost_weight", self.cost_weight, least=0)
+        for name in ("learning_rate_decay", "stop_probability"):
+            check_number(name, getattr(self, name), above=0, most=1)
+        for name in ("ridge", "cost_weight"):
+            check_number(name, getattr(self, name), least=0)
         check_number("validation_fraction", self.validation_fraction, least=0, most=0.9)
         check_choice("anneal", self.anneal, ("step", "epoch"))
         check_choice("draw", self.draw, ("batch", "row"))
         check_choice("logits", self.logits, ("direct", "indirect"))
         check_choice("refit", self.refit, ("scratch", "finetune", "none"))
         check_choice("precision", self.precision, ("auto", "float32", "tf32", "bfloat16"))
-        for name in ("start_temperature", "end_temperature"):
-            check_number(name, getattr(self, name), above=0)
         if self.on_epoch is not None and not callable(self.on_epoch):
             raise TypeInputError(f"on_epoch={self.on_epoch!r} must be a function of a dict")
         if self.checkpoint is not None:
@@ -114,37 +111,37 @@ class TrainingConfig(TrainingOptions):
 
     @property
     def decoder_rate(self) -> float:
-        """Learning rate of the decoder: a linear map bears ten times that of a network."""
+        """Learning rate of the decoder: a linear map tolerates ten times that of a network."""
         if isinstance(self.learning_rate, str):
             return 1e-2 if self.linear else 1e-3
         return self.learning_rate
 
     @property
     def selector_rate(self) -> float:
-        """Learning rate of the selector: an embedding and its map move the logits twice."""
+        """Learning rate of the selector: lower where logits are a product of two parameters."""
         if isinstance(self.selector_learning_rate, str):
             return 0.1 if self.logits == "direct" else 0.03
         return self.selector_learning_rate
 
     @property
     def closed_form_rate(self) -> float:
-        """Learning rate of a selector whose decoder is solved: gradients have less noise."""
+        """Learning rate of a selector with an exact decoder, whose gradients are less noisy."""
         if isinstance(self.selector_learning_rate, str):
             return 0.2
         return self.selector_learning_rate
 
     def facts(self) -> dict[str, Any]:
-        """All options that the result depends on, as JSON holds them; functions by their names."""
+        """All options that determine the result, as JSON; functions by their names."""
         ignored = ("device", "progress", "on_epoch", "checkpoint")
         names = (field.name for field in fields(self) if field.name not in ignored)
         return {name: _plain(getattr(self, name)) for name in names}
 
     def epochs_for(self, rows: int) -> int:
-        """Epochs for so many rows: as configured, or enough for a selector to settle."""
+        """Number of training epochs: as configured, or enough for a selector to settle."""
         return _epochs(self.epochs, SELECTOR_STEPS, rows, self.batch_size)
 
     def refit_epochs_for(self, rows: int) -> int:
-        """Epochs to train the final decoder: as configured, or enough for a small network."""
+        """Number of epochs of the final decoder: as configured, or enough for a small network."""
         return _epochs(self.refit_epochs, REFIT_STEPS, rows, self.batch_size)
 
 

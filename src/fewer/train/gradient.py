@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
 from fewer.cuda import fast_epochs, padded, unpadded
-from fewer.data import Moments, RowView, Source, read_blocks
+from fewer.data import Moments, RowView, Source, covariance, read_blocks
 from fewer.data.batches import Batch
-from fewer.distributed import broadcast, is_rank0, on_rank0, rank, world_size
+from fewer.distributed import broadcast, broadcast_tensors, is_rank0, on_rank0, rank, world_size
 from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
 from fewer.nn.schedule import make_schedule
-from fewer.train.assignment import covariance_for_groups, eligible, obeying_features
+from fewer.train.assignment import eligible, obeying_features
 from fewer.train.checkpoint import Checkpoint, State, TrainingState, flat_state, taken_state
 from fewer.train.config import TrainingConfig
 from fewer.train.device import enough_memory, pick_device, products, seeded
@@ -29,7 +29,6 @@ from fewer.train.network import (
     evaluate,
     finetune_decoder,
     fit_decoder,
-    same_on_all_ranks,
     stops_after,
     train_epoch,
 )
@@ -53,18 +52,16 @@ def fit_gradient(
 ) -> Fit:
     """Choose ``config.k`` features of a source and fit the decoder.
 
+    A step costs O(batch k d) and takes three times the memory of selector and decoder. Each rank
+    computes the gradients of its rows of a batch, and their mean is that of a single process. With
+    ``config.checkpoint`` the state is saved, and the same call resumes from it.
+
     Parameters
     ----------
     source, stats, config, loss, seed, targets, out, groups
         As in `train_decoder`.
     constraints : Constraints, default=None
-        What the panel must obey; ``config.k`` is then the number of nodes.
-
-    Notes
-    -----
-    A step costs O(batch k d), and as much memory as selector and decoder three times over. Each
-    rank takes its rows of a batch, and gradients are averaged: all make the step that one process
-    would make. With ``config.checkpoint`` the state is saved, and the same call resumes from it.
+        Constraints on the panel; ``config.k`` is then the number of nodes.
 
     Examples
     --------
@@ -82,8 +79,6 @@ def fit_gradient(
         constraints = resolve(None, source.shape[1], config.k)
     with enough_memory(pick_device(config.device), config.batch_size):
         data = prepare(source, stats, config, loss, seed, targets, out, groups)
-        include, allowed = eligible(constraints, stats, config.k)
-        choice = _Choice(constraints, include.tolist(), allowed)
         checkpoint = None
         if config.checkpoint is not None:
             checkpoint = Checkpoint.of(config.checkpoint)
@@ -92,10 +87,10 @@ def fit_gradient(
             checkpoint.begin(facts | {"loss": data.loss.name} | config.facts())
         starts: list[_Start] = []
         while len(starts) < config.n_init and not (starts and starts[-1].stopped):
-            starts.append(_train_start(data, choice, seed, len(starts), checkpoint))
+            starts.append(_train_start(data, constraints, seed, len(starts), checkpoint))
         best = starts[0]
         if len(starts) > 1:
-            best = min(starts, key=lambda start: _held_out_loss(start, seed))
+            best = min(starts, key=lambda start: start.held_out_loss(seed))
         settled = best.history[-1]["mean_max_probability"] >= config.stop_probability
         if not settled and not starts[-1].stopped:
             last = best.history[-1]
@@ -103,10 +98,10 @@ def fit_gradient(
                 "the selector has not settled: mean max probability "
                 f"{last['mean_max_probability']:.3f} after {config.tries} tries, the last of "
                 f"{last['epoch']} epochs, below stop_probability={config.stop_probability}. The "
-                f"features are still {config.k} distinct ones, but may be poor: raise epochs or "
+                f"{config.k} features are distinct, but may be poor: raise epochs or "
                 f"selector_learning_rate (now {config.selector_rate:g}), or lower end_temperature "
-                f"(now {config.end_temperature:g}). Features that are copies of one another stay "
-                "undecided without harm.",
+                f"(now {config.end_temperature:g}). Between identical features no decision is "
+                "needed.",
                 NotConvergedWarning,
             )
         decoder, refit_history = best.refit(seed, checkpoint=checkpoint)
@@ -124,21 +119,12 @@ def fit_gradient(
     )
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """Which features the nodes may and must take."""
-
-    constraints: Constraints
-    include: list[int]  # of the fixed nodes
-    allowed: np.ndarray
-
-
 @dataclass(eq=False)
 class _Start:
     """One trained start, before the decoder is fitted to its choice."""
 
     data: TrainingData
-    choice: _Choice
+    constraints: Constraints
     network: ConcreteNetwork
     history: list[dict[str, Any]]
     converged: bool
@@ -153,25 +139,28 @@ class _Start:
 
     @cached_property
     def features(self) -> np.ndarray:
-        constraints = self.choice.constraints
-        C = covariance_for_groups(self.data.source, constraints, self.data.device)
-        return obeying_features(self.logits, constraints, C)
+        data = self.data
+        return obeying_features(
+            self.logits,
+            self.constraints,
+            lambda: covariance(data.source, device=data.device).matrix,
+        )
 
     @property
     def columns(self) -> np.ndarray:
-        return self.choice.constraints.complete(self.features)
+        return self.constraints.complete(self.features)
 
     def refit(
         self, seed: int, *, hold_out: bool = False, checkpoint: Checkpoint | None = None
     ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
-        """The decoder for the features chosen, as ``config.refit`` asks."""
+        """The decoder for the chosen features, refitted as configured."""
         data, mode, features = self.data, self.data.config.refit, self.features
-        # features measured together bring inputs that the trained decoder lacks
+        # groups add inputs that the trained decoder does not have
         scratch = mode == "scratch" or len(self.columns) > data.config.k
-        # a node that did not get the feature it preferred needs a decoder that knows
+        # where a node did not get the feature that it preferred, the decoder has to adapt
         preferred = self.logits.argmax(dim=1).numpy()
         train = mode == "finetune" or bool((preferred != features[: len(preferred)]).any())
-        # another seed than training's: a refit must not depend on how long training took
+        # a seed of its own: a refit must not depend on how long training took
         with products(data.precision), seeded(seed + 7919, data.device) as generator:
             if scratch:
                 return fit_decoder(
@@ -182,44 +171,47 @@ class _Start:
                 data, trained, features, generator, train=train, checkpoint=checkpoint
             )
 
-
-def _held_out_loss(start: _Start, seed: int) -> float:
-    """Held-out loss of a start with its decoder fitted, which is what a user would get."""
-    data = start.data
-    if data.valid is None:
-        return start.history[-1]["loss"]
-    decoder, history = start.refit(seed, hold_out=True)
-    if history:
-        return min(row["val_loss"] for row in history)
-    if data.config.refit == "none":
-        return start.loss
-    index = data.valid.index
-    wrong = seen = 0.0
-    with torch.no_grad():
+    @torch.no_grad()
+    def held_out_loss(self, seed: int) -> float:
+        """Held-out loss with the refitted decoder."""
+        data = self.data
+        if data.valid is None:
+            return self.history[-1]["loss"]
+        decoder, history = self.refit(seed, hold_out=True)
+        if history:
+            return min(row["val_loss"] for row in history)
+        if data.config.refit == "none":
+            return self.loss
+        index = data.valid.index
+        wrong = seen = 0.0
         for rows, x in read_blocks(RowView(data.source, index)):
             target = x if data.targets is None else data.targets[index[rows]].double()
-            error = (decoder(x[:, start.columns]) - target).square()
+            error = (decoder(x[:, self.columns]) - target).square()
             wrong += float(error.nansum())
             seen += float((~torch.isnan(error)).sum())
-    return wrong / max(seen, 1.0)
+        return wrong / max(seen, 1.0)
 
 
 def _train_start(
-    data: TrainingData, choice: _Choice, seed: int, start: int, checkpoint: Checkpoint | None
+    data: TrainingData,
+    constraints: Constraints,
+    seed: int,
+    start: int,
+    checkpoint: Checkpoint | None,
 ) -> _Start:
-    """One start: train; if the selector has not settled, again with twice the epochs."""
+    """Train one start; if the selector does not settle, again with twice the epochs."""
     config = data.config
     history: list[dict[str, Any]] = []
     first, saved = 1, None
     epochs = config.epochs_for(len(data.train))
-    if len(choice.include) == config.k and config.refit == "scratch":
-        epochs = 1  # nothing to choose, and the decoder will be a new one
+    if len(constraints.included_units) == config.k and config.refit == "scratch":
+        epochs = 1  # nothing to choose, and the decoder is retrained anyway
     if checkpoint is not None:
         if (done := checkpoint.load(f"start-{start}")) is not None:
-            with seeded(0, data.device):  # its first weights are replaced anyway
-                network = _new_network(data, choice)
+            with seeded(0, data.device):  # its weights are replaced
+                network = _new_network(data, constraints)
             network.load_state_dict(taken_state("network", done[1]))
-            return _Start(data, choice, network, **done[0])
+            return _Start(data, constraints, network, **done[0])
         saved = checkpoint.load("training")
         if saved is not None and saved[0]["start"] != start:
             saved = None
@@ -229,7 +221,7 @@ def _train_start(
         notes = {"start": start, "try": attempt, "before": history}
         with products(data.precision), seeded(seed + start, data.device) as generator:
             found = _train_once(
-                data, choice, epochs * 2 ** (attempt - 1), generator, notes, saved, checkpoint
+                data, constraints, epochs * 2 ** (attempt - 1), generator, notes, saved, checkpoint
             )
         saved, history = None, found.history
         if found.stopped or history[-1]["mean_max_probability"] >= config.stop_probability:
@@ -241,8 +233,9 @@ def _train_start(
     return found
 
 
-def _new_network(data: TrainingData, choice: _Choice) -> ConcreteNetwork:
-    config = data.config
+def _new_network(data: TrainingData, constraints: Constraints) -> ConcreteNetwork:
+    config, stats = data.config, data.stats
+    include, allowed = eligible(constraints, stats.variance * ~stats.constant, config.k)
     selector = ConcreteSelector(
         data.source.shape[1],
         config.k,
@@ -250,8 +243,8 @@ def _new_network(data: TrainingData, choice: _Choice) -> ConcreteNetwork:
         draw=config.draw,
         logits=config.logits,
         embedding=config.embedding,
-        allowed=None if choice.allowed.all() else torch.from_numpy(choice.allowed),
-        include=choice.include,
+        allowed=None if allowed.all() else torch.from_numpy(allowed),
+        include=include.tolist(),
     )
     decoder = new_decoder(data, config.k)
     return ConcreteNetwork(selector, decoder, mixed=data.mixed).to(data.device)
@@ -259,22 +252,22 @@ def _new_network(data: TrainingData, choice: _Choice) -> ConcreteNetwork:
 
 def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
     data: TrainingData,
-    choice: _Choice,
+    constraints: Constraints,
     epochs: int,
     generator: torch.Generator,
     notes: dict[str, Any],
     saved: State | None,
     checkpoint: Checkpoint | None,
 ) -> _Start:
-    """One try, from the ``saved`` state of it if there is one; checkpoints come with ``notes``."""
+    """One try, resumed from its ``saved`` state if any; checkpoints are saved with ``notes``."""
     config, train, attempt = data.config, data.train, notes["try"]
-    network = _new_network(data, choice)
+    network = _new_network(data, constraints)
     selector, decoder = network.selector, network.decoder
     assert isinstance(selector, ConcreteSelector)
     selector.generator = _shared_generator(data)
     if data.device.type == "cuda":
         padded(decoder)
-    same_on_all_ranks(network)
+    broadcast_tensors(*network.state_dict().values())
     optimizer = Adam(
         (selector.parameters(), config.selector_rate),
         (decoder.parameters(), config.decoder_rate),
@@ -284,7 +277,7 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
     history = training.history
     began = time.perf_counter()
     unit = data.out_scale ** (data.loss.degree or 0)  # losses in the data's own units
-    penalty = _cost_penalty(data, choice, selector, unit)
+    penalty = _cost_penalty(data, constraints, selector, unit)
     options: dict[str, Any] = {"batch_size": config.batch_size, "precision": data.precision}
     fast = fast_epochs(network, train, optimizer, data.loss, penalty=penalty, **options)
     if saved is not None:
@@ -299,7 +292,7 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
     stopped = False
     with epoch_bar(f"try {attempt}", epochs, config.progress and is_rank0()) as bar:
         for epoch in range(len(history) + 1, epochs + 1):
-            if world_size() > 1:  # what each draws for its own rows: dropout, draws for rows
+            if world_size() > 1:  # dropout and draws per row differ between ranks
                 torch.manual_seed(hash((generator.initial_seed(), attempt, epoch, rank())))
             network.train()
             if fast is not None:
@@ -320,17 +313,17 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
                 "distinct": len(selector.indices().unique()),
                 "seconds": time.perf_counter() - began,
             }
-            # rank 0 decides when to stop, so that all do
+            # rank 0 decides for all when to stop
             row, held_out = broadcast((row, held_out))
             stopped = on_rank0(partial(stops_after, config, row))
             history.append(row)
             bar(row)
-            # early on the temperature is high and the held-out loss says little about the end
+            # early on, at a high temperature, the held-out loss says little about the end
             exhausted = held_out is not None and best.seen(
                 held_out, network, counts=epoch > epochs // 2
             )
             settled = row["mean_max_probability"] >= config.stop_probability
-            decided = settled and config.k > len(choice.include)
+            decided = settled and config.k > len(constraints.included_units)
             if decided or exhausted or stopped or not np.isfinite(loss):
                 break
             if checkpoint is not None and checkpoint.due():
@@ -340,17 +333,17 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
             f"the loss became {row['loss']} in epoch {row['epoch']}: lower learning_rate "
             f"(now {config.decoder_rate:g}), or scale X, whose values are too spread out"
         )
-    # the best state may be an earlier one, whose nodes had not settled for what they prefer now
+    # in the best state, which may be an earlier one, nodes may prefer other features
     preferred = selector.indices()
     best.restore(network)
     converged = settled and bool((selector.indices() == preferred).all())
     unpadded(decoder)
     rows = notes["before"] + history
-    return _Start(data, choice, network, rows, converged, best.loss * unit, stopped)
+    return _Start(data, constraints, network, rows, converged, best.loss * unit, stopped)
 
 
 def _shared_generator(data: TrainingData) -> torch.Generator | None:
-    """One that all ranks draw the same noise from, as one process would from torch's own."""
+    """A generator from which all ranks draw the noise that a single process would draw."""
     if world_size() == 1 or data.config.draw == "row":
         return None
     there = data.device.type == "cuda"
@@ -360,7 +353,7 @@ def _shared_generator(data: TrainingData) -> torch.Generator | None:
 
 
 def _temperatures(config: TrainingConfig, epochs: int, steps: int, done: int) -> Iterator[float]:
-    """The temperature of one step after another, ``steps`` per epoch, after so many epochs."""
+    """Temperatures of successive steps, ``steps`` per epoch, after ``done`` epochs."""
     length = 1 if config.anneal == "step" else steps
     start, end = config.start_temperature, config.end_temperature
     schedule = make_schedule(config.schedule, start, end, epochs * steps // length)
@@ -368,15 +361,11 @@ def _temperatures(config: TrainingConfig, epochs: int, steps: int, done: int) ->
 
 
 def _cost_penalty(
-    data: TrainingData, choice: _Choice, selector: ConcreteSelector, unit: float
+    data: TrainingData, constraints: Constraints, selector: ConcreteSelector, unit: float
 ) -> Callable[[], Tensor] | None:
-    """Expected cost of the panel times its weight, in the units of the training loss."""
-    weight, costs = data.config.cost_weight, choice.constraints.costs
+    """Weighted expected cost of the panel, in the units of the training loss."""
+    weight, costs = data.config.cost_weight, constraints.costs
     if costs is None or not weight:
         return None
     prices = torch.from_numpy(costs * (weight / unit)).to(data.device, torch.float32)
-
-    def expected_cost() -> Tensor:
-        return (selector.probabilities() @ prices).sum()
-
-    return expected_cost
+    return lambda: torch.sum(selector.probabilities() @ prices)

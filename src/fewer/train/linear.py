@@ -1,13 +1,12 @@
-r"""The best linear decoders for given features, exactly: least squares and a linear classifier.
+r"""Exact linear decoders for given features: least squares and logistic regression.
 
-The classifier is a convex problem, solved to its minimum. With standardised inputs x, weights W,
-intercepts b and n rows,
+With standardised inputs x, weights W, intercepts b and n rows, the classifier solves
 
 .. math:: \min_{W, b} \; -\frac1n \sum_i \log \operatorname{softmax}(W x_i + b)_{y_i}
     + \frac{\lambda}{2} \lVert W \rVert^2
 
-The penalty keeps the weights finite where a plane separates the classes. Cross-validation chooses
-it, since on small data nothing matters more; where rows are many it is a token one.
+The penalty keeps the weights finite where the classes are separable. It is chosen by
+cross-validation, or minimal where there are many rows.
 """
 
 from collections.abc import Sequence
@@ -31,16 +30,15 @@ __all__ = ["fit_classifier", "fit_linear", "fits"]
 
 GRAM_BYTES = 256 * 2**20
 
-# penalties that are tried, as multiples of 1 / rows, so that 1 is a normal prior on each weight
+# as multiples of 1 / rows, so that 1 is a standard normal prior on each weight
 PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01)
-TOKEN = PENALTIES[-1]
-PLENTY = 100  # rows a weight: with more, the penalty makes no difference
+MANY_ROWS = 100  # per weight: with more, the penalty makes no difference
 FOLDS, FOLDS_LARGE = 5, 0.2
-LARGE = 5_000_000  # rows times weights: beyond, one split has to do
+LARGE = 5_000_000  # rows times weights, beyond which there is a single split
 RESIDENT_BYTES = 2 * 2**30
 ROUGH, FINE = 1e-4, 1e-7  # largest entry of the gradient at the end
 STEPS = 1000
-SEED = 0  # of the folds: the problem itself has no luck
+SEED = 0  # of the folds
 
 
 def fit_linear(
@@ -55,10 +53,10 @@ def fit_linear(
 ) -> nn.Linear:
     """Least squares from some columns to all columns (or to ``targets``), in float64.
 
-    Minimises, for each target, the mean squared residual over its observed rows plus
-    ``ridge`` times the squared weights; the intercept is free. Missing inputs take their
-    column's mean. Where rows are missing from some targets each of those is solved by itself.
-    The sums are taken on ``device``; without targets a covariance there (``summary``) has them.
+    Minimises, for each target, the mean squared residual over its observed rows plus ``ridge``
+    times the squared weights, without a penalty on the intercept. Missing inputs are replaced by
+    the mean; targets with missing values are solved separately. The sums are computed on
+    ``device``; without targets, a covariance there (``summary``) contains them.
 
     Examples
     --------
@@ -98,7 +96,7 @@ def _sums(
     middle: Tensor,
     device: torch.device | None,
 ) -> tuple[Tensor, Tensor]:
-    """Mean products of the chosen columns with each other and with what is predicted."""
+    """Mean products of the chosen columns with each other and with the targets."""
     home = torch.device("cpu") if device is None or device.type != "cuda" else device
     chosen, center, middle = chosen.to(home), center.to(home), middle.to(home)
     gram = torch.zeros(len(chosen), len(chosen), dtype=torch.float64, device=home)
@@ -122,7 +120,7 @@ def _sums(
 def _solve_partial(
     source: Source, chosen: Tensor, part: Tensor, center: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
-    # each target has its own rows, so its own Gram matrix and its own intercept
+    # every target has its own rows, hence its own Gram matrix and intercept
     m, k = len(part), len(chosen)
     grams, crosses, z_sums, t_sums, counts = (
         torch.zeros(shape, dtype=torch.float64) for shape in [(m, k, k), (m, k), (m, k), (m,), (m,)]
@@ -171,21 +169,17 @@ def fit_classifier(
     groups: NDArray | None = None,
     device: torch.device | None = None,
 ) -> nn.Linear:
-    """Linear map from these columns, in their own units, to the logits of the classes.
+    """Linear map from these columns, in the units of the data, to the logits of the classes.
 
-    Missing inputs take their column's mean. ``ridge`` is the penalty on squared weights of
-    standardised inputs; 0 lets cross-validation choose, with rows of the same label in ``groups``
-    kept together. ``device`` must have float64.
+    Missing inputs are replaced by the mean. ``ridge`` is the penalty on squared weights of
+    standardised inputs; 0 chooses it by cross-validation, in which rows with the same label in
+    ``groups`` stay together. ``device`` must support float64.
     """
     center = torch.from_numpy(stats.mean[columns])
     spread = torch.from_numpy(np.sqrt(stats.variance[columns]))
     spread = torch.where(spread > 0, spread, 1.0)
-    rows = _Rows(
-        (_read(source, columns, device) - center.to(device)).nan_to_num_(nan=0.0)
-        / spread.to(device),
-        codes.to(device),
-        classes,
-    )
+    x = (_read(source, columns, device) - center.to(device)).nan_to_num_(nan=0.0)
+    rows = _Rows(x.div_(spread.to(device)), codes.to(device), classes)
     n, weights = len(codes), len(columns) * (classes - 1)
     penalty = ridge or _chosen_penalty(rows, n, weights, groups) / n
     W, b = _solved_classifier(rows, penalty, None, FINE)
@@ -208,7 +202,7 @@ class _Rows:
     def loss(self, W: Tensor, b: Tensor) -> float:
         return float(nn.functional.cross_entropy(self.x @ W + b, self.codes))
 
-    def slope(self, W: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
+    def gradient(self, W: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
         """Mean loss and its gradient."""
         logs = torch.log_softmax(self.x @ W + b, dim=1)
         value = float(nn.functional.nll_loss(logs, self.codes))
@@ -229,16 +223,16 @@ def _read(source: Source, columns: np.ndarray, device: torch.device | None) -> T
 
 
 def _chosen_penalty(rows: _Rows, n: int, weights: int, groups: NDArray | None) -> float:
-    """The penalty with the least loss on rows left out, as a multiple of 1 / rows."""
-    if n >= PLENTY * weights or n < FOLDS:
-        return TOKEN if n >= FOLDS else 1.0
-    share = FOLDS_LARGE if n * weights > LARGE else FOLDS
+    """The penalty with the lowest held-out loss, as a multiple of 1 / rows."""
+    if n >= MANY_ROWS * weights or n < FOLDS:
+        return PENALTIES[-1] if n >= FOLDS else 1.0
+    validation = FOLDS_LARGE if n * weights > LARGE else FOLDS
     losses = np.zeros(len(PENALTIES))
-    splits = split_rows(n, share, SEED, groups)
+    splits = split_rows(n, validation, SEED, groups)
     for fold in range(len(splits)):
         train, out = rows.some(splits.train_rows(fold)), rows.some(splits.held_rows(fold))
         start = None
-        for at, penalty in enumerate(PENALTIES):  # each starts where the one before it ended
+        for at, penalty in enumerate(PENALTIES):  # each starts from the solution before it
             start = _solved_classifier(train, penalty / len(train.codes), start, ROUGH)
             losses[at] += out.loss(*start) * len(out.codes)
     return PENALTIES[int(losses.argmin())]
@@ -260,13 +254,13 @@ def _solved_classifier(
 
     def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         W, b = parts(flat)
-        value, to_W, to_b = rows.slope(W, b)
+        value, to_W, to_b = rows.gradient(W, b)
         value += penalty / 2 * float(W.square().sum())
         gradient = torch.cat([(to_W + penalty * W).flatten(), to_b])
         return value, gradient.cpu().numpy()
 
     first = torch.cat([start[0].flatten().cpu(), start[1].cpu()]).numpy()
-    # memory of 20 steps: with correlated features, 10 take half as many steps again
+    # maxcor=20: with correlated features, the default of 10 needs 50% more steps
     options = {"maxiter": STEPS, "maxfun": 2 * STEPS, "gtol": least, "ftol": 0.0, "maxcor": 20}
     found = minimize(objective, first, jac=True, method="L-BFGS-B", options=options)
     return parts(found.x)

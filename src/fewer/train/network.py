@@ -17,6 +17,7 @@ from fewer.data import Moments, RowView, Source, moments, read_blocks
 from fewer.data.batches import Batch, Batches
 from fewer.distributed import all_reduce, broadcast, broadcast_tensors, is_rank0, rank, world_size
 from fewer.nn import Loss, MeasuredDecoder
+from fewer.nn.concrete import run_mixed
 from fewer.train.checkpoint import Checkpoint, TrainingState
 from fewer.train.config import TrainingConfig
 from fewer.train.device import enough_memory, float64_device, products, seeded
@@ -24,19 +25,9 @@ from fewer.train.linear import fit_classifier, fit_linear, fits
 from fewer.train.optimize import Adam, CosineDecay, KeepBest
 from fewer.train.training_data import TrainingData, new_decoder, prepare
 
-__all__ = [
-    "EpochBar",
-    "epoch_bar",
-    "evaluate",
-    "finetune_decoder",
-    "fit_decoder",
-    "same_on_all_ranks",
-    "stops_after",
-    "train_decoder",
-    "train_epoch",
-]
+__all__ = ["epoch_bar", "finetune_decoder", "fit_decoder", "stops_after", "train_decoder"]
 
-FINETUNE_RATE = 0.1  # times the first learning rate: the decoder is nearly there
+FINETUNE_RATE = 0.1  # times the initial learning rate: the decoder needs little change
 PATIENCE = 30
 
 History = list[dict[str, Any]]
@@ -57,37 +48,34 @@ def train_decoder(
     groups: NDArray | None = None,
     seconds: float | None = None,
 ) -> MeasuredDecoder:
-    """Train the decoder that ``config`` asks for on given columns.
+    """Train the configured decoder on given columns.
 
-    A linear decoder under squared error or cross-entropy is solved exactly. What is measured is
-    known: where the rows themselves are the target, a network spends nothing on these columns.
+    A linear decoder with squared error or cross-entropy is solved exactly. The loss of a network
+    that reconstructs the rows does not include the measured columns, whose values are known.
 
     Parameters
     ----------
     source, stats : Source, Moments
         The rows and their moments.
     columns : array of int
-        What is measured, ascending.
-    config : TrainingConfig
-        How to train.
-    loss : Loss
-        What to minimise.
+        Measured columns, ascending.
+    config, loss : TrainingConfig, Loss
+        How to train, and what to minimise.
     seed : int
-        Fixes the result on a CPU, bit for bit.
+        Makes the result reproducible, bit for bit on a CPU.
     targets : Tensor, default=None
-        What to predict (class numbers, or n x m values); the rows themselves if None.
+        What to predict (class numbers, or n x m values); None is the rows themselves.
     out : int, default=None
-        Outputs of the decoder; d if None.
+        Number of outputs; None is d.
     groups : array of length n, default=None
         Rows with the same label are held out together.
     seconds : float, default=None
-        Time for training a network; the learning rate falls with it.
+        Time limit for training a network; the learning rate decays accordingly.
 
     Returns
     -------
     MeasuredDecoder
-        On the CPU in float64; ``epochs`` says how long it was trained until its held-out loss was
-        lowest.
+        On the CPU in float64; ``epochs`` is the number of epochs to its lowest held-out loss.
 
     Examples
     --------
@@ -131,9 +119,8 @@ def fit_decoder(
 ) -> tuple[MeasuredDecoder, History]:
     """A new decoder for these columns, and a row of history per epoch.
 
-    Exact decoders use all rows (without the held-out ones if ``hold_out``) and choose their
-    penalty with rows of the same label in ``groups`` kept together; a network is trained on the
-    training rows and kept at its best held-out loss, for ``seconds`` at most.
+    Exact decoders use all rows, without the held-out ones if ``hold_out``; a network is trained on
+    the training rows to its best held-out loss.
     """
     config = data.config
     if config.linear and data.loss.name == "mse":
@@ -145,9 +132,7 @@ def fit_decoder(
     spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
     scale = torch.where(spread > 0, spread, 1.0)  # a new network sees unit variances
     factor = (data.scale / scale).float()
-    history = _train_network(
-        net, data, columns, generator, factor=factor, seconds=seconds, checkpoint=checkpoint
-    )
+    history = _train_network(net, data, columns, generator, checkpoint, factor, seconds=seconds)
     return _measured(data, net, columns, scale), history
 
 
@@ -160,14 +145,12 @@ def finetune_decoder(
     train: bool = True,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[MeasuredDecoder, History]:
-    """A decoder trained with a selector, whose i-th input is now features[i], trained further."""
+    """Fine-tune a decoder that was trained with a selector; its input i is now features[i]."""
     columns = np.sort(features)
     history: History = []
     if train:
-        history = _train_network(
-            trained, data, features, generator, finetune=True, checkpoint=checkpoint
-        )
-    order = torch.from_numpy(np.argsort(np.argsort(features)))  # node i's place among columns
+        history = _train_network(trained, data, features, generator, checkpoint, finetune=True)
+    order = torch.from_numpy(np.argsort(np.argsort(features)))  # position of node i in columns
     scale = torch.full((len(columns),), data.scale, dtype=torch.float64)
     return _measured(data, trained, columns, scale, order), history
 
@@ -177,17 +160,17 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
     data: TrainingData,
     columns: NDArray[np.int64],
     generator: torch.Generator,
-    *,
+    checkpoint: Checkpoint | None,
     factor: Tensor | None = None,
+    *,
     finetune: bool = False,
     seconds: float | None = None,
-    checkpoint: Checkpoint | None = None,
 ) -> History:
     """Train ``net`` in place on these columns, times ``factor``, to its best held-out state.
 
-    The learning rate follows half a cosine to zero, so that the last epochs settle: sooner, from
-    the best state, once patience has run out; and with the time, if ``seconds`` are too few.
-    "trained" in a row of the history is for how many epochs its network was trained.
+    The learning rate decays to zero by a cosine: within fewer epochs, from the best state, once
+    patience has run out, and within ``seconds``. "trained" in the history is the number of epochs
+    that led to a state.
     """
     began = time.perf_counter()
     config, loss = data.config, data.loss
@@ -196,7 +179,7 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
     if data.device.type == "cuda":
         padded(net)
     net.to(data.device)
-    same_on_all_ranks(net)
+    broadcast_tensors(*net.state_dict().values())
     rate = config.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
     optimizer = Adam((net.parameters(), rate))
     decay = CosineDecay(0, config.refit_epochs_for(len(train)))
@@ -208,7 +191,7 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
         state.restore(saved)
         decay = CosineDecay(*saved[0]["decay"])
 
-    forward = partial(_decoded, net, data.mixed)
+    forward = partial(run_mixed, net) if data.mixed else net
 
     def backward(batch: Batch) -> Tensor:
         value = loss(forward(batch.x), batch.target, batch.observed)
@@ -219,7 +202,7 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
     with epoch_bar("decoder", decay.last, config.progress and is_rank0()) as bar:
         while len(history) < decay.last:
             epoch = len(history) + 1
-            if world_size() > 1:  # what each rank draws for its own rows: dropout
+            if world_size() > 1:  # dropout differs between ranks
                 torch.manual_seed(hash((generator.initial_seed(), epoch, rank())))
             spent = 0.0 if seconds is None else broadcast((time.perf_counter() - began) / seconds)
             if spent >= 1 and history:
@@ -233,7 +216,7 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
             net.eval()
             held_out = None if valid is None else evaluate(forward, valid, loss)
             value, held_out = broadcast((value, held_out))
-            # a shortened decay began again with the best network
+            # a shortened decay starts from the best network
             trained = epoch - patience if decay.shortened else epoch
             row = {"epoch": epoch, "loss": value, "val_loss": held_out, "trained": trained}
             history.append(row)
@@ -255,13 +238,6 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
     return history
 
 
-def _decoded(net: nn.Module, mixed: bool, x: Tensor) -> Tensor:
-    if not mixed:
-        return net(x)
-    with torch.autocast(x.device.type, dtype=torch.bfloat16):
-        return net(x).float()
-
-
 def train_epoch(
     backward: Backward,
     batches: Batches,
@@ -269,11 +245,10 @@ def train_epoch(
     batch_size: int,
     generator: torch.Generator,
 ) -> float:
-    """Pass over all rows once in a fresh order; the mean loss over the batches.
+    """Train on all rows once, in random order; the mean loss over the batches.
 
     ``backward`` leaves the gradients of a batch in the parameters and returns its loss. Each rank
-    takes its rows of a batch; gradients are averaged over all rows, so that every rank makes the
-    step that one process would make.
+    takes its rows of a batch, and gradients are averaged over all of them.
     """
     average = _GradientMean(optimizer.parameters) if batches.several else None
     total = torch.zeros((), device=batches.device)
@@ -303,24 +278,15 @@ def evaluate(forward: Callable[[Tensor], Tensor], batches: Batches, loss: Loss) 
     return total / max(weight, 1.0)
 
 
-@torch.no_grad()
-def same_on_all_ranks(network: nn.Module) -> None:
-    """Give all ranks the parameters and buffers of rank 0."""
-    broadcast_tensors(*network.state_dict().values())
-
-
 class _GradientMean:
-    """Replace gradients of local means by those of the mean over all rows of all ranks.
-
-    One exchange per step: gradients, loss and number of entries travel as one vector.
-    """
+    """Average gradients over the rows of all ranks, with one all-reduce per step."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = parameters
         self.flat: Tensor | None = None
 
     def __call__(self, loss: Tensor, entries: float) -> Tensor:
-        """Average after a backward pass on a batch part of so many entries; the mean loss."""
+        """Average the gradients of a batch with this number of entries; the mean loss."""
         used = [p for p in self.parameters if p.grad is not None]
         size = sum(p.numel() for p in used) + 2
         if self.flat is None or len(self.flat) != size:
@@ -338,7 +304,7 @@ class _GradientMean:
 
 
 def _filled(batch: Batch) -> Batch:
-    """Two rows of zeros in place of no rows: a rank without rows must still draw the noise."""
+    """Two rows of zeros instead of none: a rank without rows must still draw the noise."""
     x, target, observed = batch
     rows = x.new_zeros(2, *x.shape[1:])
     return Batch(
@@ -349,7 +315,7 @@ def _filled(batch: Batch) -> Batch:
 
 
 def _entries(batch: Batch) -> float:
-    """What a batch's mean loss is a mean of: its rows, or the values observed in them."""
+    """Number of entries that a batch's loss averages: its rows, or the observed values."""
     return float(len(batch.x) if batch.observed is None else batch.observed.sum())
 
 
@@ -397,7 +363,7 @@ def _exact_linear(
 def _exact_classifier(
     data: TrainingData, columns: NDArray[np.int64], hold_out: bool, groups: NDArray | None
 ) -> tuple[MeasuredDecoder, History]:
-    """The linear classifier at its minimum, and its losses as a history of one row."""
+    """The exact linear classifier, and its losses as a history of one row."""
     source, stats, codes = _rows_to_fit(data, hold_out)
     assert codes is not None
     if hold_out and groups is not None:
@@ -437,10 +403,7 @@ def _log_loss(
 
 
 def stops_after(config: TrainingConfig, row: dict[str, Any]) -> bool:
-    """Call ``on_epoch`` with a row of history; whether that asks to stop training.
-
-    Only True does: a function may return anything, as ``file.write`` does.
-    """
+    """Call ``on_epoch`` with a row of history; True, and nothing else, stops training."""
     answer = None if config.on_epoch is None else config.on_epoch(row)
     return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
@@ -451,30 +414,22 @@ def epoch_bar(title: str, epochs: int, shown: bool) -> Iterator[EpochBar]:
     if not shown:
         yield lambda row: None
         return
-    # rich takes a while to import and most fits show nothing
+    # rich is slow to import, and most fits show nothing
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=6),  # all of it fits into 80 columns
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns) as progress:
+    state = TextColumn("{task.fields[state]}")
+    bar = BarColumn(bar_width=6)  # so that everything fits into 80 columns
+    with Progress(TextColumn("{task.description}"), bar, state, TimeRemainingColumn()) as progress:
         task = progress.add_task(title, total=epochs, state="")
 
         def show(row: dict[str, Any]) -> None:
-            progress.update(task, completed=row["epoch"], state=_describe(row))
+            parts = [f"loss {row['loss']:.3g}"]
+            if row.get("val_loss") is not None:
+                parts.append(f"held out {row['val_loss']:.3g}")
+            if "temperature" in row:
+                parts.insert(0, f"T {row['temperature']:.2g}")
+                parts.append(f"max p {row['mean_max_probability']:.3f}")
+                parts.append(f"{row['distinct']} distinct")
+            progress.update(task, completed=row["epoch"], state=" ".join(parts))
 
         yield show
-
-
-def _describe(row: dict[str, Any]) -> str:
-    parts = [f"loss {row['loss']:.3g}"]
-    if row.get("val_loss") is not None:
-        parts.append(f"held out {row['val_loss']:.3g}")
-    if "temperature" in row:
-        parts.insert(0, f"T {row['temperature']:.2g}")
-        parts.append(f"max p {row['mean_max_probability']:.3f}")
-        parts.append(f"{row['distinct']} distinct")
-    return " ".join(parts)

@@ -1,4 +1,4 @@
-"""What training takes and leaves: rows split, scaled and on the device; and a fit."""
+"""Input and output of training: rows that are split, scaled and on the device; and a fit."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from fewer.train.device import pick_device, pick_precision
 __all__ = ["Fit", "TrainingData", "new_decoder", "prepare"]
 
 FEWEST_FOR_VALIDATION = 20
-MOST_HELD = 1.5  # times the requested fraction, where groups are large
+MOST_HELD = 1.5  # times the requested number of rows, where groups are large
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Everything that stays the same over starts and tries."""
+    """Everything that is the same for all starts and tries."""
 
     config: TrainingConfig
     source: Source
@@ -50,7 +50,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class Fit:
-    """What training leaves: the choice, the decoder for it, and how it got there.
+    """The result of training: chosen features, their decoder and the history.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class Fit:
     """
 
     features: np.ndarray  # of each node, all distinct
-    columns: np.ndarray  # what is measured, ascending: these features and their groups
+    columns: np.ndarray  # measured, ascending: these features and their groups
     logits: Tensor  # k x d
     decoder: MeasuredDecoder  # takes measured values in ascending column order
     history: list[dict[str, Any]]
@@ -93,42 +93,38 @@ def prepare(
     out: int | None = None,
     groups: np.ndarray | None = None,
 ) -> TrainingData:
-    """Split the rows, those with the same label in ``groups`` together, and fix the scaling."""
-    given = targets
+    """Split the rows, without splitting ``groups``, and determine the scaling."""
     n, d = source.shape
     device = pick_device(config.device)
     mean = torch.from_numpy(stats.mean)
-    # a log rate that is linear in counts explodes beyond the largest count seen; in their
-    # logarithms it is a power law
+    # a log rate that is linear in counts explodes beyond the largest count seen; one that is
+    # linear in their logarithms is a power law
     log_inputs = config.normalize and targets is None and loss.link == "exp"
     inputs = moments(Log1pSource(source)) if log_inputs else stats
     center = torch.from_numpy(inputs.mean) if config.normalize else torch.zeros_like(mean)
     scale = inputs.scale if config.normalize else 1.0
-    # centre and spread of what is predicted; classes have none
-    out_center, out_scale = torch.zeros(()), 1.0
+    # center and scale of what is predicted; classes have none
+    zero = torch.zeros(())
+    offset, out_center, out_scale, scaled = zero, zero, 1.0, targets
     if targets is None:
         out_center, out_scale = mean, stats.scale
     elif targets.is_floating_point():
         out_center = targets.double().mean(0)
         out_scale = float((targets.double() - out_center).square().mean().sqrt()) or 1.0
-    offset = torch.zeros(())
     rescale = config.normalize and loss.degree is not None
     if rescale:
         loss = loss.in_units_of(out_scale)
         if targets is not None:
-            targets = (targets.double() - out_center) / out_scale
-    elif loss.link is not None and targets is not None and not targets.is_floating_point():
-        out_center, out_scale = torch.zeros(()), 1.0
-    elif loss.link is not None:
-        offset = loss.offset(out_center)
-        loss = loss.of_scaled(1.0, offset)
-        out_center, out_scale = torch.zeros(()), 1.0
-    elif config.normalize:
+            scaled = (targets.double() - out_center) / out_scale
+    elif config.normalize and loss.link is None:
         loss = loss.of_scaled(out_scale, out_center)
     else:
-        out_center, out_scale = torch.zeros(()), 1.0
-    if targets is not None and targets.is_floating_point():
-        targets = targets.float()
+        if loss.link is not None and (targets is None or targets.is_floating_point()):
+            offset = loss.offset(out_center)
+            loss = loss.of_scaled(1.0, offset)
+        out_center, out_scale = zero, 1.0
+    if scaled is not None and scaled.is_floating_point():
+        scaled = scaled.float()
     train, valid = _split(n, config.validation_fraction, seed, groups)
 
     def batches(index: np.ndarray) -> Batches:
@@ -138,7 +134,7 @@ def prepare(
             mean=mean,
             center=center,
             scale=scale,
-            targets=None if targets is None else targets[index],
+            targets=None if scaled is None else scaled[index],
             log_inputs=log_inputs,
             raw_targets=config.normalize and not rescale,  # without it x is raw anyway
             has_missing=stats.has_missing,
@@ -162,15 +158,15 @@ def prepare(
         out_center=out_center,
         out_scale=out_scale,
         offset=offset,
-        targets=given,
+        targets=targets,
     )
 
 
 def _split(
-    n: int, share: float, seed: int, groups: np.ndarray | None
+    n: int, fraction: float, seed: int, groups: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on and rows to hold out, ascending; none are held out where rows are few."""
-    held = round(n * share) if n >= FEWEST_FOR_VALIDATION else 0
+    """Training rows and held-out rows, ascending; none are held out where rows are few."""
+    held = round(n * fraction) if n >= FEWEST_FOR_VALIDATION else 0
     random = np.random.default_rng(seed)
     if groups is None or not held:
         order = random.permutation(n)
@@ -188,7 +184,7 @@ def _split(
 
 
 def new_decoder(data: TrainingData, inputs: int) -> nn.Module:
-    """Make a fresh decoder as configured; for a GPU its first weights are drawn there."""
+    """A new decoder as configured, with initial weights drawn on the GPU if there is one."""
     config = data.config
     there = data.device.type == "cuda" and not callable(config.decoder)
     with data.device if there else nullcontext():

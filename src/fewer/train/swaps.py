@@ -1,0 +1,458 @@
+"""Swaps that lower other errors than the residual of a covariance.
+
+`network_swaps` is for nonlinear decoders. Training a network for every swap would take hours; ridge
+regression on random features ranks panels nearly as the network does, and is solved exactly in
+milliseconds: Phi = [relu(Z_S R_S / sqrt(k) + c), Z_S, 1], with one fixed row of R per column of the
+data, so that panels with common features have common random features, which reduces the noise of
+differences between them. It is fitted on one part of the rows and compared on the others.
+
+`held_out_swaps` is for linear decoders where rows are few: the residual on the training rows then
+says little about new rows, and the error on the held-out rows of each fold is minimised instead.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fewer.constraints import Constraints
+from fewer.data import Covariance, Source
+from fewer.search.eigen import leading_eigenvectors
+from fewer.search.exchange import swap_losses
+
+__all__ = ["HeldOut", "RandomFeatureSurrogate", "held_out_swaps", "network_swaps"]
+
+FIT_FRACTION = 0.7
+COMPONENTS = 128
+RIDGE = 1e-2  # on random features of about unit variance; a hundredth of it on the linear part
+SUBSTITUTES = 3  # per chosen unit, tried directly
+POOL = 128  # units that are tried as additions, half of them at random
+VERIFIED = (24, 48, 96)  # swaps that the finer surrogate checks: more after a failed round
+MOST_SWAPS = 4  # in a round
+PANELS_ON_GPU = 16  # that are solved at once
+COARSE, FINE = (256, 2500), (512, 6000)  # random features and rows of the two surrogates
+PROGRESS = 1e-4  # minimum relative improvement
+
+Columns = NDArray[np.int64]
+Judge = Callable[[Sequence[Sequence[int]]], NDArray[np.float64]]  # errors of panels of units
+
+
+class RandomFeatureSurrogate:
+    """Held-out error of panels of about k features, by ridge regression on random features.
+
+    ``seed`` determines the random layer, the rows used (at most ``rows``) and their split, in which
+    rows with the same label stay together. Missing values are replaced by the mean.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        summary: Covariance,
+        *,
+        k: int,
+        width: int = 512,
+        rows: int = 6000,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        labels: NDArray | None = None,
+    ) -> None:
+        n, d = source.shape
+        index = np.random.default_rng(seed).permutation(n)[: min(n, rows)]
+        if labels is not None:  # groups one after the other, so that the cut can respect them
+            index = index[np.argsort(_shuffled(labels, seed)[index], kind="stable")]
+        order = np.argsort(index)  # sources read ascending rows fastest
+        x = source.rows(index[order], torch.float64)[torch.from_numpy(np.argsort(order))]
+        x = torch.nan_to_num(x - summary.mean, nan=0.0)
+        spread = summary.matrix.diagonal().sqrt()
+        axes = leading_eigenvectors(summary.matrix, COMPONENTS)
+        self.targets = (x @ axes / spread.square().mean().sqrt()).float().to(device)
+        z = x / torch.where(spread > 0, spread, 1.0)
+        # a column of zeros is "no feature", so that panels of different sizes can be batched
+        self.inputs = torch.cat([z, torch.zeros(len(z), 1)], dim=1).float().to(device)
+        generator = torch.Generator().manual_seed(seed)
+        self.mix = torch.randn(d + 1, width, generator=generator).to(device) / k**0.5
+        self.shift = torch.randn(width, generator=generator).to(device)
+        self.cut = round(FIT_FRACTION * len(z))
+        if labels is not None:
+            edges = np.flatnonzero(np.diff(_shuffled(labels, seed)[index])) + 1
+            self.cut = int(edges[np.abs(edges - self.cut).argmin()]) if len(edges) else self.cut
+        self.variance = float(spread.square().mean()) or 1.0
+        self.one_by_one = torch.device(device).type == "cpu"
+        penalty = [torch.full((width,), RIDGE), torch.full((d + 1,), RIDGE / 100)]
+        self.penalty = torch.cat(penalty).to(device)
+        self.buffer = torch.zeros(0)  # for the random features of one panel
+        self.known: dict[bytes, float] = {}  # the round after a failed one meets the same panels
+
+    def errors(self, panels: Sequence[Columns]) -> NDArray[np.float64]:
+        """Mean squared error of each panel on the held-out rows, in units of the mean variance."""
+        new = {panel.tobytes(): panel for panel in panels}
+        new = {key: panel for key, panel in new.items() if key not in self.known}
+        self.known |= zip(new, self._computed(list(new.values())), strict=True)
+        return np.array([self.known[panel.tobytes()] for panel in panels])
+
+    def _computed(self, panels: list[Columns]) -> list[float]:
+        if not panels or self.one_by_one:
+            return [self._error(torch.from_numpy(panel)) for panel in panels]
+        table = np.full((len(panels), max(map(len, panels))), self.inputs.shape[1] - 1)
+        for row, panel in zip(table, panels, strict=True):
+            row[: len(panel)] = panel
+        parts = torch.from_numpy(table).to(self.inputs.device).split(PANELS_ON_GPU)
+        return torch.cat([self._errors(part) for part in parts]).double().cpu().tolist()
+
+    def _errors(self, panels: Tensor) -> Tensor:
+        z = self.inputs[:, panels].transpose(0, 1)  # panels x rows x k
+        random = torch.relu(z @ self.mix[panels] + self.shift)
+        phi = torch.cat([random, z, torch.ones_like(z[..., :1])], dim=-1)
+        fit, held = phi[:, : self.cut], phi[:, self.cut :]
+        weights = self._solved(fit.mT @ fit, fit.mT @ self.targets[: self.cut])
+        gap = held @ weights - self.targets[self.cut :]
+        return gap.square().sum(dim=2).mean(dim=1) / (self.inputs.shape[1] - 1)
+
+    def _error(self, panel: Tensor) -> float:
+        """The same for one panel, in a reused buffer: new memory costs as much as the sums."""
+        rows, width = len(self.inputs), len(self.shift)
+        if self.buffer.shape[1:] != (width + len(panel) + 1,):
+            self.buffer = torch.ones(rows, width + len(panel) + 1)
+        phi = self.buffer
+        z = self.inputs[:, panel]
+        torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
+        phi[:, width:-1] = z
+        fit, held = phi[: self.cut], phi[self.cut :]
+        weights = self._solved(fit.T @ fit, fit.T @ self.targets[: self.cut])
+        gap = torch.addmm(self.targets[self.cut :], held, weights, beta=-1)
+        return float(gap.square_().sum(dim=1).mean()) / (self.inputs.shape[1] - 1)
+
+    def _solved(self, gram: Tensor, right: Tensor) -> Tensor:
+        """Weights of ridge regression, from sums over the rows."""
+        gram = gram / self.cut
+        gram.diagonal(dim1=-2, dim2=-1).add_(self.penalty[: gram.shape[-1]])
+        return torch.cholesky_solve(right / self.cut, torch.linalg.cholesky(gram))
+
+
+def _shuffled(labels: NDArray, seed: int) -> NDArray[np.int64]:
+    """Labels as numbers in random order."""
+    number = np.unique(labels, return_inverse=True)[1]
+    return np.random.default_rng(seed).permutation(number.max() + 1)[number]
+
+
+def network_swaps(
+    source: Source,
+    summary: Covariance,
+    starts: Sequence[Columns],
+    constraints: Constraints,
+    *,
+    rounds: int = 40,
+    time_limit: float | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    labels: NDArray | None = None,
+) -> Columns:
+    """Swap features while that lowers the error of a surrogate of a network.
+
+    Each round uses a coarse surrogate to score removing every unit, adding each of a pool, and
+    swapping every unit for its best linear substitutes; a finer surrogate scores the most promising
+    swaps, and the best that are confirmed are made.
+
+    Parameters
+    ----------
+    source, summary : Source, Covariance
+        Rows, in the units in which errors are measured, and their covariance.
+    starts : list of arrays of int
+        Panels that obey the constraints; the best of them is improved.
+    constraints : Constraints
+        What every panel must obey.
+    rounds, time_limit : int, float, default=40, None
+        Maximum number of rounds, and of seconds after which no round starts.
+    seed : int, default=0
+        Makes the result reproducible, unless time runs out.
+    device : torch.device, default="cpu"
+        Where to compute.
+    labels : array of length n, default=None
+        Rows with the same label are not split.
+
+    Returns
+    -------
+    array of int
+        Columns, ascending.
+
+    Examples
+    --------
+    A feature and its square are linearly unrelated.
+
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import covariance
+    >>> from fewer.data.source import array_source
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> rows = np.hstack([x, x**2 / 2**0.5 + 0.1 * x])
+    >>> source = array_source(rows)
+    >>> network_swaps(source, covariance(source), [np.array([2, 3])], resolve(None, 4, 2))
+    array([0, 1])
+    """
+    began = time.perf_counter()
+    options: dict[str, Any] = {"k": len(starts[0]), "seed": seed, "device": device}
+
+    def judge(width: int, rows: int) -> Judge:
+        surrogate = RandomFeatureSurrogate(
+            source, summary, width=width, rows=rows, labels=labels, **options
+        )
+        return partial(_judged, surrogate, constraints)
+
+    coarse, fine = judge(*COARSE), judge(*FINE)
+    random = np.random.default_rng(seed)
+    panels = [list(np.unique(constraints.unit_of[start])) for start in starts]
+    errors = fine(panels)
+    units, now = panels[int(errors.argmin())], float(errors.min())
+    failed = 0  # rounds
+    for _ in range(rounds):
+        tried = _promising(coarse, summary.matrix, constraints, units, random)[: VERIFIED[failed]]
+        errors = fine([_after(units, *swap) for swap in tried])
+        before = now
+        for out, into in [tried[at] for at in np.argsort(errors)[:MOST_SWAPS]]:
+            if out in units and into not in units and _affordable(constraints, units, out, into):
+                after = _after(units, out, into)
+                error = float(fine([after])[0])
+                if error < now * (1 - PROGRESS):
+                    units, now = after, error
+        failed = failed + 1 if now == before else 0
+        late = time_limit is not None and time.perf_counter() - began > time_limit
+        if failed == len(VERIFIED) or late:
+            break
+    return constraints.features(units)
+
+
+def _promising(
+    judge: Judge,
+    C: Tensor,
+    constraints: Constraints,
+    units: list[int],
+    random: np.random.Generator,
+) -> list[tuple[int, int]]:
+    """Swaps (out, into), best first according to the coarse surrogate."""
+    included = set(constraints.included_units.tolist())
+    free = [unit for unit in units if unit not in included]
+    others = np.setdiff1d(np.arange(len(constraints.units)), units)
+    if not free or not len(others):
+        return []
+    losses = _unit_losses(C, constraints, units, free, others)
+    near = others[np.argsort(losses.min(axis=0))[: POOL // 2]]
+    rest = np.setdiff1d(others, near)
+    pool = np.concatenate([near, random.permutation(rest)[: POOL - len(near)]]).tolist()
+    base, *drops = judge([units, *([u for u in units if u != out] for out in free)])
+    adds = judge([[*units, unit] for unit in pool])
+    guess = {
+        (out, into): drop + add - base
+        for out, drop in zip(free, drops, strict=True)
+        for into, add in zip(pool, adds, strict=True)
+        if _affordable(constraints, units, out, into)
+    }
+    direct = [
+        (out, into)
+        for out, row in zip(free, losses, strict=True)
+        for into in others[np.argsort(row)[:SUBSTITUTES]].tolist()
+        if _affordable(constraints, units, out, into)
+    ]
+    scores = judge([_after(units, *swap) for swap in direct])
+    guess |= dict(zip(direct, scores, strict=True))
+    return sorted(guess, key=guess.__getitem__)
+
+
+def _judged(
+    surrogate: RandomFeatureSurrogate, constraints: Constraints, panels: Sequence[Sequence[int]]
+) -> NDArray[np.float64]:
+    """Errors of panels of units, plus their prices if costs have weight."""
+    columns = [constraints.features(units) for units in panels]
+    prices = np.array([constraints.price(panel) for panel in columns])
+    return surrogate.errors(columns) + prices / (constraints.d * surrogate.variance)
+
+
+def _unit_losses(
+    C: Tensor, constraints: Constraints, units: list[int], free: list[int], others: Columns
+) -> NDArray[np.float32]:
+    """Linear loss of swapping each free unit for each other unit, by their best features."""
+    columns = constraints.features(units)
+    losses = swap_losses(C, columns)
+    table = np.empty((len(free), len(others)), dtype=np.float32)
+    for row, unit in zip(table, free, strict=True):
+        own = losses[np.isin(columns, constraints.units[unit])].min(axis=0)
+        row[:] = [own[constraints.units[other]].min() for other in others]
+    return table
+
+
+def _after(units: list[int], out: int, into: int) -> list[int]:
+    return [into if unit == out else unit for unit in units]
+
+
+def _affordable(constraints: Constraints, units: list[int], out: int, into: int) -> bool:
+    if constraints.budget is None:
+        return True
+    return bool(constraints.unit_costs[_after(units, out, into)].sum() <= constraints.ceiling)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    r"""Folds of rows, and the error of linear decoders on their held-out parts.
+
+    For one fold, with S the panel, X the training rows and Y the held-out rows (both minus the
+    training mean, over the root of their number), C = X'X and a ridge penalty :math:`\lambda`:
+
+    .. math:: P = (C_{SS} + \lambda I)^{-1}, \quad B = P C_S, \quad R = Y - Y_S B,
+        \quad E = C - C_S^\top B, \quad G = R^\top R
+
+    Removing the i-th member changes R by :math:`w_i b_i^\top`, with
+    :math:`w_i = Y_S P_i / P_{ii}`, and E by :math:`b_i b_i^\top / P_{ii}`; adding j then changes R
+    by :math:`-R_j E_j^\top / (E_{jj} + \lambda)`. The errors after all k x d swaps follow from a
+    few products of k x d with d x d matrices.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(40, 6))
+    >>> folds = HeldOut.of(rows, [np.arange(20), np.arange(20, 40)], ridge=0.1)
+    >>> folds.error(np.arange(6)) < folds.error(np.arange(3))
+    True
+    """
+
+    parts: list[tuple[Tensor, Tensor]]  # training and held-out rows of each fold, float32
+    ridge: float
+
+    @classmethod
+    def of(cls, rows: NDArray[np.float64], held: list[Columns], ridge: float) -> "HeldOut":
+        """Folds of rows; ``held`` has the numbers of the rows that each holds out."""
+        X = torch.from_numpy(rows).float()
+        parts = []
+        for index in held:
+            out = torch.zeros(len(X), dtype=torch.bool)
+            out[torch.from_numpy(index)] = True
+            train, rest = X[~out], X[out]
+            mean = train.mean(0)
+            parts.append(((train - mean) / len(train) ** 0.5, (rest - mean) / len(rest) ** 0.5))
+        return cls(parts, ridge)
+
+    def error(self, panel: Columns) -> float:
+        """Mean squared residual on held-out rows, over folds and features."""
+        S = torch.from_numpy(panel)
+        total = sum(float(self._decode(part, S)[2].square().sum()) for part in self.parts)
+        return total / len(self.parts) / self.parts[0][0].shape[1]
+
+    def drops(self, panel: Columns) -> NDArray[np.float64]:
+        """Increase of the error when each member is removed."""
+        S = torch.from_numpy(panel)
+        total = torch.zeros(len(S))
+        for part in self.parts:
+            P, B, R = self._decode(part, S)
+            W = part[1][:, S] @ P / P.diagonal()
+            total += 2 * (W.T @ R * B).sum(1) + W.square().sum(0) * B.square().sum(1)
+        return (total / len(self.parts) / self.parts[0][0].shape[1]).double().numpy()
+
+    def swaps(self, panel: Columns) -> NDArray[np.float64]:
+        """Change of the error by each swap (out i, in j), k x d; infinite for members j."""
+        S = torch.from_numpy(panel)
+        d = self.parts[0][0].shape[1]
+        total = torch.zeros(len(S), d)
+        for part in self.parts:
+            total += self._swaps(part, S)
+        total /= len(self.parts) * d
+        total[:, S] = torch.inf
+        return total.double().numpy()
+
+    def _decode(self, part: tuple[Tensor, Tensor], S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # in float64: with as many features as rows the matrix is nearly singular
+        X, Y = part
+        Z = X[:, S].double()
+        gram = Z.T @ Z + self.ridge * torch.eye(len(S), dtype=torch.float64)
+        P = torch.linalg.inv(gram)
+        B = P @ (Z.T @ X.double())
+        R = Y.double() - Y[:, S].double() @ B
+        return P.float(), B.float(), R.float()
+
+    def _swaps(self, part: tuple[Tensor, Tensor], S: Tensor) -> Tensor:
+        X, Y = part
+        P, B, R = self._decode(part, S)
+        p = P.diagonal()[:, None]
+        E = X.T @ X
+        E -= (X.T @ X[:, S]) @ B
+        G = R.T @ R
+        W = Y[:, S] @ P / p.T
+        U = W.T @ R  # u_i = R' w_i
+        c = W.square().sum(0)[:, None]
+        bb, ub = B.square().sum(1)[:, None], (U * B).sum(1)[:, None]
+        EB, GB, EU = B @ E, B @ G, U @ E
+        # products of the changed G and E, row by row: what adding j explains
+        explained = (G * E).sum(1) + B * GB / p + U * EB + B * EU + c * B * EB
+        explained += B * (U * bb + B * ub + c * bb * B) / p
+        pivot = E.diagonal() + B.square() / p + self.ridge
+        own = G.diagonal() + 2 * U * B + c * B.square()
+        length = E.square().sum(1) + 2 * B * EB / p + B.square() * bb / p.square()
+        gain = 2 * explained / pivot - own * length / pivot.square()
+        return 2 * ub + c * bb - gain
+
+
+def held_out_swaps(
+    folds: HeldOut,
+    start: Columns,
+    rounds: int,
+    most: int = 32,
+    *,
+    keep: Columns | None = None,
+    shut: Columns | None = None,
+    deadline: float | None = None,
+) -> Columns:
+    """Swap members for others while that lowers the held-out error.
+
+    Each round scores all swaps and makes the best compatible ones together, half as many if the
+    error does not fall.
+
+    Parameters
+    ----------
+    folds, start : HeldOut, array of int
+        Where the error is computed, and the panel to improve.
+    rounds, most : int, default=32 for ``most``
+        Maximum number of rounds, and of swaps per round.
+    keep, shut : arrays of int, default=None
+        Features that may not leave the panel, and features that may not enter it.
+    deadline : float, default=None
+        Value of ``time.monotonic`` after which no round starts.
+
+    Returns
+    -------
+    array of int
+        The improved panel, ascending.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(40, 6)) * np.arange(6)
+    >>> folds = HeldOut.of(rows, [np.arange(20), np.arange(20, 40)], ridge=0.1)
+    >>> better = held_out_swaps(folds, np.array([0, 1]), rounds=5)
+    >>> folds.error(better) < folds.error(np.array([0, 1]))
+    True
+    """
+    panel = start.copy()
+    error = folds.error(panel)
+    for _ in range(rounds):
+        if deadline is not None and time.monotonic() > deadline:
+            break
+        change = folds.swaps(panel)
+        if keep is not None:
+            change[np.isin(panel, keep)] = np.inf
+        if shut is not None:
+            change[:, shut] = np.inf
+        entering, value = change.argmin(axis=1), change.min(axis=1)
+        order = [i for i in np.argsort(value) if value[i] < 0]
+        # one feature cannot enter twice
+        order = [i for at, i in enumerate(order) if entering[i] not in entering[order[:at]]]
+        before, size = error, min(most, len(order))
+        while size and error == before:
+            tried = panel.copy()
+            tried[order[:size]] = entering[order[:size]]
+            if (found := folds.error(tried)) < error:
+                panel, error = tried, found
+            size //= 2
+        if error == before:
+            break
+    return np.sort(panel)
