@@ -85,7 +85,7 @@ def test_select_holds_out_the_future():
     panel = fewer.select(steps, 3, validation="time", random_state=0)
     assert panel.evidence.source["held"] == 250
     assert panel.evidence.source["folds"] == 5
-    with pytest.raises(InputError, match="row_groups does not go with validation='time'"):
+    with pytest.raises(InputError, match="row_groups cannot be combined with validation='time'"):
         fewer.select(steps, 3, validation="time", row_groups=np.arange(300) % 7)
 
 

@@ -67,7 +67,7 @@ def check_number(
         raise InputError(f"{name}={value!r} must be a number {bounds}")
 
 
-def check_choice(name: str, value: Any, known: Sequence[str]) -> None:
+def check_choice(name: str, value: Any, known: Sequence[Any]) -> None:
     """Refuse anything but one of the known words."""
     if value not in known:
         raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}")

@@ -1,4 +1,4 @@
-"""Held-out rows: how they are split off, and how well linear panels do on them.
+"""Splits into training and held-out rows, and the error of linear decoders on the latter.
 
 All that a linear panel needs is in the covariance of each part of the rows. `fold_covariances`
 reads the rows once and keeps one covariance per held-out part; sums of parts are the covariance
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold, TimeSeriesSplit
 from torch import Tensor
 
+from fewer._checks import check_choice
 from fewer.data.moments import Covariance, Moments, covariance, moments, part_covariances
 from fewer.data.source import RowView, ScaledSource, Source
 from fewer.errors import InputError
@@ -45,7 +46,6 @@ Vector = NDArray[np.float64]
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # in units of the mean variance
-SCALES = ("standard", "none")
 CLEARLY = 0.995  # a penalty must lower the held-out error to this fraction to be preferred to none
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
 
@@ -167,8 +167,7 @@ class Scaling:
     how: str
 
     def __post_init__(self) -> None:
-        if self.how not in SCALES:
-            raise InputError(f"scale={self.how!r} is not known; use 'standard' or 'none'")
+        check_choice("scale", self.how, ("standard", "none"))
 
     def fit(self, mean: Vector, variance: Vector) -> tuple[Vector, Vector]:
         """Center and scale of every feature; constant features keep their unit."""
@@ -377,7 +376,7 @@ class Fold:
         return (self.mean - torch.from_numpy(self.center)) / torch.from_numpy(self.scale)
 
     def matrix(self) -> Tensor:
-        """Covariance of the training rows, d x d; valid until another fold's is asked for."""
+        """Covariance of the training rows, d x d; valid until that of another fold is computed."""
         return self.covariances.assemble(self)
 
     @property

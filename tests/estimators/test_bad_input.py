@@ -47,7 +47,7 @@ def infinite_sparse():
         ({"loss": "rmse"}, "loss='rmse' is not known"),
         ({"loss": "cross_entropy"}, "cross_entropy is for ConcreteClassifier"),
         ({"loss": "bce"}, "loss='bce' needs values from 0 to 1; X goes from -"),
-        ({"loss": "poisson"}, "loss='poisson' needs counts of 0 or more; X goes down to -"),
+        ({"loss": "poisson"}, "loss='poisson' needs counts; X goes from -"),
         ({"epochs": 0}, "epochs=0 must be a whole number of at least 1"),
         ({"epochs": "many"}, "epochs='many' must be a whole number of at least 1 or 'auto'"),
         ({"batch_size": 1.5}, r"batch_size=1\.5 must be a whole number"),

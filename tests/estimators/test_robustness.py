@@ -140,7 +140,7 @@ def test_a_loss_is_known_by_itself_not_by_its_name():
 
 def test_targets_are_checked_like_rows():
     X = rows()
-    with pytest.raises(InputError, match="counts of 0 or more; y goes down to -"):
+    with pytest.raises(InputError, match="needs counts; y goes from -"):
         ConcreteRegressor(k=2, loss="poisson").fit(X, X[:, 0])
     with pytest.raises(InputError, match="needs values from 0 to 1; y goes from"):
         ConcreteRegressor(k=2, loss="bce").fit(X, X[:, 0])

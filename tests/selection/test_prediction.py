@@ -163,7 +163,7 @@ def test_the_target_may_be_a_column_of_a_file(tumours, tmp_path, ending):
         (
             "diagnosis",
             {"costs": np.ones(30), "cost_weight": 1.0},
-            "cost_weight does not go with target",
+            "cost_weight cannot be combined with target",
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_targets_that_cannot_be_meant():
     table = pd.DataFrame(X, columns=["a", "y", "y", "b"])
     with pytest.raises(InputError, match="target='y' is 2 times among the 4 columns"):
         fewer.select(table, 1, target="y")
-    with pytest.warns(FewerWarning, match="hardly two rows for each"):
+    with pytest.warns(FewerWarning, match="hardly two rows per class"):
         fewer.select(X, 1, target=np.arange(60), strategies=["search"], **CPU)
 
 

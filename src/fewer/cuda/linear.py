@@ -25,7 +25,7 @@ from fewer.nn import ConcreteSelector
 
 __all__ = ["CompiledEpochs"]
 
-PAD_FEATURES, PAD_NODES = 64, 64
+PAD = 64  # features and nodes
 LARGE_BATCH = 768
 
 Parameter = tuple[Tensor, Tensor, Tensor]  # its value and Adam's two moments
@@ -49,7 +49,7 @@ class CompiledEpochs:
         n, device = len(rows), rows.device
         self.batch = min(n, batch_size + (n % batch_size == 1 and n > batch_size))
         # at least one spare feature: padded nodes choose it, see _load
-        wide, high = _up(self.d + 1, PAD_FEATURES), _up(self.k, PAD_NODES)
+        wide, high = (size + -size % PAD for size in (self.d + 1, self.k))
         kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -249,10 +249,6 @@ def _compiled(function: Any) -> Callable[..., None]:
     # torch.compile caches few versions of a code object, so each size gets its own copy
     own = types.FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
     return torch.compile(own, dynamic=False)
-
-
-def _up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
 
 
 @contextmanager

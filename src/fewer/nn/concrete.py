@@ -103,7 +103,7 @@ class ConcreteSelector(nn.Module):
                 f"include={fixed} must hold at most k={k} different columns from 0 to {d - 1}"
             )
         self.d, self.k, self.draw = d, k, draw
-        # of the draws for whole batches, if not torch's own: ranks that train together share them
+        # for draws per batch, which ranks share; None is torch's own
         self.generator: torch.Generator | None = None
         free = k - len(fixed)
         if logits == "direct":
@@ -196,7 +196,7 @@ class ConcreteSelector(nn.Module):
 
 
 def _forbidden(d: int, allowed: Tensor | None, fixed: list[int], free: int) -> Tensor | None:
-    """Features that free nodes may not take; None where they may take all."""
+    """Mask of features that free nodes may not take; None if they may take all."""
     if allowed is None and not fixed:
         return None
     barred = torch.zeros(d, dtype=torch.bool)
@@ -209,7 +209,7 @@ def _forbidden(d: int, allowed: Tensor | None, fixed: list[int], free: int) -> T
     if free and barred.all():
         raise InputError(
             f"allowed and include leave none of {d} features for the other {free} nodes; "
-            "at least one of them must be free to take"
+            "leave at least one of them"
         )
     return barred
 
@@ -247,10 +247,7 @@ class ConcreteNetwork(nn.Module):
         loss: Loss,
         penalty: Callable[[], Tensor] | None = None,
     ) -> Tensor:
-        """Leave the gradients of a batch's loss in the parameters and return the loss.
-
-        A linear autoencoder under squared error takes a shorter way than autograd.
-        """
+        """Leave the gradients of a batch's loss in the parameters and return the loss."""
         plain = target is x and observed is None and penalty is None and not self.mixed
         if plain and (parts := linear_parts(self, loss)) is not None:
             selector, decoder = parts
@@ -278,7 +275,7 @@ def run_mixed(net: nn.Module, x: Tensor) -> Tensor:
 
 
 def linear_parts(network: ConcreteNetwork, loss: Loss) -> tuple[ConcreteSelector, nn.Linear] | None:
-    """Selector and decoder of a network whose gradients are written out, None for any other."""
+    """Selector and decoder of a network with explicit gradients; None for any other."""
     selector, decoder = network.selector, network.decoder
     if (
         loss.name == "mse"
@@ -299,11 +296,8 @@ def linear_reconstruction_gradients(
     """Mean squared error of decoding ``x @ choice.T`` back to x, and its gradients.
 
     With u = x M' and reconstruction u W' + b, these need only x M', x W, u' x and g' x, where g is
-    the gradient with respect to u: the n x d reconstruction itself cancels out. Autograd would use
-    five products and several passes over n x d numbers.
-
-    The loss equals ``mse_loss(linear(x @ choice.T, weight, bias), x)`` up to rounding: expanding
-    the square loses about as many digits as the error is smaller than x itself.
+    the gradient with respect to u; autograd would also compute the n x d reconstruction. Expanding
+    the square loses about as many digits as the error is smaller than x.
     """
     n, k = len(x), len(choice)
     both = x @ torch.cat([choice, weight.T]).T  # n x 2k

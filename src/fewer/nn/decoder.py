@@ -1,4 +1,4 @@
-"""Decoders: from k measured values to all that is to be predicted."""
+"""Decoders: from k measured values to everything that is predicted."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -8,7 +8,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from fewer._checks import check_number
+from fewer._checks import check_choice, check_number
 from fewer.errors import InputError, TypeInputError
 
 __all__ = [
@@ -103,21 +103,17 @@ def check_decoder(spec: object, activation: object, dropout: object, norm: objec
             f"decoder={spec!r} is not known; use 'linear', hidden widths such as (75,), or a "
             "function (k, out) -> nn.Module"
         )
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise InputError(
-            f"activation={activation!r} is not known; use one of {', '.join(ACTIVATIONS)}"
-        )
-    if norm is not None and (not isinstance(norm, str) or norm not in NORMS):
-        raise InputError(f"norm={norm!r} is not known; use 'batch', 'layer' or None")
+    check_choice("activation", activation, tuple(ACTIVATIONS))
+    check_choice("norm", norm, (*NORMS, None))
     check_number("dropout", dropout, below=1)
 
 
 class MeasuredDecoder(nn.Module):
-    """A trained decoder with the scaling around it: measured values in, target units out.
+    """A trained decoder with its scaling: from measured values to the units of the target.
 
-    Inputs are k values in column order, in the units of the data, NaN where not measured;
-    those take the training mean. ``order[i]`` is the input that node i of ``net`` expects. With
-    ``known``, input i is output ``known[i]`` too, and comes back as it was measured.
+    Inputs are k values in column order, in the units of the data; missing ones (NaN) are replaced
+    by the training mean. ``order[i]`` is the input of node i of ``net``. With ``known``, input i is
+    also output ``known[i]``, which is returned as measured.
 
     Examples
     --------
@@ -159,7 +155,7 @@ class MeasuredDecoder(nn.Module):
         self.register_buffer("out_center", zero if out_center is None else out_center)
         self.register_buffer("out_scale", zero + 1 if out_scale is None else out_scale)
         self.register_buffer("offset", zero if offset is None else offset)
-        # whoever makes or loads a panel knows its columns: they are not stored twice
+        # not stored, because a panel stores its columns already
         self.register_buffer("known", known, persistent=False)
 
     fill: Tensor
@@ -174,7 +170,7 @@ class MeasuredDecoder(nn.Module):
     epochs: int | None = None  # of training until its held-out loss was lowest
 
     def inputs(self, measured: Tensor) -> Tensor:
-        """What the network sees: gaps filled, centred, scaled, in node order."""
+        """Inputs of the network: without gaps, centred, scaled and in node order."""
         filled = torch.where(torch.isnan(measured), self.fill, measured)
         if self.log_inputs:  # counts
             filled = torch.log1p(filled.clamp_min(0))
@@ -238,7 +234,7 @@ def _checked(module: object, k: int, out: int) -> nn.Module:
 
 
 def _try_in_double(module: nn.Module, k: int) -> None:
-    # a trained decoder is used in float64: better to learn before training that it cannot be
+    # a trained decoder is used in float64, so it is tried before training
     state = {
         name: part.double() if part.is_floating_point() else part
         for name, part in chain(module.named_parameters(), module.named_buffers())
@@ -248,13 +244,13 @@ def _try_in_double(module: nn.Module, k: int) -> None:
     except RuntimeError as error:
         raise InputError(
             f"the decoder works in float32 but not in float64 ({error}); register its tensors "
-            "as buffers (self.register_buffer) and leave the dtype of its input as it is"
+            "as buffers (self.register_buffer) and do not change the dtype of its input"
         ) from error
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    """A linear layer with given weights (out x in); leaves the caller's random state alone."""
-    # not torch's skip_init, which imports a computer algebra system for a second and more
+    """A linear layer with given weights (out x in), without changing the random state."""
+    # torch's skip_init would import a computer algebra system, which takes a second
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         layer = nn.Linear(
             weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype

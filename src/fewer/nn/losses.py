@@ -1,7 +1,9 @@
 """Losses, each with the map from a network's raw output to the units of its target."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,23 +18,23 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Loss:
-    """How far a prediction is from its target.
+    """The loss of predictions.
 
     Parameters
     ----------
     name : str
-        What users call it.
+        As users know it.
     entries : callable
-        ``(output, target) -> loss of each entry``, so that missing entries can be left out.
+        ``(output, target) -> loss of each entry``, so that missing entries can be ignored.
     mean : callable, default=None
         ``(output, target) -> scalar`` over all entries, where a fused version exists.
     link : {"sigmoid", "exp", "softmax"}, default=None
-        Takes the network's output to the units of the target, such as exp for a log rate.
+        Maps the network's output to the units of the target, such as exp for a log rate.
     degree : int, default=None
-        Set where the loss only sees output - target, so that targets may be centred and divided
-        by a number s without changing which network is best: the loss then falls by s**degree.
+        Set where the loss depends only on output - target, so that targets can be centred and
+        divided by s without changing which network is best; this divides the loss by s**degree.
     check : callable, default=None
-        ``(lowest, highest, what) -> None``, or the reason that such targets cannot be used.
+        ``(lowest, highest, what)`` of the targets to the reason why they cannot be used, or None.
 
     Examples
     --------
@@ -68,11 +70,11 @@ class Loss:
         return torch.where(observed, each, 0).sum() / observed.sum().clamp_min(1)
 
     def in_units_of(self, scale: float) -> "Loss":
-        """The same loss when targets have been divided by ``scale``."""
+        """The same loss for targets that have been divided by ``scale``."""
         return make_loss("huber", delta=1 / scale) if self.name == "huber" else self
 
     def of_scaled(self, scale: float, offset: Tensor) -> "Loss":
-        """The same loss for a network whose output still has to be scaled and shifted."""
+        """The same loss for outputs that have yet to be scaled and shifted."""
 
         def entries(output: Tensor, target: Tensor) -> Tensor:
             return self.entries(output * scale + offset.to(output), target)
@@ -80,7 +82,7 @@ class Loss:
         return replace(self, entries=entries, mean=None)
 
     def apart_from(self, known: Tensor) -> "Loss":
-        """The same loss where outputs of these columns do not count: their values are measured."""
+        """The same loss without these columns, whose values are measured."""
 
         def entries(output: Tensor, target: Tensor) -> Tensor:
             return self.entries(output, target).index_fill(1, known, 0.0)
@@ -88,7 +90,7 @@ class Loss:
         return replace(self, entries=entries, mean=None)
 
     def offset(self, mean: Tensor) -> Tensor:
-        """Network output whose link is ``mean``: where training had better start."""
+        """Network output that the link maps to ``mean``: a good start for training."""
         if self.link == "exp":
             return mean.clamp_min(1e-6).log()
         if self.link == "sigmoid":
@@ -96,22 +98,12 @@ class Loss:
         return torch.zeros_like(mean)
 
 
-def _unit_interval(low: float, high: float, what: str) -> str | None:
-    if low >= 0 and high <= 1:
+def _outside(
+    needs: str, most: float, remedy: str, low: float, high: float, what: str
+) -> str | None:
+    if low >= 0 and high <= most:
         return None
-    return (
-        f"loss='bce' needs values from 0 to 1; {what} goes from {low:g} to {high:g}. "
-        f"Scale {what}, or use loss='mse'"
-    )
-
-
-def _counts(low: float, high: float, what: str) -> str | None:
-    if low >= 0:
-        return None
-    return (
-        f"loss='poisson' needs counts of 0 or more; {what} goes down to {low:g}. "
-        "Give raw counts, or use loss='mse'"
-    )
+    return f"{needs}; {what} goes from {low:g} to {high:g}. {remedy}, or use loss='mse'"
 
 
 def _huber(delta: float) -> Loss:
@@ -131,13 +123,13 @@ LOSSES: dict[str, Loss] = {
         lambda o, t: F.binary_cross_entropy_with_logits(o, t, reduction="none"),
         mean=F.binary_cross_entropy_with_logits,
         link="sigmoid",
-        check=_unit_interval,
+        check=partial(_outside, "loss='bce' needs values from 0 to 1", 1.0, "Scale them"),
     ),
     "poisson": Loss(
         "poisson",
         lambda o, t: F.poisson_nll_loss(o, t, log_input=True, full=False, reduction="none"),
         link="exp",
-        check=_counts,
+        check=partial(_outside, "loss='poisson' needs counts", math.inf, "Give raw counts"),
     ),
     "cross_entropy": Loss(
         "cross_entropy",
@@ -164,7 +156,7 @@ def make_loss(loss: str | LossFunction | Loss, *, delta: float = 1.0) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if callable(loss):
-        # so named that it is never taken for one of ours
+        # a name that no built-in loss has
         return Loss(f"your {getattr(loss, '__name__', type(loss).__name__)}", _checked(loss))
     if isinstance(loss, str) and loss == "huber":
         return _huber(delta)

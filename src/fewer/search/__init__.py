@@ -5,12 +5,4 @@ from fewer.search.objective import residual
 from fewer.search.subset import SearchResult, search
 from fewer.search.swap import SwapResult, swap
 
-__all__ = [
-    "GreedyPath",
-    "SearchResult",
-    "SwapResult",
-    "greedy",
-    "residual",
-    "search",
-    "swap",
-]
+__all__ = ["GreedyPath", "SearchResult", "SwapResult", "greedy", "residual", "search", "swap"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer.constraints import Constraints
-from fewer.search.objective import DEPENDENT, covariance, regular_inverse
+from fewer.search.objective import DEPENDENT, ROUNDING, covariance, regular_inverse
 
 __all__ = ["Exchange", "Places", "Purse", "WholeExchange", "best_swap", "swap_losses"]
 
@@ -248,7 +248,6 @@ class Places:
         self.closed = torch.as_tensor(~constraints.allowed[self.candidates], device=device)
         self.include = constraints.include
         self.fixed = torch.arange(self.K, device=self.device) < len(constraints.include)
-        self.exact = constraints.k is not None
         self.prices = None
         if constraints.unit_prices is not None:
             prices = constraints.unit_prices[constraints.unit_of[self.candidates]]
@@ -256,8 +255,7 @@ class Places:
             self.prices = torch.as_tensor(prices, device=device)
         self.purse = None
         if constraints.budget is not None and constraints.costs is not None:
-            costs = constraints.costs[self.candidates]
-            self.purse = Purse(costs, constraints.ceiling, self.exact, self.device)
+            self.purse = Purse(constraints.costs[self.candidates], constraints, device)
 
     def fill(self, panels: Sequence[Iterable[int]]) -> Tensor:
         """Panels in places (B x K): included features first, empty places last."""
@@ -290,14 +288,14 @@ class Places:
 
 
 class Purse:
-    """What is affordable within a budget."""
+    """What is affordable within a budget, for features or units at these costs."""
 
     def __init__(
-        self, costs: NDArray[np.float64], ceiling: float, exact: bool, device: torch.device
+        self, costs: NDArray[np.float64], constraints: Constraints, device: torch.device
     ) -> None:
         self.costs = torch.as_tensor(costs, dtype=torch.float64, device=device)
         self.paid = torch.cat([self.costs, self.costs.new_zeros(1)])  # an empty place is free
-        self.ceiling, self.exact = ceiling, exact
+        self.ceiling, self.exact = constraints.ceiling, constraints.k is not None
         self.sorted, self.order = self.costs.sort()
 
     def slack(self, S: Tensor) -> Tensor:
@@ -331,6 +329,11 @@ def swap_losses(C: Any, S: Any, ridge: float = 0.0) -> NDArray[np.float32]:
     """Increase of `residual` when each chosen feature (rows) is replaced by any other."""
     chosen = torch.as_tensor(np.asarray(S, dtype=np.int64))
     state = WholeExchange(covariance(C), ridge, chosen[None])
-    losses = -state.gains()[0].clamp_max(0.0)
-    losses[torch.arange(len(chosen)), chosen] = 0.0
+    state.shut[:] = False
+    gains, own = state.gains()[0], (torch.arange(len(chosen)), chosen)
+    same = gains[own]  # 0, up to rounding that cancels; noise where columns are dependent
+    same = torch.where(same.abs() < ROUNDING * state.trace, same, 0.0)
+    losses = (same[:, None] - gains).clamp_min(0.0)
+    losses[:, chosen] = torch.inf
+    losses[own] = 0.0
     return losses.cpu().numpy().astype(np.float32)

@@ -1,4 +1,4 @@
-"""Greedy forward selection: the feature that explains most of what is left, k times."""
+"""Greedy forward selection: k times the feature that explains most of the residual."""
 
 from __future__ import annotations
 
@@ -54,11 +54,7 @@ class GreedyPath:
 
 @on_cpu_if_short
 def greedy(
-    C: Any,
-    k: int | Constraints,
-    *,
-    ridge: float = 0.0,
-    device: str | torch.device | None = None,
+    C: Any, k: int | Constraints, *, ridge: float = 0.0, device: str | torch.device | None = None
 ) -> GreedyPath:
     r"""Choose features one by one, each time the one that lowers `residual` most.
 
@@ -133,7 +129,7 @@ def _picks(left: Deflation, constraints: Constraints, power: float) -> Iterator[
         for _ in range(constraints.most_units - len(must)):
             yield _best(left.ranking(), shut)
         return
-    purse = Purse(constraints.unit_costs, constraints.ceiling, constraints.k is not None, device)
+    purse = Purse(constraints.unit_costs, constraints, device)
     S = torch.full((1, constraints.most_units), len(shut), device=device)
     S[0, : len(must)] = must
     weight = purse.costs.clamp_min(1e-300) ** power  # a free unit comes first

@@ -373,9 +373,7 @@ class GroupExchange:
             self.prices = torch.as_tensor(np.append(constraints.unit_prices, 0.0), device=C.device)
         self.purse = None
         if constraints.budget is not None:
-            self.purse = Purse(
-                constraints.unit_costs, constraints.ceiling, constraints.k is not None, C.device
-            )
+            self.purse = Purse(constraints.unit_costs, constraints, C.device)
 
     def gains(self, units: NDArray[np.int64]) -> Tensor:
         """Decrease of the objective (places x n); -inf where a swap is not allowed.

@@ -55,7 +55,7 @@ FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the prop
 # what determines the result, besides the data and the training options
 RESULT_OPTIONS = ("scale", "strategies", "validation", "k", *CONSTRAINTS)
 LONG = 1000  # values: of longer options only the length is recorded
-EAGER_BYTES = 2**30  # fold covariances larger than this are not kept for a later report
+EAGER_BYTES = 2**30  # of fold covariances: beyond it, evidence is computed at once
 
 
 def select(
@@ -202,7 +202,7 @@ def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict
     nodes = nodes_for(constraints, source, scaling, device)
     validation = choose_validation(options["validation"], n, nodes, linear=linear)
     if row_groups is not None and validation == "time":
-        raise InputError("row_groups does not go with validation='time'; give one of them")
+        raise InputError("row_groups cannot be combined with validation='time'; drop one of them")
     splits = split_rows(n, validation, seed, row_groups)
     covariances = fold_covariances(source, splits, scaling, device)
     source, stats = without_empty(source, covariances.stats)
@@ -216,7 +216,6 @@ def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict
         decoder=options["decoder"],
         device=options["device"],
         cost_weight=constraints.cost_weight,
-        progress=False,
     )
     context = SelectionContext(
         source=source,
@@ -242,7 +241,7 @@ def _constraints(source: Source, options: dict[str, Any]) -> Constraints:
 
 
 def _check_options(strategies: Any, time_limit: Any) -> None:
-    """Refuse options that are wrong whatever the data."""
+    """Check options that do not depend on the data."""
     if not (isinstance(strategies, str) and strategies == "auto"):
         several = isinstance(strategies, (list, tuple, set, frozenset))
         if not several or not strategies or any(name not in STRATEGIES for name in strategies):
@@ -262,13 +261,13 @@ def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) ->
     if len(target.values) != n:
         raise InputError(f"target has {len(target.values)} values for {n} rows")
     if options["cost_weight"]:
-        raise InputError("cost_weight does not go with target; give costs and a budget")
+        raise InputError("cost_weight cannot be combined with target; use costs and a budget")
     if options["strategies"] != "auto" and "closed_form" in options["strategies"]:
         raise InputError("strategies: 'closed_form' cannot use a target; use search, gradient")
 
 
 def _warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:
-    """Warn where more features are asked for than the rows can tell apart."""
+    """Warn if k is above the rank of the data."""
     if k is None:
         return
     rank = int((~stats.constant).sum())
@@ -276,8 +275,8 @@ def _warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:
         warn(f"k={k}, but only {rank} of {d} features vary: the rest of the panel adds nothing")
     elif n <= k <= d:
         warn(
-            f"k={k} features from {n} rows: their rank is at most {n - 1}, so "
-            "the choice beyond that rests on the penalty alone; use more rows or a lower k"
+            f"k={k} features from {n} rows: their rank is at most {n - 1}, so the choice beyond "
+            "that depends on the penalty alone; use more rows or a lower k"
         )
 
 
@@ -441,24 +440,20 @@ def _wrap(
     return Panel(
         Reconstructor(columns, decoder, d, labels, held.quantiles),
         held_out=held.score,
-        leaderboard=_leaderboard(names, candidates),
+        leaderboard=Leaderboard(
+            {
+                "strategy": c.strategy.name,
+                "error": c.error,
+                "seconds": c.seconds,
+                "price": c.price,
+                "ridge": c.ridge,
+                "features": [int(j) if names is None else names[j] for j in c.panels[0]],
+            }
+            for c in candidates
+        ),
         target=target,
         evidence=evidence() if large else evidence,
         settings=_settings(context, winner, options),  # last: it has the seconds of the call
-    )
-
-
-def _leaderboard(names: list[str] | None, candidates: Sequence[Candidate]) -> Leaderboard:
-    return Leaderboard(
-        {
-            "strategy": c.strategy.name,
-            "error": c.error,
-            "seconds": c.seconds,
-            "price": c.price,
-            "ridge": c.ridge,
-            "features": [int(j) if names is None else names[j] for j in c.panels[0]],
-        }
-        for c in candidates
     )
 
 

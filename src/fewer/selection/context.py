@@ -1,4 +1,4 @@
-"""What the steps of a selection share: the data, the folds, the constraints and the time."""
+"""State of a selection: data, folds, constraints, time budget and checkpoint."""
 
 import time
 from collections.abc import Callable
@@ -121,5 +121,5 @@ class SelectionContext:
         return None if self.row_groups is None else self.row_groups[rows]
 
     def split(self, seed: int) -> Splits:
-        """The rows, divided as ``validation`` asks."""
+        """The splits for another seed."""
         return split_rows(self.source.shape[0], self.validation, seed, self.row_groups)

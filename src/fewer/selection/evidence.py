@@ -146,7 +146,11 @@ class _ReferenceScores:
     ) -> "_ReferenceScores":
         standard = context.covariances.scaling.how != "none"
         metrics = ("units", "equal") if standard else ("units",)
-        greedy = [_greedy_panel(context, fold) for fold in folds]
+        known = (context.found.get(("greedy", fold.number)) for fold in folds)
+        greedy = [
+            greedy_panel(context, fold) if panel is None else panel
+            for fold, panel in zip(folds, known, strict=True)
+        ]
         ridges = RIDGES if len(folds) > 1 else (0.0,)
         panels = [("greedy", greedy), *(("random", p) for p in _random(context, winner.panels))]
         linear = [(role, one, best_ridge(folds, one, ridges)[0]) for role, one in panels]
@@ -253,11 +257,6 @@ def _scale(fold: Fold) -> Tensor:
 def _spread(fold: Fold, metric: str) -> Tensor:
     """Factors that convert scaled features to the units of a metric."""
     return _scale(fold) if metric == "units" else torch.ones(len(fold.scale), dtype=torch.float64)
-
-
-def _greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
-    found = context.found.get(("greedy", fold.number))
-    return greedy_panel(context, fold) if found is None else found
 
 
 def _random(context: SelectionContext, panels: Sequence[Columns]) -> list[list[Columns]]:

@@ -20,7 +20,13 @@ from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
 from fewer.selection.context import SelectionContext
-from fewer.train import fit_closed_form, fit_gradient, fit_random_features, network_swaps
+from fewer.train import (
+    SelectorFit,
+    fit_closed_form,
+    fit_gradient,
+    fit_random_features,
+    network_swaps,
+)
 from fewer.train.assignment import eligible, obeying_features
 from fewer.validation import Fold
 
@@ -176,24 +182,35 @@ def search_panel(
 
 
 def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """A concrete selector with the linear decoder solved, then swaps."""
+    """A concrete selector with an exact linear decoder, then swaps."""
     constraints, C = context.constraints, fold.matrix()
-    include, allowed = eligible(constraints, fold.variance, context.config.k)
-    found = fit_closed_form(
-        C,
-        context.config.k,
+    fit = partial(fit_closed_form, C, costs=constraints.costs, cost_weight=constraints.cost_weight)
+    start = _selected(context, fold, "closed form", fit)
+    left = context.budget.remaining()
+    return swap(C.to(context.device), start, constraints, time_limit=left).indices
+
+
+def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """A concrete selector with an exact decoder on random features."""
+    fit = partial(fit_random_features, fold.train_source)
+    return _selected(context, fold, "random features", fit)
+
+
+def _selected(
+    context: SelectionContext, fold: Fold, name: str, fit: Callable[..., SelectorFit]
+) -> Columns:
+    constraints, k = context.constraints, context.config.k
+    include, allowed = eligible(constraints, fold.variance, k)
+    found = fit(
+        k,
         include=include,
         allowed=allowed,
         seed=context.seed,
         device=context.device,
-        costs=constraints.costs,
-        cost_weight=constraints.cost_weight,
         on_row=_stop_when_over(context),
     )
-    context.history.setdefault("closed form", found.history)
-    start = constraints.complete(obeying_features(found.logits[0], constraints, fold.matrix))
-    left = context.budget.remaining()
-    return swap(C.to(context.device), start, constraints, time_limit=left).indices
+    context.history.setdefault(name, found.history)
+    return constraints.complete(obeying_features(found.logits[0], constraints, fold.matrix))
 
 
 def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -210,23 +227,6 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
         labels=context.groups_of(fold.train_rows),
         time_limit=context.budget.remaining(),
     )
-
-
-def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """A concrete selector with a decoder on random features solved."""
-    constraints = context.constraints
-    include, allowed = eligible(constraints, fold.variance, context.config.k)
-    found = fit_random_features(
-        fold.train_source,
-        context.config.k,
-        include=include,
-        allowed=allowed,
-        seed=context.seed,
-        device=context.device,
-        on_row=_stop_when_over(context),
-    )
-    context.history.setdefault("random features", found.history)
-    return constraints.complete(obeying_features(found.logits[0], constraints, fold.matrix))
 
 
 def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:

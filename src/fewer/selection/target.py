@@ -80,8 +80,8 @@ def read_target(target: Any, data: Any) -> tuple[TargetData, Any]:
         raise InputError(f"target has one value only, {classes[0]!r}; it needs at least 2")
     if len(classes) > MANY_CLASSES and 2 * len(classes) > len(y):
         warn(
-            f"target has {len(classes)} classes in {len(y)} rows, hardly two rows for each; if it "
-            "is a quantity, give it as fractions (astype(float))"
+            f"target has {len(classes)} classes in {len(y)} rows, hardly two rows per class; if it "
+            "is a quantity, convert it to floating-point numbers (astype(float))"
         )
     return TargetData(torch.from_numpy(codes.astype(np.int64)), classes, name, True), data
 

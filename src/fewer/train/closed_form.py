@@ -103,10 +103,8 @@ def fit_closed_form(
         Covariance.
     k : int
         Number of features to choose, including those of ``include``.
-    include : array of int, default=None
-        Features that must be on the panel.
-    allowed : array of bool (d), default=None
-        Features that may be chosen.
+    include, allowed : array of int, array of bool (d), default=None
+        Features that must be on the panel, and a mask of those that may be chosen.
     costs, cost_weight : array of float (d), float, default=None, 0.0
         Cost of each feature, and what a unit of cost adds to the mean squared residual.
     starts : int, default=1
@@ -116,11 +114,9 @@ def fit_closed_form(
     start_temperature, end_temperature : float, default=3.0, 0.05
         The temperature falls exponentially from one to the other.
     noise : float, default=1.0
-        Factor on the Gumbel noise; below 1 explores less and settles sooner.
-    ridge : float, default=1e-4
-        Penalty p, as a fraction of the mean variance.
-    seed : int, default=0
-        Makes the result reproducible on a CPU.
+        Factor of the Gumbel noise; below 1 it explores less and settles sooner.
+    ridge, seed : float, int, default=1e-4, 0
+        Penalty p as a fraction of the mean variance, and the seed of random numbers.
     device : torch.device, default=None
         Where to compute; None is where C is. If its memory is too small, fewer starts are trained
         at a time; if a single one does not fit, it is trained on the CPU, with a warning.
@@ -347,12 +343,7 @@ def _finished(logits: Tensor, fixed: Tensor, history: list[Row]) -> SelectorFit:
 
 
 def fit_covariance(
-    source: Source,
-    stats: Moments,
-    config: TrainingConfig,
-    *,
-    seed: int,
-    constraints: Constraints,
+    source: Source, stats: Moments, config: TrainingConfig, *, seed: int, constraints: Constraints
 ) -> Fit:
     """Choose features on the covariance of a source and fit the exact linear decoder.
 
@@ -401,7 +392,6 @@ def fit_surrogate(
     loss: Loss,
     seed: int,
     constraints: Constraints,
-    groups: np.ndarray | None = None,
 ) -> Fit:
     """Choose features against decoders on random features, then train the configured decoder."""
     fit = partial(
@@ -419,7 +409,7 @@ def fit_surrogate(
     logits, history = on_rank0(choose)
     home = pick_device(config.device)
     features = obeying_features(logits, constraints, lambda: covariance(source, device=home).matrix)
-    data = prepare(source, stats, config, loss, seed, groups=groups)
+    data = prepare(source, stats, config, loss, seed)
     columns = constraints.complete(features)
     with products(data.precision), seeded(seed + 1, data.device) as generator:
         new_decoder(data, config.k)  # draws as earlier versions did, so that seeds stay valid

@@ -112,23 +112,20 @@ class TrainingConfig(TrainingOptions):
     @property
     def decoder_rate(self) -> float:
         """Learning rate of the decoder: a linear map tolerates ten times that of a network."""
-        if isinstance(self.learning_rate, str):
-            return 1e-2 if self.linear else 1e-3
-        return self.learning_rate
+        rate = self.learning_rate
+        return rate if not isinstance(rate, str) else 1e-2 if self.linear else 1e-3
 
     @property
     def selector_rate(self) -> float:
         """Learning rate of the selector: lower where logits are a product of two parameters."""
-        if isinstance(self.selector_learning_rate, str):
-            return 0.1 if self.logits == "direct" else 0.03
-        return self.selector_learning_rate
+        rate = self.selector_learning_rate
+        return rate if not isinstance(rate, str) else 0.1 if self.logits == "direct" else 0.03
 
     @property
     def closed_form_rate(self) -> float:
         """Learning rate of a selector with an exact decoder, whose gradients are less noisy."""
-        if isinstance(self.selector_learning_rate, str):
-            return 0.2
-        return self.selector_learning_rate
+        rate = self.selector_learning_rate
+        return 0.2 if isinstance(rate, str) else rate
 
     def facts(self) -> dict[str, Any]:
         """All options that determine the result, as JSON; functions by their names."""

@@ -1,8 +1,8 @@
-"""Which device to use, and randomness that leaves the caller's alone."""
+"""Device, precision and random state of training."""
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -12,11 +12,11 @@ from fewer.errors import InputError
 
 __all__ = ["enough_memory", "float64_device", "pick_device", "pick_precision", "products", "seeded"]
 
-_TURN = threading.RLock()
+_LOCK = threading.RLock()
 
 
 def pick_device(device: str | torch.device) -> torch.device:
-    """Turn "auto" into CUDA, MPS or CPU, whichever is there, and check any other name."""
+    """Resolve "auto" to CUDA, MPS or CPU, whichever is available, and check any other name."""
     if device == "auto":
         if torch.cuda.is_available():
             device = "cuda"
@@ -28,7 +28,7 @@ def pick_device(device: str | torch.device) -> torch.device:
         found = torch.device(device)
         torch.empty(1, device=found)
         if found.type == "cuda" and found.index is None and world_size() > 1:
-            # by number: threads that read ahead would take the first GPU for "cuda"
+            # with its number: threads that read ahead would use the first GPU
             found = torch.device("cuda", torch.cuda.current_device())
     except (RuntimeError, AssertionError) as error:
         first = str(error).splitlines()[0]
@@ -39,28 +39,26 @@ def pick_device(device: str | torch.device) -> torch.device:
 
 
 def pick_precision(precision: str, device: torch.device) -> str:
-    """Turn "auto" into "bfloat16" on CUDA where that is fast, "float32" elsewhere."""
+    """Resolve "auto" to "bfloat16" on CUDA where that is fast, to "float32" elsewhere."""
     if precision != "auto":
         return precision
     fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return "bfloat16" if fast else "float32"
 
 
-@contextmanager
-def products(precision: str) -> Iterator[None]:
-    """How CUDA multiplies float32 matrices inside the block: in tf32 unless "float32" is asked."""
-    with tf32(precision != "float32"):
-        yield
+def products(precision: str) -> AbstractContextManager[None]:
+    """Whether CUDA multiplies float32 matrices in tf32 inside the block: not if "float32"."""
+    return tf32(precision != "float32")
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Where to factorise: the same device, or the CPU where it has no float64 (MPS)."""
+    """The same device, or the CPU if it does not support float64 (MPS)."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 @contextmanager
 def enough_memory(device: torch.device, batch_size: int) -> Iterator[None]:
-    """Say what to change when a GPU's memory runs out inside the block."""
+    """Raise an error with a remedy if the memory of the device runs out inside the block."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -72,13 +70,13 @@ def enough_memory(device: torch.device, batch_size: int) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[torch.Generator]:
-    """Seed torch inside the block and give back the caller's random state after it.
+    """Seed torch inside the block and restore the caller's random state after it.
 
-    Yields a CPU generator for the order of rows; layers use torch's global one, so threads take
-    turns. Whatever the caller has set, float32 and gradients are on inside.
+    Yields a CPU generator for the order of rows. Layers use torch's global generator, so only one
+    thread at a time may enter. Inside, the default dtype is float32 and gradients are enabled.
     """
     devices = [device] if device.type == "cuda" else []
-    with _TURN, torch.random.fork_rng(devices=devices), torch.enable_grad():
+    with _LOCK, torch.random.fork_rng(devices=devices), torch.enable_grad():
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float32)
         torch.manual_seed(seed)

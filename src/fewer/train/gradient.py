@@ -269,8 +269,7 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
         padded(decoder)
     broadcast_tensors(*network.state_dict().values())
     optimizer = Adam(
-        (selector.parameters(), config.selector_rate),
-        (decoder.parameters(), config.decoder_rate),
+        (selector.parameters(), config.selector_rate), (decoder.parameters(), config.decoder_rate)
     )
     best = KeepBest(config.patience)
     training = TrainingState(network, optimizer, best, generator, data.device, selector.generator)

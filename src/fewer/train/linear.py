@@ -97,7 +97,7 @@ def _sums(
     device: torch.device | None,
 ) -> tuple[Tensor, Tensor]:
     """Mean products of the chosen columns with each other and with the targets."""
-    home = torch.device("cpu") if device is None or device.type != "cuda" else device
+    home = device if device is not None and device.type == "cuda" else torch.device("cpu")
     chosen, center, middle = chosen.to(home), center.to(home), middle.to(home)
     gram = torch.zeros(len(chosen), len(chosen), dtype=torch.float64, device=home)
     cross = torch.zeros(len(chosen), len(middle), dtype=torch.float64, device=home)
@@ -106,7 +106,7 @@ def _sums(
     mine = None if targets is None else targets[slice(*shard_bounds(n))]
 
     def add() -> None:
-        for rows, x in read_blocks(part) if home.type == "cpu" else rows_on(part, home):
+        for rows, x in rows_on(part, home):
             x.sub_(center).nan_to_num_(nan=0.0)
             z = x[:, chosen]
             gram.addmm_(z.T, z)
@@ -178,8 +178,12 @@ def fit_classifier(
     center = torch.from_numpy(stats.mean[columns])
     spread = torch.from_numpy(np.sqrt(stats.variance[columns]))
     spread = torch.where(spread > 0, spread, 1.0)
-    x = (_read(source, columns, device) - center.to(device)).nan_to_num_(nan=0.0)
-    rows = _Rows(x.div_(spread.to(device)), codes.to(device), classes)
+    home = torch.device("cpu") if device is None else device
+    x = torch.empty(source.shape[0], len(columns), dtype=torch.float64, device=home)
+    for part, block in rows_on(source, home):
+        x[part] = block[:, torch.as_tensor(columns, device=home)]
+    x.sub_(center.to(home)).nan_to_num_(nan=0.0).div_(spread.to(home))
+    rows = _Rows(x, codes.to(home), classes)
     n, weights = len(codes), len(columns) * (classes - 1)
     penalty = ridge or _chosen_penalty(rows, n, weights, groups) / n
     W, b = _solved_classifier(rows, penalty, None, FINE)
@@ -210,16 +214,6 @@ class _Rows:
         gap[torch.arange(len(gap), device=gap.device), self.codes] -= 1
         gap /= len(gap)
         return value, self.x.T @ gap, gap.sum(0)
-
-
-def _read(source: Source, columns: np.ndarray, device: torch.device | None) -> Tensor:
-    """These columns of all rows, on the device."""
-    chosen = torch.as_tensor(columns)
-    there = device is not None and device.type == "cuda"
-    found = torch.empty(source.shape[0], len(columns), dtype=torch.float64, device=device)
-    for rows, x in rows_on(source, found.device) if there else read_blocks(source):
-        found[rows] = x[:, chosen.to(x.device)].to(found.device)
-    return found
 
 
 def _chosen_penalty(rows: _Rows, n: int, weights: int, groups: NDArray | None) -> float:

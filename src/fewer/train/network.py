@@ -124,7 +124,11 @@ def fit_decoder(
     """
     config = data.config
     if config.linear and data.loss.name == "mse":
-        return _exact_linear(data, columns, hold_out), []
+        source, stats, targets = _rows_to_fit(data, hold_out)
+        linear = fit_linear(
+            source, columns, stats, targets=targets, ridge=config.ridge, device=data.device
+        )
+        return MeasuredDecoder(linear, fill=torch.from_numpy(data.stats.mean[columns])), []
     labels = data.loss.name == "cross_entropy" and data.targets is not None
     if config.linear and labels and fits(data.source, len(columns)):
         return _exact_classifier(data, columns, hold_out, groups)
@@ -250,14 +254,13 @@ def train_epoch(
     ``backward`` leaves the gradients of a batch in the parameters and returns its loss. Each rank
     takes its rows of a batch, and gradients are averaged over all of them.
     """
-    average = _GradientMean(optimizer.parameters) if batches.several else None
     total = torch.zeros((), device=batches.device)
     steps = 0
     for batch in batches.shuffled(batch_size, generator):
         optimizer.zero_grad()
         value = backward(batch if len(batch.x) else _filled(batch))
-        if average is not None:
-            value = average(value, _entries(batch))
+        if batches.several:
+            value = _average_gradients(optimizer.parameters, value, _entries(batch))
         optimizer.step()
         total += value  # no .item(): it would wait for the GPU at every step
         steps += 1
@@ -278,29 +281,16 @@ def evaluate(forward: Callable[[Tensor], Tensor], batches: Batches, loss: Loss) 
     return total / max(weight, 1.0)
 
 
-class _GradientMean:
-    """Average gradients over the rows of all ranks, with one all-reduce per step."""
-
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.parameters = parameters
-        self.flat: Tensor | None = None
-
-    def __call__(self, loss: Tensor, entries: float) -> Tensor:
-        """Average the gradients of a batch with this number of entries; the mean loss."""
-        used = [p for p in self.parameters if p.grad is not None]
-        size = sum(p.numel() for p in used) + 2
-        if self.flat is None or len(self.flat) != size:
-            self.flat = torch.empty(size, device=loss.device)
-        places = self.flat[2:].split([p.numel() for p in used])
-        self.flat[0], self.flat[1] = entries, loss * entries
-        for place, parameter in zip(places, used, strict=True):
-            assert parameter.grad is not None
-            torch.mul(parameter.grad.flatten(), entries, out=place)
-        all_reduce(self.flat)
-        for place, parameter in zip(places, used, strict=True):
-            assert parameter.grad is not None
-            torch.div(place.view_as(parameter.grad), self.flat[0], out=parameter.grad)
-        return self.flat[1] / self.flat[0]
+def _average_gradients(parameters: Sequence[Tensor], loss: Tensor, entries: float) -> Tensor:
+    """Average gradients over the entries of all ranks, in one all-reduce; the mean loss."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    parts = [*(grad.flatten() for grad in grads), loss.reshape(1), torch.ones_like(loss.reshape(1))]
+    flat = torch.cat(parts).mul_(entries)
+    all_reduce(flat)
+    flat /= flat[-1].clone()
+    for grad, mean in zip(grads, flat[:-2].split([len(part) for part in parts[:-2]]), strict=True):
+        grad.copy_(mean.view_as(grad))
+    return flat[-2]
 
 
 def _filled(batch: Batch) -> Batch:
@@ -348,16 +338,6 @@ def _rows_to_fit(data: TrainingData, hold_out: bool) -> tuple[Source, Moments, T
     source = RowView(data.source, index)
     targets = None if data.targets is None else data.targets[index]
     return source, moments(source, data.device), targets
-
-
-def _exact_linear(
-    data: TrainingData, columns: NDArray[np.int64], hold_out: bool
-) -> MeasuredDecoder:
-    source, stats, targets = _rows_to_fit(data, hold_out)
-    exact = fit_linear(
-        source, columns, stats, targets=targets, ridge=data.config.ridge, device=data.device
-    )
-    return MeasuredDecoder(exact, fill=torch.from_numpy(data.stats.mean[columns]))
 
 
 def _exact_classifier(

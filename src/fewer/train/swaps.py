@@ -65,7 +65,8 @@ class RandomFeatureSurrogate:
         n, d = source.shape
         index = np.random.default_rng(seed).permutation(n)[: min(n, rows)]
         if labels is not None:  # groups one after the other, so that the cut can respect them
-            index = index[np.argsort(_shuffled(labels, seed)[index], kind="stable")]
+            groups = _shuffled(labels, seed)
+            index = index[np.argsort(groups[index], kind="stable")]
         order = np.argsort(index)  # sources read ascending rows fastest
         x = source.rows(index[order], torch.float64)[torch.from_numpy(np.argsort(order))]
         x = torch.nan_to_num(x - summary.mean, nan=0.0)
@@ -80,7 +81,7 @@ class RandomFeatureSurrogate:
         self.shift = torch.randn(width, generator=generator).to(device)
         self.cut = round(FIT_FRACTION * len(z))
         if labels is not None:
-            edges = np.flatnonzero(np.diff(_shuffled(labels, seed)[index])) + 1
+            edges = np.flatnonzero(np.diff(groups[index])) + 1
             self.cut = int(edges[np.abs(edges - self.cut).argmin()]) if len(edges) else self.cut
         self.variance = float(spread.square().mean()) or 1.0
         self.one_by_one = torch.device(device).type == "cpu"
@@ -228,11 +229,7 @@ def network_swaps(
 
 
 def _promising(
-    judge: Judge,
-    C: Tensor,
-    constraints: Constraints,
-    units: list[int],
-    random: np.random.Generator,
+    judge: Judge, C: Tensor, constraints: Constraints, units: list[int], random: np.random.Generator
 ) -> list[tuple[int, int]]:
     """Swaps (out, into), best first according to the coarse surrogate."""
     included = set(constraints.included_units.tolist())
