@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CommandLine = NewType("CommandLine", str)  # the command as the user could type it again
 
 TABLES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
+TABLE_OUTPUT = (".csv", ".json")
 DATA_FILES = (*TABLES, ".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".zarr")
 reading_option = partial(typer.Option, rich_help_panel="Reading data")
 
@@ -235,17 +236,16 @@ def load_panel(path: Path) -> "Panel":
     return Panel.load(path)
 
 
-def check_unused(path: Path, force: bool, *, table: str | None = None) -> None:
-    """Refuse, before any work, to overwrite a file or to write to a path that cannot be written.
-
-    ``table`` is the option that names a CSV or JSON file.
-    """
+def check_unused(path: Path | None, force: bool, suffixes: tuple[str, ...] = ()) -> None:
+    """Refuse, before any work, to overwrite a file or to write to a path that cannot be written."""
     from fewer._checks import check_suffix
     from fewer._files import check_path
     from fewer.errors import InputError
 
+    if path is None:
+        return
     check_path(path)
     if path.exists() and not force:
         raise InputError(f"{path} exists; choose another name, or overwrite it with --force")
-    if table is not None:
-        check_suffix(path, (".csv", ".json"))
+    if suffixes:
+        check_suffix(path, suffixes)

@@ -126,12 +126,11 @@ def curve(
     from fewer.errors import InputError
 
     sizes = parse.sizes(k) if k else []
-    if out is not None:
-        opt.check_unused(out, force)
-        if out.suffix.lower() not in (".csv", ".json"):
-            from fewer.report.figures import check_target
+    opt.check_unused(out, force)
+    if out is not None and out.suffix.lower() not in opt.TABLE_OUTPUT:
+        from fewer.report.figures import check_target
 
-            check_target(out)
+        check_target(out)
     with output.progress("reading") as update:
         source = reading.open_features(data, metadata=(scoring.row_groups,))
         d = source.shape[1]
@@ -212,8 +211,7 @@ def compare(
     """
     from fewer.assess import compare as compare_methods
 
-    if out is not None:
-        opt.check_unused(out, force, table="--out")
+    opt.check_unused(out, force, opt.TABLE_OUTPUT)
     with output.progress("reading") as update:
         source = reading.open_features(data, metadata=(scoring.row_groups,))
         found = compare_methods(

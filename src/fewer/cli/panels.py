@@ -101,7 +101,7 @@ def predict(
     """
     from fewer._tables import write_table
 
-    opt.check_unused(out, force, table="--out")
+    opt.check_unused(out, force, opt.TABLE_OUTPUT)
     loaded = opt.load_panel(panel)
     with output.progress("predicting"):
         source = reading.open_for(loaded, measured)
@@ -218,8 +218,8 @@ def export(
         text = "".join(f"{name}\n" for name in loaded.features)
     else:
         text = json.dumps(describe(loaded), indent=1, ensure_ascii=False) + "\n"
+    opt.check_unused(out, force)
     if out is not None:
-        opt.check_unused(out, force)
         write_text(out, text)
         output.result({"out": out}, f"written to [bold]{out}[/]")
     elif output.json:

@@ -48,8 +48,7 @@ def score(
 
     Examples: [bold]fewer score panel/ test.csv[/]; [bold]fewer score genes.txt data.h5ad[/]
     """
-    if features_out is not None:
-        opt.check_unused(features_out, force, table="--features-out")
+    opt.check_unused(features_out, force, opt.TABLE_OUTPUT)
     with output.progress("scoring"):
         if opt.is_panel(panel):
             found = _score_panel(Path(panel), data, reading)

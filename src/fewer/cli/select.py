@@ -205,8 +205,7 @@ def select(
     if k is None and budget is None:
         raise typer.BadParameter("give a number of features, -k 50, or --costs FILE --budget 100")
     _check_folder(out, force)
-    if report is not None:
-        opt.check_unused(report, force)
+    opt.check_unused(report, force)
     checkpoint = processes.checkpoint_folder(out)
     if processes.starts:
         processes.start(line)
