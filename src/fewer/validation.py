@@ -26,19 +26,7 @@ from fewer.data.source import RowView, ScaledSource, Source
 from fewer.errors import InputError
 from fewer.search.objective import solve_normal
 
-__all__ = [
-    "RIDGES",
-    "Fold",
-    "FoldCovariances",
-    "Scaling",
-    "Splits",
-    "best_ridge",
-    "check_row_groups",
-    "choose_ridge",
-    "choose_validation",
-    "fold_covariances",
-    "split_rows",
-]
+__all__ = ["Fold", "Scaling", "best_ridge", "choose_ridge", "fold_covariances", "split_rows"]
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]

@@ -11,16 +11,7 @@ from torch import Tensor, nn
 from fewer._checks import check_choice, check_number
 from fewer.errors import InputError, TypeInputError
 
-__all__ = [
-    "ACTIVATIONS",
-    "NORMS",
-    "DecoderSpec",
-    "MeasuredDecoder",
-    "build_decoder",
-    "check_decoder",
-    "hidden_widths",
-    "linear_layer",
-]
+__all__ = ["MeasuredDecoder", "build_decoder", "check_decoder", "hidden_widths", "linear_layer"]
 
 DecoderSpec = str | int | Sequence[int] | Callable[[int, int], nn.Module]
 

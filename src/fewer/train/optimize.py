@@ -1,4 +1,4 @@
-"""What every training loop needs: the optimizer, its learning rate, and the best state so far."""
+"""Optimizer, learning rate decay and best state of training loops."""
 
 import copy
 import math
@@ -14,10 +14,10 @@ __all__ = ["Adam", "CosineDecay", "KeepBest"]
 
 
 class Adam:
-    """Adam with betas 0.9 and 0.999, as in the paper, over groups with their own learning rates.
+    """Adam with betas 0.9 and 0.999, as in the paper, for groups with separate learning rates.
 
-    `torch.optim.Adam` spends more time in Python hooks than in arithmetic when parameters are few;
-    this calls the same fused kernel directly. Change a rate through ``rates[i]``.
+    With few parameters, `torch.optim.Adam` spends more time in hooks than in arithmetic; this
+    calls the same fused kernel directly. The learning rates are in ``rates``.
     """
 
     def __init__(self, *groups: tuple[Iterable[Tensor], float]) -> None:
@@ -38,18 +38,18 @@ class Adam:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Everything that it moves."""
+        """All parameters."""
         return [parameter for group in self.groups for parameter in group["params"]]
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the last step."""
+        """Clear the gradients of the last step."""
         for group in self.groups:
             for parameter in group["params"]:
                 parameter.grad = None
 
     @torch.no_grad()
     def step(self, rates: Sequence[Tensor] | None = None) -> None:
-        """Move all parameters that have a gradient; ``rates`` on the GPU suit a recorded graph."""
+        """Update all parameters with a gradient; a CUDA graph needs ``rates`` on the GPU."""
         all_rates: Sequence[float | Tensor] = self.rates if rates is None else rates
         for group, rate in zip(self.groups, all_rates, strict=True):
             grads = [parameter.grad for parameter in group["params"]]
@@ -57,7 +57,7 @@ class Adam:
             if not used:
                 continue
             state: dict[str, Any] = group
-            if len(used) < len(grads):  # a decoder may have parameters that this loss misses
+            if len(used) < len(grads):  # the loss may not depend on all parameters
                 state = {name: [parts[at] for at in used if parts] for name, parts in group.items()}
             adam(
                 **state,
@@ -75,10 +75,10 @@ class Adam:
 
 @dataclass
 class CosineDecay:
-    """Half a cosine from ``start`` to 0 between two epochs, which end sooner after a stall.
+    """Half a cosine from ``start`` to 0 between two epochs; the last is earlier after a stall.
 
-    A loss that has stalled at a high rate falls once more when the rate does. So training that
-    has stalled is not stopped but brought to its end.
+    A loss that has stalled at a high rate falls again when the rate does, so training does not
+    stop after a stall, but the decay is shortened.
     """
 
     first: int
@@ -87,16 +87,16 @@ class CosineDecay:
 
     @property
     def shortened(self) -> bool:
-        """Whether the end was brought forward."""
+        """Whether training has stalled."""
         return self.first > 0
 
     def factor(self, epoch: int, spent: float = 0.0) -> float:
-        """Factor on the first rate in an epoch, after a fraction of the time was ``spent``."""
+        """Factor of the initial rate in an epoch, with a fraction of the time ``spent``."""
         done = (epoch - 1 - self.first) / max(1, self.last - self.first)
         return min(self.start * _fall(done), _fall(spent))
 
     def shorten(self, epoch: int, left: int) -> None:
-        """After this epoch, end in so many more, or where it would have ended anyway."""
+        """End ``left`` epochs after this one, if that is earlier."""
         start = self.factor(epoch + 1)
         self.first, self.last, self.start = epoch, min(self.last, epoch + left), start
 
@@ -107,7 +107,7 @@ def _fall(done: float) -> float:
 
 @dataclass
 class KeepBest:
-    """Remember the network's state at the lowest loss seen, and how long ago that was."""
+    """The state of a network at its lowest loss, and how many epochs ago that was."""
 
     patience: int | None = None
     loss: float = math.inf
@@ -115,7 +115,7 @@ class KeepBest:
     state: dict[str, Any] | None = None
 
     def seen(self, loss: float, network: nn.Module, *, counts: bool = True) -> bool:
-        """Take note of an epoch's loss; True when patience has run out."""
+        """Record the loss of an epoch; True when patience has run out."""
         if loss < self.loss:
             self.loss, self.since = loss, 0
             self.state = copy.deepcopy(network.state_dict())
@@ -125,6 +125,6 @@ class KeepBest:
 
     @torch.no_grad()
     def restore(self, network: nn.Module) -> None:
-        """Put the best state back."""
+        """Restore the best state."""
         if self.state is not None:
             network.load_state_dict(self.state)
