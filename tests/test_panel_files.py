@@ -76,7 +76,7 @@ def readers():
 
 @pytest.mark.parametrize("form", readers())
 def test_reconstruct_into_every_kind_of_file(panel, frame, tmp_path, form, monkeypatch):
-    monkeypatch.setattr(fewer.data.reading, "BLOCK_BYTES", 6 * 8 * 60)  # several blocks
+    monkeypatch.setattr(fewer.data.source, "BLOCK_BYTES", 6 * 8 * 60)  # several blocks
     frame[panel.features[::-1]].to_csv(tmp_path / "measured.csv", index=False)
     out = tmp_path / f"all.{form}"
     assert panel.reconstruct(tmp_path / "measured.csv", out=out) == out
@@ -89,7 +89,7 @@ def test_reconstruct_into_every_kind_of_file(panel, frame, tmp_path, form, monke
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "feather", "pandas"])
 def test_identifiers_come_along(panel, frame, tmp_path, form, monkeypatch):
-    monkeypatch.setattr(fewer.data.reading, "BLOCK_BYTES", 6 * 8 * 60)
+    monkeypatch.setattr(fewer.data.source, "BLOCK_BYTES", 6 * 8 * 60)
     labels = [f"row {i}" for i in range(len(frame))]
     measured = frame[panel.features].assign(sample=labels)
     data = tmp_path / f"measured.{form}"

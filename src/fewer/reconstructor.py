@@ -22,8 +22,7 @@ from fewer.data import ColumnView, Source, read_all, read_blocks
 from fewer.data import open as open_any
 from fewer.data.columns import check_values, match_columns
 from fewer.data.open import as_source, column_names, is_source_like
-from fewer.data.reading import blocks, read_metadata
-from fewer.data.source import array_source, reduce_rows, shard_of_rank
+from fewer.data.source import array_source, blocks, read_metadata, reduce_rows, shard_of_rank
 from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, write_rows
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds

@@ -75,10 +75,10 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
         ),
         (["curve", "train.csv", "--out", "a.docx"], "ends in '.docx'; use .avif"),
         (["curve", "gone.csv"], "there is no file 'gone.csv'"),
-        (["compare", "train.csv", "-k", "99"], "is more than the 13 features"),
+        (["compare", "train.csv", "-k", "99"], "must be a whole number from 1 to 13, the number"),
         (
             ["compare", "train.csv", "-k", "2", "--methods", "luck"],
-            "unknown --methods ['luck']; use some of",
+            "--methods 'luck' is not known; use 'select' or",
         ),
         (
             ["compare", "train.csv", "-k", "2", "--repeats", "0"],

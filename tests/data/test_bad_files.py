@@ -236,11 +236,18 @@ def test_options_that_do_not_apply(tmp_path):
         fewer.data.open(X, memory_limit="lots")
 
 
+@pytest.mark.parametrize("name", ["x.npy.gz", "x.parquet.gz"])
+def test_only_text_may_be_compressed(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x1f\x8b")
+    with pytest.raises(InputError, match=r"ends in '.gz'; use .npy, .npz, .csv, .tsv \(also .gz"):
+        fewer.data.open(tmp_path / name)
+
+
 def test_which_array(tmp_path):
     np.savez(tmp_path / "x.npz", a=X, b=X)
-    with pytest.raises(InputError, match="holds a, b; choose one with dataset="):
+    with pytest.raises(InputError, match="holds 'a', 'b'; choose one with dataset="):
         fewer.data.open(tmp_path / "x.npz")
-    with pytest.raises(InputError, match="no array 'c'; it has a, b"):
+    with pytest.raises(InputError, match="no array 'c'; it has 'a', 'b'"):
         fewer.data.open(tmp_path / "x.npz", dataset="c")
     assert fewer.data.open(tmp_path / "x.npz", dataset="b").shape == (N, D)
     with h5py.File(tmp_path / "x.h5", "w") as file:

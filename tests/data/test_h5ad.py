@@ -125,3 +125,12 @@ def test_gaps_in_obs_are_gaps(tmp_path):
         assert table["kind"].to_pylist() == ["a", None, "b"]
         assert table["age"].to_pylist() == [1, None, 3]
         np.testing.assert_array_equal(table["part"].to_numpy().astype(float), [1.5, np.nan, 2.0])
+
+
+def test_raw_has_no_layers(tmp_path):
+    cells = anndata.AnnData(X=np.ones((3, 2)), layers={"counts": np.ones((3, 2))})
+    cells.raw = cells.copy()
+    cells.write_h5ad(tmp_path / "x.h5ad")
+    for data in (cells, tmp_path / "x.h5ad"):
+        with pytest.raises(InputError, match="raw=True does not go with layer='counts'"):
+            fewer.data.open(data, raw=True, layer="counts")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from fewer.data import Log1pSource, RowView, ScaledSource, covariance, moments, reading
+from fewer.data import Log1pSource, RowView, ScaledSource, covariance, moments, source
 from fewer.data.moments import _sums, exact_dtype
 from fewer.data.source import DenseSource, array_source
 
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks even for small data."""
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 8 * 6 * 7)
+    monkeypatch.setattr(source, "BLOCK_BYTES", 8 * 6 * 7)
 
 
 def rows(n=50, d=6, seed=0):
@@ -144,7 +144,7 @@ def test_a_gpu_out_of_memory_leaves_the_covariance_to_the_cpu(monkeypatch):
 @pytest.mark.parametrize(("exact", "tolerance"), [(True, 1e-13), (False, 1e-6)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_products_are_those_of_float64(exact, tolerance, dtype, monkeypatch):
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 8 * 1100 * 300)  # several blocks of 300 rows
+    monkeypatch.setattr(source, "BLOCK_BYTES", 8 * 1100 * 300)  # several blocks of 300 rows
     random = np.random.default_rng(0)
     X = (random.normal(size=(1000, 1100)) * random.uniform(0.1, 9, 1100) + 50).astype(dtype)
     sums = _sums(array_source(X), parts=1, home=CPU, exact=exact)
@@ -160,7 +160,7 @@ def test_products_are_those_of_float64(exact, tolerance, dtype, monkeypatch):
 
 
 def test_products_of_rows_with_missing_values(monkeypatch):
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 8 * 6 * 20)
+    monkeypatch.setattr(source, "BLOCK_BYTES", 8 * 6 * 20)
     random = np.random.default_rng(1)
     X = random.normal(size=(70, 6)) + 3
     X[random.random(X.shape) < 0.2] = np.nan

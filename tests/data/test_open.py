@@ -352,7 +352,7 @@ def test_a_large_csv_is_converted_once(tmp_path):
     again = fewer.data.open(path, memory_limit=LITTLE)  # without a word
     np.testing.assert_array_equal(read_all(first), read_all(again))
     kept = sorted(file.suffix for file in (tmp_path / "cache").rglob("*.*"))
-    assert kept == [".json", ".npy"]
+    assert kept == [".npy"]
     FRAME.iloc[:100].to_csv(path, index=False)
     with pytest.warns(FewerWarning, match="converted once"):
         assert fewer.data.open(path, memory_limit=LITTLE).shape == (100, D)

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from fewer.report.charts import Series, _apart, histogram, line_chart
+from fewer.report.figures import Series, _apart, histogram, line_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,7 +5,6 @@ normalised as they are read, anything else is taken as it is.
 """
 
 from fewer.anndata.cells import open_cells
-from fewer.anndata.imputation import impute
-from fewer.anndata.selection import annotate, select_genes
+from fewer.anndata.selection import annotate, impute, select_genes
 
 __all__ = ["annotate", "impute", "open_cells", "select_genes"]

@@ -22,8 +22,6 @@ from fewer.data.on_disk import damaged
 from fewer.errors import InputError, TypeInputError, warn
 from fewer.panel import Panel
 
-__all__ = ["SETTINGS", "as_annotated", "describe_units", "in_units", "obs_column", "open_cells"]
-
 SETTINGS = "cells"  # the key of a panel's settings with the units that it was made from
 
 
@@ -89,10 +87,7 @@ def open_cells(
 
 
 class CellFile:
-    """The members of an AnnData that are needed here, without reading matrices into memory.
-
-    A backed AnnData would read all layers.
-    """
+    """The members of an AnnData needed here; a backed one would read all layers into memory."""
 
     isbacked, is_view = True, False
 

@@ -10,18 +10,14 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dpstrf
-from sklearn.utils import check_random_state
 
-from fewer._checks import check_whole
+from fewer._checks import check_choice, check_whole
 from fewer._tables import Table, write_table
 from fewer.assess.scoring import Columns, Rows, Split
 from fewer.data import ScaledSource
-from fewer.errors import InputError
 from fewer.estimators import ConcreteAutoencoder
 from fewer.search import greedy, search
 from fewer.selection import select
-
-__all__ = ["METHODS", "Comparison", "compare"]
 
 DRAWS = 10
 REFERENCE = "PCA (reference)"
@@ -37,10 +33,8 @@ class Comparison:
         For each method: method, k, explained_variance (of held-out rows), std (over splits),
         overlap (fraction of features that two splits have in common, None for one split),
         seconds, features (of the first split).
-    splits : int
-        Number of splits.
-    scale : {"standard", "none"}
-        Whether features were standardised.
+    splits, scale
+        Number of splits, and whether features were standardised.
 
     Examples
     --------
@@ -127,14 +121,12 @@ def compare(
     ['PCA (reference)', 'search', 'random']
     """
     names = list(METHODS) if methods is None else list(methods)
-    unknown = [name for name in names if name not in METHODS]
-    if unknown:
-        raise InputError(f"unknown methods={unknown!r}; use some of {', '.join(METHODS)}")
+    for name in names:
+        check_choice("methods", name, list(METHODS))
     check_whole("repeats", repeats)
     update = progress or (lambda step, fraction: None)
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
     update("reading", 0.0)
-    rows = Rows(data, scale, row_groups, seed, device)
+    rows = Rows(data, scale, row_groups, random_state, device)
     given = {name: rows.columns(features) for name, features in (panels or {}).items()}
     splits = rows.splits(k, test_size, repeats)
     found = []
@@ -145,7 +137,7 @@ def compare(
         chosen, began = [], time.perf_counter()
         for part, split in enumerate(splits):
             update(name, (at + part / repeats) / len(names))
-            chosen.append(METHODS[name](rows, split, k, seed + part))
+            chosen.append(METHODS[name](rows, split, k, rows.seed + part))
         seconds = (time.perf_counter() - began) / repeats
         # several panels per split, such as random draws: their mean counts
         scores = [

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
+from fewer._checks import check_whole
 from fewer._tables import Table, write_table
 from fewer.assess.scoring import Rows
 from fewer.errors import InputError
 from fewer.search import greedy, search
-
-__all__ = ["Curve", "curve"]
 
 LEVELS = (0.8, 0.9, 0.95)
 OURS, REFERENCE, GRID = "#0072B2", "#999999", "#dddddd"  # colour-blind safe (Okabe and Ito)
@@ -26,18 +24,14 @@ class Curve:
 
     Attributes
     ----------
-    k : list of int
-        Numbers of features.
-    explained_variance : list of float
-        Explained variance of held-out rows, with a linear decoder from k features.
+    k, explained_variance : lists
+        Numbers of features, and the explained variance of held-out rows with a linear decoder.
     pca : list of float
         The same for k principal components, the reference that k features hardly ever beat.
     order : list
         Features, most useful first, chosen from all rows: the first k are a good panel of k.
-    splits : int
-        Number of splits that the values are averaged over.
-    scale : {"standard", "none"}
-        Whether features were standardised.
+    splits, scale
+        Number of splits averaged over, and whether features were standardised.
     exact : bool
         Whether each k was searched separately; otherwise larger panels contain smaller ones.
 
@@ -125,13 +119,12 @@ def curve(
     >>> found.smallest_k(0.8)
     20
     """
-    sizes = sorted({int(size) for size in k})
-    if not sizes or sizes[0] < 1:
-        raise InputError(f"k={list(k)!r}: give at least one number of features, each at least 1")
+    sizes = sorted({check_whole("k", size) for size in k})
+    if not sizes:
+        raise InputError("k is empty; give at least one number of features")
     update = progress or (lambda step, fraction: None)
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
     update("reading", 0.0)
-    rows = Rows(data, scale, row_groups, seed, device)
+    rows = Rows(data, scale, row_groups, random_state, device)
     splits = rows.splits(sizes[-1], test_size, None)
     ours, pca = [], []
     for at, split in enumerate(splits):
@@ -139,7 +132,7 @@ def curve(
             panels = []
             for done, size in enumerate(sizes):
                 update(f"search for k = {size}", (at + done / len(sizes)) / len(splits))
-                panels.append(search(split.train, size, seed=seed).indices)
+                panels.append(search(split.train, size, seed=rows.seed).indices)
         else:
             update("nested path", at / len(splits))
             order = greedy(split.train, sizes[-1]).order

@@ -13,10 +13,8 @@ from fewer.data import ColumnView, Moments, RowView, Source, covariance, moments
 from fewer.data import open as open_any
 from fewer.data.on_disk import readable_size
 from fewer.data.open import counts_rows
-from fewer.data.reading import read_metadata
+from fewer.data.source import read_metadata
 from fewer.search import greedy
-
-__all__ = ["Inspection", "inspect"]
 
 LEVELS = (0.8, 0.9, 0.95)
 MAX_ROWS, MAX_FEATURES = 20_000, 4096  # to suggest k; more rows change little, more are slow

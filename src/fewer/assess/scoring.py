@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from fewer._checks import check_number
+from fewer._checks import check_number, check_observed, check_whole
 from fewer.constraints import resolve
 from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
@@ -29,8 +29,6 @@ from fewer.validation import (
     fold_covariances,
     split_rows,
 )
-
-__all__ = ["Columns", "FeatureScore", "Rows", "Split", "score_features"]
 
 Columns = NDArray[np.int64]
 INNER = 0.2  # fraction of the training rows that the penalty is chosen on
@@ -82,12 +80,15 @@ class Split:
 class Rows:
     """The data of an assessment, opened and checked, and how to split them."""
 
-    def __init__(self, data: Any, scale: str, row_groups: Any, seed: int, device: str) -> None:
+    def __init__(
+        self, data: Any, scale: str, row_groups: Any, random_state: Any, device: str
+    ) -> None:
         source = as_source(data, least_rows=4)
         self.source, self.stats = without_empty(source, moments(source))
-        if (self.stats.observed == 0).any():
-            raise InputError("some columns have no values at all; drop them")
-        self.scaling, self.seed = Scaling(scale), seed
+        names = self.source.names
+        check_observed(self.stats.observed, None if names is None else np.array(names))
+        self.scaling = Scaling(scale)
+        self.seed = int(check_random_state(random_state).randint(2**31 - 1))
         self.home = pick_device(device)
         self.n, self.d = self.source.shape
         self.groups = check_row_groups(row_groups, self.n)
@@ -95,8 +96,7 @@ class Rows:
     def splits(self, k: int, test_size: float, repeats: int | None) -> list[Split]:
         """``repeats`` random splits; by default one, or folds where rows are few."""
         check_number("test_size", test_size, above=0, below=1)
-        if k > self.d:
-            raise InputError(f"k={k} is more than the {self.d} features; lower k")
+        check_whole("k", k, 1, self.d, ", the number of features")
         few = self.n < ROWS_PER_FEATURE * k
         if repeats is None and few:
             ways = [split_rows(self.n, min(FOLDS, self.n), self.seed, self.groups)]
@@ -146,20 +146,14 @@ class FeatureScore:
 
     Attributes
     ----------
-    explained_variance : float
-        Over all features in the units of the data, as `Panel.score`.
-    explained_variance_standardized : float
-        The same with standardised features, so that all count equally.
+    explained_variance, explained_variance_standardized : float
+        In the units of the data, as `Panel.score`, and with standardised features.
     errors, variances : ndarrays
         Mean squared error and variance per feature on the held-out rows.
-    features : list
-        The features, in column order.
-    names : list of str or None
-        Names of all features.
-    n_train, n_test : int
-        Rows that the decoder is fitted on, and scored on, in each split.
-    splits : int
-        Number of splits that the scores are averaged over.
+    features, names : lists
+        The features in column order, and the names of all of them if known.
+    n_train, n_test, splits : int
+        Rows that the decoder is fitted and scored on in each split, and the number of splits.
 
     Examples
     --------
@@ -208,8 +202,7 @@ def score_features(
     >>> round(found.explained_variance, 2), found.errors.shape
     (0.97, (4,))
     """
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
-    rows = Rows(data, "standard", row_groups, seed, device)
+    rows = Rows(data, "standard", row_groups, random_state, device)
     columns = rows.columns(features)
     splits = rows.splits(len(columns), test_size, None)
     sizes = np.array([split.fold.n_held for split in splits])

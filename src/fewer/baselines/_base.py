@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fewer.constraints import check_k
 from fewer.data import Moments, Source
-from fewer.data.reading import blocks
+from fewer.data.source import blocks
 from fewer.estimators import FeatureSelector
 
 Columns = NDArray[np.int64]

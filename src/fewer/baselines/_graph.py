@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from fewer._checks import check_number, check_whole
 from fewer.baselines._base import RowRankingBaseline, Values, row_lengths
-from fewer.data.reading import blocks
+from fewer.data.source import blocks
 from fewer.errors import InputError
 from fewer.search.eigen import largest_eigenvectors, smallest_eigenvectors
 

@@ -207,7 +207,7 @@ def read_column(source: "Source", name: str | None) -> "np.ndarray | None":
 
 def text_columns(source: "Source") -> dict[str, list[Any]]:
     """The metadata columns of all rows."""
-    from fewer.data.reading import read_metadata
+    from fewer.data.source import read_metadata
 
     found: dict[str, list[Any]] = {}
     for part in read_metadata(source):

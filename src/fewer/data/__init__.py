@@ -1,11 +1,17 @@
 """Rows: where they come from, how they are summed up, how they reach a network."""
 
-from fewer.data.batches import shard
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.on_disk import clear_cache
 from fewer.data.open import open
-from fewer.data.reading import read_all, read_blocks
-from fewer.data.source import ColumnView, Log1pSource, RowView, ScaledSource, Source
+from fewer.data.source import (
+    ColumnView,
+    Log1pSource,
+    RowView,
+    ScaledSource,
+    Source,
+    read_all,
+    read_blocks,
+)
 
 __all__ = [
     "ColumnView",
@@ -21,5 +27,4 @@ __all__ = [
     "open",
     "read_all",
     "read_blocks",
-    "shard",
 ]

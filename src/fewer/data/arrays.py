@@ -27,37 +27,14 @@ from fewer.data.source import Source, array_source, numpy_dtype
 from fewer.data.tables import as_array
 from fewer.errors import FewerError, FileFormatError, InputError, TypeInputError, warn
 
-__all__ = [
-    "HDF5",
-    "open_array",
-    "open_dataset",
-    "open_hdf5",
-    "open_hdf5_file",
-    "open_memmap",
-    "open_npz",
-    "open_zarr",
-]
-
 HDF5 = (".h5", ".hdf5", ".hdf", ".he5")
-
-
-def open_memmap(array: np.memmap, names: list[str] | None, memory_limit: int) -> Source:
-    """A source of a memory map."""
-    what = "the memory map" if array.filename is None else str(array.filename)
-    return _stored(array, what, [], names, memory_limit)
 
 
 def open_array(
     array: Any, what: str, watched: list[Path], names: list[str] | None, memory_limit: int
 ) -> Source:
-    """A source of an open h5py dataset or zarr array, read in whole chunks."""
-    return in_memory_if_small(_stored(array, what, watched, names, memory_limit))
-
-
-def _stored(
-    array: Any, what: str, watched: list[Path], names: list[str] | None, memory_limit: int
-) -> OnDiskSource:
-    return OnDiskSource(
+    """A source of a memory map, h5py dataset or zarr array, read in whole chunks."""
+    source = OnDiskSource(
         lambda start, stop: np.array(array[start:stop]),
         what,
         array,
@@ -65,6 +42,7 @@ def _stored(
         names=names,
         watched=watched,
     )
+    return source if isinstance(array, np.memmap) else in_memory_if_small(source)
 
 
 def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_limit: int) -> Source:
@@ -78,7 +56,9 @@ def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_li
             matrix = sparse.load_npz(path).tocsr()
             check_values(matrix, names, str(path))
             return array_source(matrix, names, memory_limit)
-        name = _which(path, list(sizes), dataset)
+        if dataset is not None and dataset not in sizes:
+            raise InputError(f"{path} has no array {dataset!r}; it has {join_names(list(sizes))}")
+        name = dataset or _only(path, ["X"] if "X" in sizes else list(sizes))
         if sizes[name] <= memory_limit // SMALL_SHARE:
             with np.load(path, allow_pickle=False) as stored:
                 array = stored[name]
@@ -99,16 +79,6 @@ def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_li
         )
 
     return open_npy(convert_once([path], {"npz": name}, unpack), names, memory_limit)
-
-
-def _which(path: Path, held: list[str], dataset: str | None) -> str:
-    if dataset is not None and dataset not in held:
-        raise InputError(f"{path} has no array {dataset!r}; it has {', '.join(held)}")
-    if dataset is not None or len(held) == 1:
-        return dataset or held[0]
-    if "X" in held:
-        return "X"
-    raise InputError(f"{path} holds {', '.join(held)}; choose one with dataset=")
 
 
 # -- HDF5 and zarr ---------------------------------------------------------------------------

@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.data.moments import exact_dtype
-from fewer.data.reading import ahead, block_bytes
-from fewer.data.source import Source, starts_among
+from fewer.data.source import Source, ahead, block_bytes, starts_among
 from fewer.distributed import all_or_raise, gather, rank, shard_bounds, world_size
-from fewer.errors import InputError
-
-__all__ = ["Batch", "Batches", "shard", "windows"]
 
 RESIDENT_BYTES = 2 * 2**30
 BLOCKS_PER_WINDOW = 16
@@ -72,7 +68,7 @@ class Batches:
         self.has_missing = has_missing
         self.columns: Tensor | None = None
         self.factor: Tensor | None = None
-        self._start, self._stop = self._share(len(self.index))
+        self._start, self._stop = shard_bounds(len(self.index), self._rank, self._world)
         fits = all(gather(self._fits()))
         own = np.arange(self._start, self._stop)
         in_order = torch.arange(len(own))
@@ -110,9 +106,6 @@ class Batches:
         """Whether other ranks have the other rows of each batch."""
         return self._world > 1
 
-    def _share(self, n: int) -> tuple[int, int]:
-        return shard_bounds(n, self._rank, self._world)
-
     @property
     def resident(self) -> Tensor | None:
         """All rows, where they are in memory, complete, and their own targets; else None."""
@@ -140,10 +133,7 @@ class Batches:
         return ahead(found) if self._streams else found
 
     def draws(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Random rows without end, ``size`` at a time.
-
-        They are drawn with replacement, but from rows on disk in epochs as `shuffled` gives them.
-        """
+        """Random rows without end: drawn with replacement, but from disk in shuffled epochs."""
         while not self._streams:
             yield self.take(torch.randint(len(self), (size,), generator=generator))
         while True:
@@ -156,7 +146,7 @@ class Batches:
         if self.several and self._resident is not None:
             at = at[(at >= self._start) & (at < self._stop)]
         elif self.several:  # all can read all of them, so each takes as many
-            at = at[slice(*self._share(len(at)))]
+            at = at[slice(*shard_bounds(len(at), self._rank, self._world))]
         return self._rows_at(at)
 
     def _rows_at(self, at: Tensor) -> Batch:
@@ -199,7 +189,7 @@ class Batches:
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order))
         length = len(at)
-        mine = slice(*self._share(length))
+        mine = slice(*shard_bounds(length, self._rank, self._world))
         at, place = at[mine], place[mine]
         places = None
         if self.several:  # places among this rank's own rows
@@ -321,30 +311,10 @@ def _joined(parts: list[Batch]) -> Batch:
 # every row comes once, and the larger the window the better the mix.
 
 
-def shard(index: NDArray[np.int64], rank: int, world: int) -> NDArray[np.int64]:
-    """The part of some rows that one of ``world`` processes reads: neighbours stay together.
-
-    Shares differ by at most one row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [shard(np.arange(5), rank, 2).tolist() for rank in (0, 1)]
-    [[0, 1, 2], [3, 4]]
-    """
-    if not 0 <= rank < world:
-        raise InputError(f"rank={rank} must be from 0 to {world - 1} where world={world}")
-    return np.array_split(np.asarray(index), world)[rank]
-
-
 def windows(
     n: int, size: int, generator: torch.Generator, chunk_starts: NDArray[np.int64] | None = None
 ) -> Iterator[tuple[list[slice], Tensor]]:
-    """An epoch over n rows: which blocks to read together, and how to shuffle them then.
-
-    Blocks are ascending ranges of neighbouring rows, at most ``size`` rows together, made of whole
-    chunks as far as these fit; the order is a permutation of the rows of these blocks, joined.
-    """
+    """An epoch over n rows: ascending blocks of at most ``size`` rows, and how to shuffle them."""
     if size >= n:
         yield [slice(0, n)], torch.randperm(n, generator=generator)
         return

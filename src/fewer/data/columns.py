@@ -14,16 +14,6 @@ from fewer.errors import InputError, warn
 if TYPE_CHECKING:
     from fewer.data.moments import Moments
 
-__all__ = [
-    "check_numbers",
-    "check_same_columns",
-    "check_unique",
-    "check_values",
-    "choose_columns",
-    "match_columns",
-    "without_empty",
-]
-
 
 def check_unique(what: str, names: Iterable[Any], remedy: str, kind: str = "column names") -> None:
     """Refuse names that occur more than once."""
@@ -95,11 +85,8 @@ def match_columns(
 
 
 def without_empty(source: Source, stats: "Moments") -> tuple[Source, "Moments"]:
-    """A source and its moments without the named columns that hold no value; a warning names them.
-
-    Columns without names are known by their numbers, which must not shift: they stay.
-    """
-    empty = stats.observed == 0
+    """A source and its moments without the named columns that hold no value, with a warning."""
+    empty = stats.observed == 0  # unnamed columns stay: their numbers must not shift
     if source.names is None or not empty.any() or empty.all():
         return source, stats
     gone = [source.names[j] for j in np.flatnonzero(empty)]

@@ -1,6 +1,6 @@
 """Raw counts on the way to logarithms, and rows without the differences between batches."""
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -10,8 +10,6 @@ from torch import Tensor
 from fewer.data.moments import moments
 from fewer.data.source import RowView, Source, View
 from fewer.errors import InputError
-
-__all__ = ["BatchCentered", "NormalizedCounts", "looks_like_counts"]
 
 RUNS, RUN_ROWS = 8, 128  # rows that are looked at lie together in so many places
 
@@ -92,24 +90,18 @@ class BatchCentered(View):
 
 
 def looks_like_counts(source: Source) -> bool:
-    """Whether all values of some rows are whole numbers from 0 on, and not only 0 and 1.
-
-    Logarithms, scaled values and yes-or-no data are none. A thousand rows are looked at.
-    """
+    """Whether a thousand rows hold only whole numbers from 0 on, and not only 0 and 1."""
     n = source.shape[0]
     most = 0.0
     for start in np.unique(np.linspace(0, max(0, n - RUN_ROWS), RUNS).astype(int)).tolist():
-        values = _values(source, slice(start, min(start + RUN_ROWS, n)))
+        rows = slice(start, min(start + RUN_ROWS, n))
+        part = source.sparse_rows(rows) if source.is_sparse else None
+        values = source.rows(rows, torch.float64).numpy() if part is None else part.data
         values = values[~np.isnan(values)]
         if (values < 0).any() or (values != np.rint(values)).any():
             return False
         most = max(most, float(values.max(initial=0)))
     return most > 1
-
-
-def _values(source: Source, rows: slice) -> Any:
-    part = source.sparse_rows(rows) if source.is_sparse else None
-    return source.rows(rows, torch.float64).numpy().ravel() if part is None else part.data
 
 
 def _refuse_negative(values: np.ndarray) -> None:

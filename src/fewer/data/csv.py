@@ -16,8 +16,6 @@ from fewer.data.on_disk import arrow_dtype, source_of_tables
 from fewer.data.source import Source
 from fewer.errors import FileFormatError, InputError, warn
 
-__all__ = ["COMPRESSED", "TEXT", "csv_columns", "file_form", "open_csv"]
-
 TEXT = (".csv", ".tsv", ".txt")
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 BLOCK_BYTES = 16 * 2**20
@@ -154,10 +152,7 @@ def _layout(path: Path, how: tuple[str | None, bool | None], ignore: Sequence[st
 
 
 def _first_lines(path: Path) -> str:
-    """The beginning of a file: some lines at least, however long they are.
-
-    Names in any encoding but UTF-8 would be mangled, so that is refused.
-    """
+    """The beginning of a file: some lines at least; anything but UTF-8 is refused."""
     found = bytearray()
     try:
         with _stream(path) as stream:

@@ -13,22 +13,15 @@ from fewer.data.columns import check_numbers, check_values, choose_columns
 from fewer.data.source import RowView, Source, View, array_source
 from fewer.errors import InputError
 
-__all__ = ["DaskSource", "is_dask", "open_dask", "reduce_on_workers"]
-
 T = TypeVar("T")
 
 BRANCHES = 8  # results that are added at each node of the tree
 
 
 class DaskSource(Source):
-    """Rows of a Dask array or table, one part per chunk or partition.
-
-    `rows` fetches those asked for, which suits small samples. Sums over all rows go through
-    `reduce_rows`, which sends the work to the workers.
-    """
+    """Rows of a Dask array or table, one part per chunk; `reduce_rows` sends work to workers."""
 
     is_remote = True
-
     on_disk = True  # neighbouring rows are far quicker to fetch together
 
     def __init__(
@@ -125,10 +118,7 @@ def reduce_on_workers(
     *aligned: Any,
     add: Callable[[list[T]], T],
 ) -> T:
-    """What `fewer.data.source.reduce_rows` does for views of a `DaskSource`.
-
-    The views are made again on the workers, over each part; results are added as a tree.
-    """
+    """`reduce_rows` for views of a `DaskSource`: they are made again on the workers, over parts."""
     views: list[View] = []
     base = source
     while isinstance(base, View):

@@ -15,22 +15,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from fewer._checks import join_names
+from fewer._checks import find_names, join_names
 from fewer._optional import import_optional
 from fewer.data.arrays import open_array, open_hdf5_file
 from fewer.data.columns import check_unique, check_values
 from fewer.data.on_disk import SMALL_SHARE, OnDiskSource, damaged, readable_size
 from fewer.data.source import ColumnView, RowView, Source, array_source, numpy_dtype
 from fewer.errors import FileFormatError, InputError
-
-__all__ = [
-    "create_matrix",
-    "h5ad_writer",
-    "is_annotated",
-    "known_values",
-    "open_annotated",
-    "open_h5ad",
-]
 
 CHUNK_BYTES = 2**20
 
@@ -80,10 +71,9 @@ def _backed(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int
 
 
 def _positions(stored: list[str], wanted: Any, what: str) -> NDArray[np.int64]:
-    at = {name: j for j, name in enumerate(stored)}
-    if len(at) < len(stored):
+    if len(set(stored)) < len(stored):
         raise InputError(f"{what} are not unique, so a view cannot be found in the file again")
-    return np.array([at[str(name)] for name in wanted], dtype=np.int64)
+    return np.array(find_names(wanted, stored, f"the file lacks {{}} {what}"), dtype=np.int64)
 
 
 def _matrix(parts: Any, what: str, layer: str | None, raw: bool) -> tuple[Any, Any]:

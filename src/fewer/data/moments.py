@@ -19,22 +19,20 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer._checks import check_choice
-from fewer.data.reading import ahead, block_bytes, read_blocks, row_blocks
-from fewer.data.source import DenseSource, RowView, Source, is_remote, reduce_rows, shard_of_rank
+from fewer.data.source import (
+    DenseSource,
+    RowView,
+    Source,
+    ahead,
+    block_bytes,
+    is_remote,
+    read_blocks,
+    reduce_rows,
+    row_blocks,
+    shard_of_rank,
+)
 from fewer.distributed import all_or_raise, all_reduce, gather, on_rank0, shard_bounds, world_size
 from fewer.errors import warn
-
-__all__ = [
-    "Covariance",
-    "Moments",
-    "covariance",
-    "exact_dtype",
-    "free_bytes",
-    "moments",
-    "part_covariances",
-    "rows_on",
-    "tf32",
-]
 
 # sums of stored values alone lose the variance of a feature whose mean is far from zero; below
 # this share of its squared mean the rows are made dense and centred after all
@@ -378,11 +376,8 @@ def _warn_too_small(device: torch.device) -> None:
 
 
 def _sparse_blocks(source: Source) -> Iterator[sparse.csr_array | None]:
-    """Rows in order, as many at a time as their stored values allow; None if they are not sparse.
-
-    Every block costs a d x d product, so blocks are large: a fifth of the memory limit, since
-    more than one is alive at a time.
-    """
+    """Rows in order, as many at a time as their stored values allow; None if not sparse."""
+    # every block costs a d x d product, so blocks are large, but more than one is alive at a time
     n, d = source.shape
     target = max(block_bytes(source), (source.memory_limit or 0) // 5)
     start, size = 0, max(1, block_bytes(source) // d)
@@ -442,10 +437,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def rows_on(source: Source, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
-    """Every row once, in order, as float64 on a device; which rows, and their values.
-
-    Rows cross over to a GPU in the precision in which they are stored, and are not copied before.
-    """
+    """Which rows, and their values as float64 on a device, moved there as they are stored."""
     if device.type == "cpu":
         yield from read_blocks(source)
         return

@@ -31,40 +31,16 @@ from fewer.data.columns import check_numbers, check_values
 from fewer.data.source import Source, array_source, numpy_dtype
 from fewer.errors import FewerError, FileFormatError, InputError, warn
 
-__all__ = [
-    "OnDiskSource",
-    "arrow_dtype",
-    "cache_folder",
-    "clear_cache",
-    "convert_once",
-    "damaged",
-    "guarded",
-    "in_memory_if_small",
-    "open_npy",
-    "readable_size",
-    "rows_of_blocks",
-    "size_in_bytes",
-    "source_of_tables",
-    "watch",
-    "write_npy_header",
-]
-
 GAP_BYTES = 256 * 2**10  # reading this much for nothing costs no more than another request
 PIECE_BYTES = 32 * 2**20
 CHUNK_SHARE = 8  # of the memory limit: most that a chunk held for the next call may take
 SMALL_SHARE = 4  # of the memory limit: what takes no more than this part is read into memory
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 FALLBACK = 2 * 2**30
 
 
 class OnDiskSource(Source):
-    """Rows that ``read(start, stop)`` fetches from an array with shape, dtype and maybe chunks.
-
-    Rows of a chunk that was begun are held for the next call. Infinite values are refused, and so
-    is a watched file that became another one since.
-    """
+    """Rows that ``read(start, stop)`` fetches from an array with shape, dtype and maybe chunks."""
 
     on_disk = True
 
@@ -216,11 +192,9 @@ def guarded(seen: Seen, explain: Callable[[Exception], Exception]) -> Iterator[N
 
 def _check_unchanged(seen: Seen) -> None:
     for path, before in seen:
-        try:
-            same = _state(path) == before
-        except FileNotFoundError as error:
-            raise InputError(f"{path} vanished while it was read; start again") from error
-        if not same:
+        if not path.exists():
+            raise InputError(f"{path} vanished while it was read; start again")
+        if _state(path) != before:
             raise InputError(
                 f"{path} changed while it was read; start again when nothing writes to it"
             )
@@ -241,11 +215,8 @@ def damaged(what: str | os.PathLike[str], reason: object) -> FileFormatError:
 
 
 def size_in_bytes(limit: Any = None) -> int:
-    """A memory limit ("2GB", or bytes) in bytes; without one, a quarter of the machine's memory.
-
-    Processes that ``torchrun`` has started on one machine divide that quarter among them.
-    """
-    if limit is None:
+    """A memory limit ("2GB", or bytes) in bytes; without one, a quarter of the machine's memory."""
+    if limit is None:  # processes that torchrun has started on one machine share that quarter
         try:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             return memory // (4 * int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
@@ -253,10 +224,10 @@ def size_in_bytes(limit: Any = None) -> int:
             return FALLBACK
     found = limit
     if isinstance(limit, str):
-        parts = re.fullmatch(
-            r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(?:([kmgt])(i?))?b?\s*", limit.lower()
+        parts = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?))?b?\s*", limit.lower())
+        found = parts and float(parts[1]) * (1024 if parts[3] else 1000) ** (
+            "kmgt".index(parts[2]) + 1 if parts[2] else 0
         )
-        found = parts and float(parts[1]) * (BINARY if parts[3] else UNITS)[parts[2] or ""]
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not found >= 1:
         raise InputError(f"memory_limit={limit!r} is not a size; give bytes, or text such as '2GB'")
     return int(found)
@@ -314,10 +285,7 @@ def rows_of_blocks(
     options: dict[str, Any],
     memory_limit: int,
 ) -> Source:
-    """A source of rows that can only be read in order: in memory if small, else from a copy.
-
-    ``options`` say how the files are read: another way needs another copy.
-    """
+    """A source of rows that can only be read in order: in memory if small, else from a copy."""
     copy = _copy_of(paths, options)
     if _is_whole(copy):
         return open_npy(copy, None, memory_limit)
@@ -352,12 +320,8 @@ def convert_once(
         return copy
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(copy) as draft:
-            with draft.open("w+b") as file:
-                write(file)
-            size = draft.stat().st_size
-        with atomic(copy.with_suffix(".json")) as draft:
-            draft.write_text(json.dumps({"bytes": size}), encoding="utf-8")
+        with atomic(copy) as draft, draft.open("w+b") as file:
+            write(file)
     except OSError as error:
         raise InputError(
             f"a binary copy of {paths[0]} cannot be kept in {copy.parent} ({error}); make room, or "
@@ -403,10 +367,10 @@ def _copy_of(paths: Sequence[Path], options: dict[str, Any]) -> Path:
 
 def _is_whole(copy: Path) -> bool:
     try:
-        notes = json.loads(copy.with_suffix(".json").read_text(encoding="utf-8"))
-        return bool(copy.stat().st_size == notes["bytes"])
-    except (OSError, ValueError, KeyError, TypeError):
+        np.load(copy, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
         return False  # not there, or not whole: made again
+    return True
 
 
 # -- files that Arrow reads ----------------------------------------------------------------------

@@ -17,7 +17,6 @@ from fewer.data.arrays import (
     open_array,
     open_dataset,
     open_hdf5,
-    open_memmap,
     open_npz,
     open_zarr,
 )
@@ -26,8 +25,7 @@ from fewer.data.csv import TEXT, csv_columns, file_form, open_csv
 from fewer.data.dask import is_dask, open_dask
 from fewer.data.h5ad import is_annotated, open_annotated, open_h5ad
 from fewer.data.on_disk import open_npy, size_in_bytes
-from fewer.data.reading import read_blocks
-from fewer.data.source import Source, array_source
+from fewer.data.source import Source, array_source, read_blocks
 from fewer.data.tables import (
     FEATHER,
     PARQUET,
@@ -39,15 +37,6 @@ from fewer.data.tables import (
     without_text,
 )
 from fewer.errors import InputError, TypeInputError, translate_sklearn_errors
-
-__all__ = [
-    "as_source",
-    "column_names",
-    "counts_rows",
-    "is_source_like",
-    "open",
-    "open_with_metadata",
-]
 
 TABLES = (*TEXT, *PARQUET, *FEATHER)
 MANY = 20  # rows in ascending order that are no accident
@@ -162,11 +151,7 @@ def is_source_like(data: Any) -> bool:
 
 
 def as_source(data: Any, *, least_rows: int = 1) -> Source:
-    """A source of whatever a public function was given as X.
-
-    Arrays and tables in memory are checked as scikit-learn does; columns of tables that do not
-    hold numbers are ignored with a warning. Anything else goes through `open`.
-    """
+    """A source of X: arrays and tables are checked as scikit-learn does, the rest is opened."""
     if is_source_like(data):
         source = open(data)
         if source.shape[0] < least_rows:
@@ -187,11 +172,7 @@ def as_source(data: Any, *, least_rows: int = 1) -> Source:
 
 
 def open_with_metadata(data: Any, names: Sequence[str], **options: Any) -> Source:
-    """A source that has these columns as metadata.
-
-    Columns of a table are not features then; those of an AnnData are found in its ``obs``. A
-    source must have been opened with the columns ignored. Options are those of `open`.
-    """
+    """A source that has these columns as metadata; those of an AnnData are in its ``obs``."""
     if isinstance(data, Source):
         source = data
     elif _is_annotated(data):
@@ -221,10 +202,7 @@ def column_names(data: Any) -> list[str] | None:
 
 
 def counts_rows(source: Source, minimum: np.ndarray, maximum: np.ndarray) -> np.ndarray:
-    """Which features go up by one from row to row; or by any whole number, over many rows.
-
-    The latter are numbers of rows of a larger table, from which some were taken.
-    """
+    """Which features go up by one from row to row; or by any whole number, over many rows."""
     n = source.shape[0]
     reach = maximum - minimum + 1
     counts = reach >= n if n >= MANY else reach == n
@@ -263,7 +241,8 @@ def _open_object(data: Any, options: dict[str, Any], limit: int) -> Source:
 
 def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
     if isinstance(data, np.memmap):
-        return open_memmap(data, names, limit)
+        what = "the memory map" if data.filename is None else str(data.filename)
+        return open_array(data, what, [], names, limit)
     if _is_store(data):
         return open_array(data, f"the {_library(data)} array", [], names, limit)
     if isinstance(data, Dataset):

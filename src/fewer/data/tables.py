@@ -17,17 +17,6 @@ from fewer.data.on_disk import arrow_dtype, damaged, source_of_tables
 from fewer.data.source import Source, array_source
 from fewer.errors import InputError, warn
 
-__all__ = [
-    "FEATHER",
-    "PARQUET",
-    "as_array",
-    "is_table",
-    "open_parquet",
-    "open_table",
-    "stored_schema",
-    "without_text",
-]
-
 PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
 METADATA_ROWS = 2**14
@@ -63,10 +52,7 @@ def open_table(table: Any, ignore: Sequence[str], memory_limit: int) -> Source:
 
 
 def without_text(table: Any) -> Any:
-    """A table without its columns that are not numbers, which a warning names.
-
-    A table of nothing but text stays as it is, to be refused by whoever reads it.
-    """
+    """A table without its non-numeric columns, which a warning names, unless it has no others."""
     frame = _frame(table)
     text = [column.name for column in frame.iter_columns() if _numbers(column) is None]
     if not text or len(text) == len(frame.columns):
@@ -79,11 +65,7 @@ def without_text(table: Any) -> Any:
 
 
 def as_array(X: Any) -> Any:
-    """Torch tensors become NumPy arrays; tables with text or repeated names are refused.
-
-    Masked entries of a NumPy array become NaN, which is how missing values are marked here.
-    Anything else is passed on as it is, for scikit-learn's own validation.
-    """
+    """Tensors and masked arrays as NumPy arrays; tables with text or repeated names are refused."""
     if isinstance(X, torch.Tensor):
         X = X.detach().cpu()
         if X.layout != torch.strided:

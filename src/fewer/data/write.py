@@ -18,8 +18,6 @@ from fewer.data.on_disk import write_npy_header
 from fewer.data.tables import FEATHER, PARQUET
 from fewer.errors import InputError
 
-__all__ = ["check_out", "write_rows"]
-
 KNOWN = ".npy, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .h5ad"
 
 

@@ -1,8 +1,22 @@
-"""The data sets that can be loaded: files, checksums, public origins, licences."""
+"""The data sets that can be loaded: public origins, licences, files, checksums."""
 
+import hashlib
+import json
+import os
+import zipfile
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-__all__ = ["CATALOGUE", "NAMES", "Entry"]
+import numpy as np
+from numpy.typing import NDArray
+
+from fewer.data.on_disk import cache_folder
+from fewer.datasets.dataset import Dataset
+from fewer.errors import FileFormatError
+
+Arrays = dict[str, NDArray[Any]]
+LENGTH = 16  # hexadecimal digits: enough against mistakes
 
 
 @dataclass(frozen=True)
@@ -15,120 +29,73 @@ class Entry:
     source: str
     licence: str
     openml: int | None = None  # its number there
-    openml_digest: bool = True  # whether its values there must have the same digest
+    openml_digest: bool = True  # False for har: our copy was recomputed from the signals
     where: str = ""
-    details: dict[str, str] = field(default_factory=dict)  # as `fewer.datasets.files.details`
+    details: dict[str, str] = field(default_factory=dict)  # as `details` computes them
 
 
 CATALOGUE = {
-    "mnist": Entry(
-        "mnist.npz",
-        "55693ac5689fc4585d0f49a9954ff9fd0045f8453b3d75f7303efe3bb566e53b",
-        "Handwritten digits, 28 x 28 grey levels, 60,000 to train and 10,000 to test",
-        "Y. LeCun, C. Cortes, C. Burges, the MNIST database",
-        "CC BY-SA 3.0",
-        openml=554,
-        details={
-            "names": "4c3815f2cf5e6b18",
-            "target_names": "29dd21f55e4611d4",
-            "official": "ad42e783a03dd577",
-        },
-    ),
-    "fashion": Entry(
-        "fashion_mnist.npz",
-        "76d42a9053b28c43abce4357c5ebf39d95323efa643c7f2e65bcf03faf2f5b68",
-        "Images of clothes, 28 x 28 grey levels, 60,000 to train and 10,000 to test",
-        "H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST (2017)",
-        "MIT",
-        openml=40996,
-        details={
-            "names": "4c3815f2cf5e6b18",
-            "target_names": "39a730d3fc82d698",
-            "official": "50fa079dbe37dd1c",
-        },
-    ),
-    "isolet": Entry(
-        "isolet.npz",
-        "5d4a14f9797c7370cfc88057490b9f54e465e80a569d894666cc6207e1295f6c",
-        "Spoken names of the 26 letters, 617 acoustic features, five groups of speakers",
-        "R. Cole, M. Fanty, UCI Machine Learning Repository, ISOLET",
-        "CC BY 4.0",
-        openml=300,
-        details={
-            "names": "914c81b95a8aaa13",
-            "target_names": "cfa4f846a6dbeb24",
-            "groups": "fe84029af70bbe2f",
-            "official": "a570c96c1489d192",
-        },
-    ),
-    "coil20": Entry(
-        "coil20_20x20.npz",
-        "8eaf2db4071c05ccf8a2924e57d57eeac2fa8b7dff79e0cab9b05986d47f279e",
-        "20 objects x 72 views, grey levels, nearest-neighbour resize to 20 x 20",
-        "S. A. Nene, S. K. Nayar, H. Murase, Technical Report CUCS-005-96 (1996)",
-        "free for research use",
-        where="the processed images are at Columbia University's CAVE laboratory, COIL-20",
-        details={
-            "names": "d5c0c1e2e62e395a",
-            "target_names": "88f50f4e4ccd0fb0",
-        },
-    ),
-    "mice": Entry(
-        "mice_protein.npz",
-        "a45e5b11407f7bc87d5e3821f076e6eae0f8ac59af5dd6e44079ede5f1c779ea",
-        "Expression of 77 proteins in the cortex of 72 mice, 15 measurements each",
-        "C. Higuera, K. J. Gardiner, K. J. Cios (PLoS ONE, 2015), UCI Machine Learning Repository",
-        "CC BY 4.0",
-        openml=40966,
-        details={
-            "names": "be307f1742031e89",
-            "target_names": "9b11012853abf4db",
-            "groups": "942e7327a3806084",
-        },
-    ),
-    "har": Entry(
-        "har.npz",
-        "12134ade28d2ab5d3fe83101c18192dc46594596f4c29bc6248ae9e896b8ea01",
-        "Activities of 30 people from the sensors of a phone, 561 features",
-        "D. Anguita and others (ESANN 2013), UCI Machine Learning Repository",
-        "CC BY 4.0",
-        openml=1478,
-        openml_digest=False,  # our copy was recomputed from the signals; 12 columns differ
-        details={
-            "names": "a099558a18597075",
-            "target_names": "ab9c6b59afa831ca",
-            "groups": "ab61c7cb4bdc9c38",
-            "official": "aaef47a38407a5cd",
-        },
-    ),
-    "tcga": Entry(
-        "tcga_11cohorts_rnaseq.npz",
-        "dd950c590812bfd922c6e319db6892928c637261c228396f3d8459a31bbf0bab",
-        "RNA-seq of 602 tumours of 11 kinds and 602 normal samples beside them, 3556 genes",
-        "TCGA Research Network; selection of Y. Guo, H. Yu and others (MetaGSCA, 2020)",
-        "open access",
-        where="the counts are in the supplement of MetaGSCA and at the Genomic Data Commons",
-        details={
-            "names": "fef9ce57d42027b9",
-            "target_names": "d2af9d210ea78fc8",
-            "groups": "66b54251ef4350ca",
-            "landmarks": "8d347151dc3bd9f8",
-        },
-    ),
-    "luad": Entry(
-        "tcga_luad_rnaseq.npz",
-        "dc112544f32b7dc8cbfb627c5caafa80e1827bb8b179ec272cb039229966631d",
-        "RNA-seq of 517 lung adenocarcinomas and 59 normal samples, 20,502 genes",
-        "TCGA Research Network, level-3 RSEM gene counts",
-        "open access",
-        where="the counts are at the Genomic Data Commons, project TCGA-LUAD",
-        details={
-            "names": "79d7cd5330a13538",
-            "target_names": "8ec0a8926b024230",
-            "groups": "5737cd4b72d9f0fb",
-            "landmarks": "50bb8901be150284",
-        },
-    ),
+    name: Entry(**fields)
+    for name, fields in json.loads(
+        Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+    ).items()
 }
-
 NAMES = (*CATALOGUE, "digits", "geo", "geo-synthetic")
+
+
+# -- files and their checksums ------------------------------------------------------------------
+
+
+def data_folders() -> list[Path]:
+    """Folders to look into, in this order: FEWER_DATA where it is set, then the cache."""
+    own = os.environ.get("FEWER_DATA")
+    return [Path(own).expanduser(), cache_folder()] if own else [cache_folder()]
+
+
+def find_file(name: str) -> Path | None:
+    """The first file of that name in the folders."""
+    return next((path for folder in data_folders() if (path := folder / name).is_file()), None)
+
+
+def read_npz(path: Path) -> Arrays:
+    """Read arrays, never objects: a file that holds pickled ones is refused."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return dict(stored)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise FileFormatError(
+            f"{path} cannot be read ({error}); delete it and get it again"
+        ) from error
+
+
+def digest(*columns: NDArray[Any]) -> str:
+    """SHA-256 of rows, whatever their order: each row's bytes side by side, sorted."""
+    rows = np.concatenate([_row_bytes(part) for part in columns], axis=1)
+    whole = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel()
+    return hashlib.sha256(np.sort(whole).tobytes()).hexdigest()
+
+
+def _row_bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
+    if part.dtype.kind == "f":  # one kind of zero and one kind of NaN
+        part = np.where(np.isnan(part), np.nan, part + 0).astype(part.dtype)
+    block = np.ascontiguousarray(part.reshape(len(part), -1))
+    return block.view(np.uint8).reshape(len(block), -1)
+
+
+def details(data: Dataset) -> dict[str, str]:
+    """Checksums of names, groups and parts, whatever the order of rows and the labels of groups."""
+    found = {"names": _text(data.names), "target_names": _text(data.target_names)}
+    y = np.zeros(len(data.X)) if data.y is None else data.y
+    if data.groups is not None:
+        own = (data.groups == label for label in np.unique(data.groups))
+        found["groups"] = _text(np.sort([digest(data.X[rows], y[rows]) for rows in own]))
+    if data.official is not None:
+        found["official"] = digest(data.X[data.official], y[data.official])[:LENGTH]
+    if data.landmarks is not None:
+        found["landmarks"] = _text(data.names[data.landmarks])
+    return found
+
+
+def _text(words: np.ndarray) -> str:
+    joined = "\n".join(str(word) for word in words)
+    return hashlib.sha256(joined.encode()).hexdigest()[:LENGTH]

@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupShuffleSplit
 
+from fewer._checks import check_choice, check_whole
 from fewer.errors import InputError
 
-__all__ = ["Dataset", "Split"]
-
-PROTOCOLS = ("clean", "paper")
 Rows = NDArray[np.int64]
 VALIDATION = 0.1  # of the rows that do not test
 
@@ -60,14 +58,10 @@ class Dataset:
         Values in their own units; NaN where missing.
     y : array (n,) or None
         Class of each row; ``target_names[y]`` is its name.
-    names : array of str (d,)
-        Of the features.
-    target_names : array of str
-        Of the classes.
+    names, target_names : arrays of str
+        Of the features and of the classes.
     groups : array (n,) or None
-        Rows with the same label come from one mouse, patient, subject or group of speakers.
-    unit : str
-        What a group is: "mouse", "patient", ...
+        Rows with the same label come from one ``unit``: mouse, patient, subject, speaker group.
     image_shape : (int, int) or None
         Where the features are pixels.
     official : array of bool (n,) or None
@@ -78,7 +72,7 @@ class Dataset:
         The largest possible value where values start at 0 (255 for pixels): dividing by it
         scales the data without looking at them.
     synthetic : bool
-        Made by a generator: not measured by anyone.
+        Generated, not measured.
     description, source, licence : str
         Where the data come from.
     digest : str
@@ -129,10 +123,8 @@ class Dataset:
             Of the split. For ISOLET, which has five speaker groups, seed 0 tests on the fifth,
             the official one, seed 1 on the fourth, and so on.
         """
-        if protocol not in PROTOCOLS:
-            raise InputError(f"protocol={protocol!r} is not known; use 'clean' or 'paper'")
-        if seed < 0:
-            raise InputError(f"seed={seed} must be 0 or more")
+        check_choice("protocol", protocol, ("clean", "paper"))
+        check_whole("seed", seed, 0)
         n = len(self.X)
         if self.parts is not None:
             return self.parts

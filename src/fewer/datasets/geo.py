@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fewer._checks import check_whole
+from fewer.datasets.catalogue import find_file
 from fewer.datasets.dataset import Dataset, Split
-from fewer.datasets.files import find_file
 from fewer.errors import FileFormatError, InputError
-
-__all__ = ["read_geo", "synthetic_geo"]
 
 LANDMARKS, TARGETS = 943, 9520
 TRAIN, VALIDATION, TEST = 88_807, 11_101, 12_263
@@ -69,8 +68,8 @@ def synthetic_geo(
     then every gene is standardised. The spectrum decays like that of real expression data.
     The rows are split as D-GEX splits its own, 79% to train, 10% to validate, 11% to test.
     """
-    if n < 20 or d < 2:
-        raise InputError(f"n={n}, d={d}: a synthetic set needs at least 20 rows and 2 genes")
+    check_whole("n", n, 20)
+    check_whole("d", d, 2)
     rng = np.random.default_rng(seed)
     weights = np.arange(1, RANK + 1, dtype=np.float32) ** -DECAY
     loadings = rng.standard_normal((RANK, d), dtype=np.float32) * weights[:, None]

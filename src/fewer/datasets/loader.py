@@ -6,25 +6,24 @@ from urllib.error import URLError
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console
 from sklearn.datasets import fetch_openml, load_digits
 
+from fewer._files import write_whole
 from fewer.data.on_disk import cache_folder
-from fewer.datasets.catalogue import CATALOGUE, NAMES
-from fewer.datasets.dataset import Dataset
-from fewer.datasets.files import (
+from fewer.datasets.catalogue import (
+    CATALOGUE,
+    NAMES,
     Arrays,
     data_folders,
     details,
     digest,
     find_file,
     read_npz,
-    write_npz,
 )
+from fewer.datasets.dataset import Dataset
 from fewer.datasets.geo import read_geo, synthetic_geo
 from fewer.errors import FileFormatError, InputError
-
-__all__ = ["load"]
 
 ORIGIN = "origin"  # array of a file that we made of what OpenML sent
 SHAPES = {"mnist": (28, 28), "fashion": (28, 28), "coil20": (20, 20)}
@@ -96,7 +95,10 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
         )
     stored = fetch(name) | {ORIGIN: np.array("OpenML")}
     data = _verified(name, stored, "what OpenML sent", verify)
-    write_npz(cache_folder() / entry.file, stored)
+    write_whole(
+        cache_folder() / entry.file,
+        lambda draft: np.savez_compressed(draft, allow_pickle=False, **stored),
+    )
     return data
 
 
@@ -187,9 +189,7 @@ def _names(name: str, stored: Arrays, d: int) -> NDArray[np.str_]:
 def fetch(name: str) -> Arrays:
     """Download a set from OpenML, which checks its own checksum, in the form of our files."""
     entry = CATALOGUE[name]
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, transient=True) as progress:
-        progress.add_task(f"Fetching {name} from OpenML, set {entry.openml}", total=None)
+    with Console(stderr=True).status(f"Fetching {name} from OpenML, set {entry.openml}"):
         try:
             bunch = fetch_openml(
                 data_id=entry.openml,

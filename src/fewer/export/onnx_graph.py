@@ -23,8 +23,6 @@ from fewer.nn import MeasuredDecoder
 from fewer.panel import Panel
 from fewer.reconstructor import run_decoder
 
-__all__ = ["export_onnx"]
-
 OPSET, IR = 20, 9  # of 2023: what runtimes in use understand
 CLOSE = 1e-3  # standard deviations that a float32 graph may be off
 ROWS = 64

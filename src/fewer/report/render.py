@@ -4,14 +4,11 @@ import json
 import math
 import os
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from fewer._files import check_path, write_text
 from fewer.report.summarise import METRICS, Reported, summarise
-
-__all__ = ["brief", "page", "write"]
 
 SHOWN = 12  # features that a notebook shows
 FIRST = 100  # rows that the table of features starts with
@@ -78,12 +75,16 @@ def page(about: dict[str, Any]) -> str:
     from fewer.report.figures import embedded, figures  # noqa: PLC0415
 
     r2 = about["features"]["r2"]
-    return _template().render(
-        about=about,
-        figures=figures(about),
-        data=_as_json(embedded(about)),
-        # the table starts with the features that are reconstructed worst
-        first=[j for j in r2.argsort(kind="stable")[:FIRST].tolist() if not math.isnan(r2[j])],
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            about=about,
+            figures=figures(about),
+            data=_as_json(embedded(about)),
+            # the table starts with the features that are reconstructed worst
+            first=[j for j in r2.argsort(kind="stable")[:FIRST].tolist() if not math.isnan(r2[j])],
+        )
     )
 
 
@@ -98,9 +99,6 @@ def brief(panel: Reported) -> str:
     >>> "petal length" in brief(panel)
     True
     """
-    shown = [escape(str(name)) for name in panel.features[:SHOWN]]
-    more = f" and {panel.k - SHOWN} more" if panel.k > SHOWN else ""
-    best = panel.leaderboard[0]["strategy"] if panel.leaderboard else ""
     known = {} if panel.evidence is None else panel.evidence.explained
     units = known.get("units", {}) | {"panel": float(panel.held_out)}
     # a panel chosen with standardised features must not be judged in units alone
@@ -117,23 +115,11 @@ def brief(panel: Reported) -> str:
         facts.append(
             (f"{kind} of {panel.target.name or 'the target'}", f"{panel.target.held_out:.3g}")
         )
-    if best:
-        facts.append(("Strategy", best))
-    rows = "".join(
-        f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
-        + "".join(
-            f'<td colspan="{len(metrics) // len(values)}">{escape(value)}</td>' for value in values
-        )
-        + "</tr>"
-        for name, *values in facts
-    )
-    if len(metrics) > 1:
-        heads = "".join(f'<th scope="col">{METRICS[name]}</th>' for name in ("equal", "units"))
-        rows = f"<tr><td></td>{heads}</tr>{rows}"
-    return (
-        f"<div><strong>Panel of {panel.k} of {panel.d:,} features</strong>"
-        f"<table>{rows}</table><p>{', '.join(shown)}{more}</p></div>"
-    )
+    if panel.leaderboard:
+        facts.append(("Strategy", panel.leaderboard[0]["strategy"]))
+    heads = [METRICS[name] for name in ("equal", "units")] if len(metrics) > 1 else []
+    template = _environment().get_template("brief.html.j2")
+    return template.render(panel=panel, facts=facts, heads=heads, width=len(metrics), shown=SHOWN)
 
 
 def _as_json(value: Any) -> str:
@@ -143,7 +129,7 @@ def _as_json(value: Any) -> str:
 
 
 @cache
-def _template() -> Any:
+def _environment() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
 
     folder = Path(__file__).parent / "page"
@@ -165,7 +151,7 @@ def _template() -> Any:
         "r2": lambda x: "below −10" if x < -10 else f"{x:.3f}".replace("-", "−"),
         "minus": lambda text: text.replace("-", "−"),
     }
-    return environment.get_template("report.html.j2")
+    return environment
 
 
 def _number(value: float | None) -> str:

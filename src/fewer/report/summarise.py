@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from fewer.errors import InputError
 from fewer.evidence import Evidence, Examined
 
-__all__ = ["Reported", "rank_candidates", "reproducing_code", "summarise"]
-
 # the metric that the panel was chosen for comes first; "equal" exists only for scaled features
 METRICS = {"equal": "features standardised", "units": "in the units of the data"}
 REFERENCES = {

@@ -15,8 +15,7 @@ from torch import Tensor
 from fewer import distributed
 from fewer.constraints import Constraints
 from fewer.data.moments import moments
-from fewer.data.reading import read_blocks
-from fewer.data.source import Source
+from fewer.data.source import Source, read_blocks
 from fewer.nn import MeasuredDecoder, make_loss
 from fewer.nn.decoder import linear_layer
 from fewer.reconstructor import explained_variance

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer import __version__, distributed
-from fewer.data.reading import read_blocks
-from fewer.data.source import RowView, Source
+from fewer.data.source import RowView, Source, read_blocks
 from fewer.evidence import Evidence
 from fewer.reconstructor import sample_size
 from fewer.search.eigen import leading_eigenvectors

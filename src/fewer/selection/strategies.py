@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fewer import distributed
 from fewer.constraints import Constraints
 from fewer.data.moments import Covariance, moments
-from fewer.data.reading import read_blocks
+from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fewer.data import Source
 from fewer.data.open import is_source_like, open_with_metadata
-from fewer.data.reading import read_metadata
+from fewer.data.source import read_metadata
 from fewer.data.tables import as_array
 from fewer.errors import InputError, warn
 from fewer.nn import Loss, make_loss
