@@ -21,14 +21,14 @@ def test_the_stand_in_says_that_it_is_one_and_is_reproducible():
     assert np.allclose(one.X.std(axis=0), 1, atol=1e-4)
 
 
-def test_the_stand_in_has_factors_and_noise():
+def test_synthetic_rows_have_factors_and_noise():
     """A few directions explain much, and what 600 factors leave is noise, not nothing."""
     X = load("geo-synthetic", n=3000, d=1500).X
     values = np.linalg.eigvalsh(np.corrcoef(X.T))[::-1]
     assert 0.1 < values[0] / values.sum() < 0.3
     assert 0.4 < values[:10].sum() / values.sum() < 0.6
     assert 0.03 < values[600:].sum() / values.sum() < 0.1
-    with pytest.raises(InputError, match="n=3, d=5: a synthetic set needs at least 20 rows"):
+    with pytest.raises(InputError, match="n=3 must be a whole number of at least 20"):
         load("geo-synthetic", n=3, d=5)
 
 

@@ -66,5 +66,5 @@ def test_wrong_words_are_named():
     data = load("digits")
     with pytest.raises(InputError, match=r"protocol='fair' is not known; use 'clean' or 'paper'"):
         data.split("fair")
-    with pytest.raises(InputError, match=r"seed=-1 must be 0 or more"):
+    with pytest.raises(InputError, match=r"seed=-1 must be a whole number of at least 0"):
         data.split(seed=-1)

@@ -33,7 +33,7 @@ class Curve:
     splits, scale
         Number of splits averaged over, and whether features were standardised.
     exact : bool
-        Whether each k was searched separately; otherwise larger panels contain smaller ones.
+        Whether each k was searched separately, so that panels are not nested.
 
     Examples
     --------

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer._checks import join_names
+from fewer.assess.curve import LEVELS
 from fewer.data import ColumnView, Moments, RowView, Source, covariance, moments, read_blocks
 from fewer.data import open as open_any
 from fewer.data.on_disk import readable_size
@@ -16,7 +17,6 @@ from fewer.data.open import counts_rows
 from fewer.data.source import read_metadata
 from fewer.search import greedy
 
-LEVELS = (0.8, 0.9, 0.95)
 MAX_ROWS, MAX_FEATURES = 20_000, 4096  # to suggest k; more rows change little, more are slow
 WIDE_ROWS = 2000  # rows that are looked at in wider data
 GREEDY_FACTOR = 4  # greedy selection stops at this many times the components that PCA needs
@@ -268,10 +268,7 @@ def _sizes(
         path = 1 - errors / C.trace()
     kept = spectrum.clamp_min(0).cumsum(0) / spectrum.clamp_min(0).sum()
     return {
-        level: {
-            "greedy": None if path is None else _first(path, level),
-            "pca": _first(kept, level),
-        }
+        level: {"greedy": None if path is None else _first(path, level), "pca": _first(kept, level)}
         for level in LEVELS
     }, most
 

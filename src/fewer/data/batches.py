@@ -30,11 +30,9 @@ class Batch(NamedTuple):
 class Batches:
     """Some rows of a source, prepared for a network: (x - center) / scale, gaps at the mean.
 
-    Rows stay on the device between epochs when they fit (into half of the source's memory limit,
-    where it has one). Rows on disk that do not are shuffled by blocks, a window of a fifth of that
-    limit at a time, while the next window is read. What to predict are ``targets``; without, the
-    inputs, or with ``raw_targets`` the inputs in their own units. Of several ranks each has, of
-    every batch, only the rows that it has read, which may be none.
+    Rows stay on the device between epochs when they fit; rows on disk that do not are shuffled in
+    windows, the next of which is read meanwhile. ``targets`` default to the inputs, in their own
+    units with ``raw_targets``. Each of several ranks has only the rows of a batch that it has read.
     """
 
     def __init__(
@@ -285,9 +283,7 @@ def _rows_of(batch: Batch, at: slice | Tensor, copy: bool = False) -> Batch:
 
     rows = part(x)
     return Batch(
-        rows,
-        rows if target is x else part(target),
-        None if observed is None else part(observed),
+        rows, rows if target is x else part(target), None if observed is None else part(observed)
     )
 
 

@@ -31,11 +31,7 @@ def choose_columns(
     ignore: Sequence[str] = (),
     labels: Sequence[str] = (),
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Split the columns of a table into features and metadata, in order.
-
-    ``ignore`` are metadata that the user named, ``labels`` those that are known to label rows; a
-    warning lists any others.
-    """
+    """Features and metadata of a table; a warning lists those not in ``ignore`` or ``labels``."""
     check_unique(what, names, "rename them")
     unknown = [name for name in ignore if name not in names]
     if unknown:

@@ -15,11 +15,7 @@ RUNS, RUN_ROWS = 8, 128  # rows that are looked at lie together in so many place
 
 
 class NormalizedCounts(View):
-    """log(1 + x * target_sum / total), where total is the sum of the row that x is in.
-
-    Zeros stay zeros, so sparse rows stay sparse. ``totals`` are those of all counts of each row,
-    where the source has only some of its features.
-    """
+    """log(1 + x * target_sum / total), where total is the sum of the row or one of ``totals``."""
 
     dtype = np.dtype(np.float64)
 
@@ -60,11 +56,7 @@ class NormalizedCounts(View):
 
 
 class BatchCentered(View):
-    """Rows of another source, each moved by the mean of all rows less the mean of its batch.
-
-    Every batch has the same mean of each feature then, so that no feature is worth measuring for
-    telling batches apart. The rows are made dense, a block at a time.
-    """
+    """Rows moved by the mean of all rows less the mean of their batch: batches have equal means."""
 
     is_sparse = False
     dtype = np.dtype(np.float64)

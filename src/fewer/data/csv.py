@@ -12,7 +12,7 @@ from typing import Any
 from fewer._checks import join_names
 from fewer._optional import import_optional
 from fewer.data.columns import check_same_columns, choose_columns
-from fewer.data.on_disk import arrow_dtype, source_of_tables
+from fewer.data.on_disk import holds_numbers, source_of_tables
 from fewer.data.source import Source
 from fewer.errors import FileFormatError, InputError, warn
 
@@ -211,7 +211,7 @@ def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
         raise _explained(layout, [], error) from error
     text, mixed = [], []
     for name, column in zip(block.schema.names, block.columns, strict=True):
-        if arrow_dtype(column.type) is not None:
+        if holds_numbers(column.type):
             continue
         text.append(name)
         if pa.types.is_string(column.type) and name not in ignore:

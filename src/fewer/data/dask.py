@@ -113,10 +113,7 @@ def _arrow(table: Any) -> Any:
 
 
 def reduce_on_workers(
-    source: Source,
-    work: Callable[..., T],
-    *aligned: Any,
-    add: Callable[[list[T]], T],
+    source: Source, work: Callable[..., T], *aligned: Any, add: Callable[[list[T]], T]
 ) -> T:
     """`reduce_rows` for views of a `DaskSource`: they are made again on the workers, over parts."""
     views: list[View] = []

@@ -281,12 +281,7 @@ def _matching(frame: Any, wanted: Mapping[str, Any], what: str) -> NDArray[np.bo
 
 @contextmanager
 def h5ad_writer(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., None]]:
-    """Write rows in order; their metadata become ``obs``.
-
-    The rows are labelled by the first metadata column that holds text without repeats or gaps,
-    such as the ``obs_names`` of another AnnData, or the identifiers of a table; where there is
-    none, by their numbers.
-    """
+    """Write rows in order; metadata become ``obs``, labelled by its first column of unique text."""
     tables: list[Any] = []
     with import_optional("h5py").File(path, "w") as file:
         file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})

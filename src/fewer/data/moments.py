@@ -214,16 +214,11 @@ def _covariance(sums: Sums, part: int, size: int) -> Covariance:
 
 
 def part_covariances(
-    source: Source,
-    labels: np.ndarray,
-    count: int,
-    device: torch.device | str | None = None,
+    source: Source, labels: np.ndarray, count: int, device: torch.device | str | None = None
 ) -> tuple[Moments | None, list[Covariance] | None]:
-    """Moments of all rows, and the covariance of each part of them, in one pass.
+    """Moments of all rows, and the covariance of each of ``count`` parts, in one pass.
 
-    ``labels`` are the numbers, below ``count``, of the parts that rows belong to. None where
-    values are missing, so that the parts need passes of their own, or where the device cannot
-    hold all parts at once.
+    None where values are missing, or where the device cannot hold all parts at once.
     """
     n, d = source.shape
     home = _usable(None if is_remote(source) else device, d, copies=0)
@@ -248,11 +243,7 @@ def _sums(
     shift: Tensor | None = None,
     exact: bool | None = None,
 ) -> Sums | None:
-    """Sums over all rows, with "first" and products of each part that ``labels`` tell apart.
-
-    Missing values are skipped; with labels, None is returned where there are any. ``exact``:
-    multiply in float64; if None, where the device is fast at it.
-    """
+    """Sums over all rows, or None where values are missing and ``labels`` divide the rows."""
     n, d = source.shape
     if exact is None:
         exact = home.type == "cpu" or fast_float64(home)

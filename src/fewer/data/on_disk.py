@@ -411,16 +411,11 @@ def source_of_tables(
     return source
 
 
-def arrow_dtype(kind: Any) -> np.dtype | None:
-    """The NumPy type of an Arrow type of numbers; None for any other."""
-    types = import_optional("pyarrow.types")
-    if types.is_boolean(kind):
-        return np.dtype(np.uint8)
-    if types.is_integer(kind) or types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
-    if types.is_decimal(kind) or types.is_null(kind):
-        return np.dtype(np.float64)
-    return None
+def holds_numbers(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers; true and false count as 1 and 0."""
+    t = import_optional("pyarrow.types")
+    checks = t.is_boolean, t.is_integer, t.is_floating, t.is_decimal, t.is_null
+    return any(check(kind) for check in checks)
 
 
 def arrow_values(batch: Any) -> np.ndarray:

@@ -12,14 +12,7 @@ from sklearn.utils import check_array
 from torch.utils.data import Dataset
 
 from fewer._checks import join_names
-from fewer.data.arrays import (
-    HDF5,
-    open_array,
-    open_dataset,
-    open_hdf5,
-    open_npz,
-    open_zarr,
-)
+from fewer.data.arrays import HDF5, open_array, open_dataset, open_hdf5, open_npz, open_zarr
 from fewer.data.columns import check_numbers, check_values
 from fewer.data.csv import TEXT, csv_columns, file_form, open_csv
 from fewer.data.dask import is_dask, open_dask

@@ -13,7 +13,7 @@ from scipy import sparse
 from fewer._checks import join_names
 from fewer._optional import import_optional
 from fewer.data.columns import check_same_columns, check_unique, check_values, choose_columns
-from fewer.data.on_disk import arrow_dtype, damaged, source_of_tables
+from fewer.data.on_disk import damaged, holds_numbers, source_of_tables
 from fewer.data.source import Source, array_source
 from fewer.errors import InputError, warn
 
@@ -139,14 +139,14 @@ def open_parquet(
 ) -> Source:
     """A source of Parquet or Feather files: in memory where they are small, else a binary copy."""
     schema = stored_schema(paths[0])
-    text = [field.name for field in schema if arrow_dtype(field.type) is None]
+    text = [field.name for field in schema if not holds_numbers(field.type)]
     features, metadata = choose_columns(
         str(paths[0]), schema.names, text, ignore, row_labels(schema)
     )
     for path in paths[1:]:
         other = stored_schema(path)
         check_same_columns(str(path), other.names, str(paths[0]), schema.names)
-        text = [name for name in features if arrow_dtype(other.field(name).type) is None]
+        text = [name for name in features if not holds_numbers(other.field(name).type)]
         if text:
             raise InputError(
                 f"{path}: the columns {join_names(text)} are not numbers here, but are in the "

@@ -30,11 +30,7 @@ def check_out(path: Path) -> None:
 
 @contextmanager
 def write_rows(path: Path, rows: int, names: list[str]) -> Iterator[Callable[..., None]]:
-    """Write rows of named features into a new file, in the format that its name says.
-
-    Yields a function of rows, in order, and their metadata as an Arrow table. The file appears, or
-    replaces an older one, when exactly the announced number of rows is written.
-    """
+    """Yield a function that writes rows and their metadata; the file appears once all are there."""
     check_out(path)
     check_unique(str(path), names, "one of each would be lost, so rename them", "names")
     written = 0

@@ -34,12 +34,8 @@ class Entry:
     details: dict[str, str] = field(default_factory=dict)  # as `details` computes them
 
 
-CATALOGUE = {
-    name: Entry(**fields)
-    for name, fields in json.loads(
-        Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
-    ).items()
-}
+FILE = Path(__file__).with_suffix(".json")
+CATALOGUE = {name: Entry(**about) for name, about in json.loads(FILE.read_bytes()).items()}
 NAMES = (*CATALOGUE, "digits", "geo", "geo-synthetic")
 
 

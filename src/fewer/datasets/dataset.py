@@ -23,8 +23,7 @@ class Split:
     train, validation, test : ndarrays of int
         No row is in two of them.
     fit : ndarray of int
-        `train` and `validation` together: what a method is fitted on once nothing is left to
-        choose.
+        `train` and `validation` together, for the final fit.
     description : str
         How rows were split, in words.
     grouped : bool
@@ -69,8 +68,7 @@ class Dataset:
     landmarks : array of bool (d,) or None
         Features that are L1000 landmark genes.
     largest : float or None
-        The largest possible value where values start at 0 (255 for pixels): dividing by it
-        scales the data without looking at them.
+        The largest possible value where values start at 0, such as 255 for pixels.
     synthetic : bool
         Generated, not measured.
     description, source, licence : str
@@ -120,8 +118,8 @@ class Dataset:
             validate and 20% to test, at random. Both take the 10,000 official test images of
             MNIST and Fashion-MNIST alone, 6000 to fit and 4000 to test, as the paper does.
         seed : int, default=0
-            Of the split. For ISOLET, which has five speaker groups, seed 0 tests on the fifth,
-            the official one, seed 1 on the fourth, and so on.
+            Of the split. For ISOLET, 0 tests on the fifth and official speaker group, 1 on the
+            fourth, and so on.
         """
         check_choice("protocol", protocol, ("clean", "paper"))
         check_whole("seed", seed, 0)

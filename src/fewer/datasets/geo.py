@@ -105,11 +105,8 @@ def _standardise(X: NDArray[np.float32]) -> None:
 
 
 def _parts(sizes: list[int], description: str) -> Split:
-    ends = np.cumsum(sizes)
-    rows = np.arange(ends[-1])
-    return Split(
-        rows[: ends[0]], rows[ends[0] : ends[1]], rows[ends[1] :], rows[: ends[1]], description
-    )
+    train, validation, test = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:2])
+    return Split(train, validation, test, np.arange(sum(sizes[:2])), description)
 
 
 def _load(folder: Path, stem: str) -> NDArray[np.float64]:

@@ -382,10 +382,7 @@ def draw_reconstructions(
     columns: int = 8,
     title: str = "",
 ) -> Figure:
-    """Four plots: chosen pixels, inputs, their measured pixels, reconstructions.
-
-    ``images`` and ``rebuilt`` are (n, height, width) on one scale, ``chosen`` is a mask of pixels.
-    """
+    """Four plots: chosen pixels, inputs, their measured pixels, reconstructions."""
     low, high = float(images.min()), float(images.max())
     lines = -(-len(images) // columns)
     panel = 3.3
