@@ -9,9 +9,9 @@ DOCS_READY := .venv/.docs-ready
 demo: $(READY)
 	$(BIN)/fewer demo
 
-# one process a core, one thread a process
+# one process per core, one thread per process; a file stays in one process, so fixtures are made once
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow

@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread a process, small real data, where the big sets are."""
+"""Shared by all tests: one thread per process, small real data, where the big sets are."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 from hypothesis import settings
 from sklearn.datasets import load_digits
 
-torch.set_num_threads(1)  # make test runs one process a core
+torch.set_num_threads(1)  # make test runs one process per core
 # the same examples each time; HYPOTHESIS_PROFILE=default looks for new ones
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

@@ -144,7 +144,7 @@ def test_annotations_survive_a_file(cells, tmp_path):
     assert (kept["k"], kept["units"]) == (5, "log(1 + counts per 10,000)")
 
 
-def test_nothing_is_written_unless_wanted(cells, tmp_path):
+def test_nothing_is_written_unless_requested(cells, tmp_path):
     cells.write_h5ad(tmp_path / "cells.h5ad")
     before = (tmp_path / "cells.h5ad").read_bytes()
     panel = select_genes(cells, 3, inplace=False, **QUICK)
@@ -196,7 +196,7 @@ def test_without_anndata_one_line_says_what_to_install(cells, tmp_path, monkeypa
 # -- groups and batches ----------------------------------------------------------------------
 
 
-def test_groups_are_told_apart(cells):
+def test_cell_types_are_distinguished(cells):
     cells = cells[:200].copy()
     panel = select_genes(cells, 3, groupby="kind", **QUICK)
     assert cells.uns["fewer"]["groupby"] == "kind"
@@ -338,7 +338,7 @@ def test_the_layer_that_a_panel_was_made_from_is_read_again(cells):
 # -- mistakes --------------------------------------------------------------------------------
 
 
-def test_counts_do_not_meet_a_panel_of_logarithms(cells):
+def test_counts_are_refused_by_a_panel_of_logarithms(cells):
     counts = cells.copy()
     cells.X = logged(cells.X)
     panel = select_genes(cells, 3, **QUICK)

@@ -25,7 +25,7 @@ def model(solver, **options):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_true_ends_training_and_the_model_is_whole(digits, solver):
+def test_returning_true_stops_training_with_a_complete_model(digits, solver):
     train, test = digits
     seen = []
 
@@ -44,7 +44,7 @@ def test_true_ends_training_and_the_model_is_whole(digits, solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_other_answers_change_nothing(digits, solver):
+def test_other_return_values_change_nothing(digits, solver):
     rows = digits[0][:300]
     quiet = model(solver, epochs=40).fit(rows)
     loud = model(solver, epochs=40, on_epoch=lambda row: len(str(row))).fit(rows)

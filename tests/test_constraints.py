@@ -46,7 +46,7 @@ def test_groups_in_every_form(groups):
     assert constraints.complete([2, 3]).tolist() == [0, 2, 3]
 
 
-def test_a_group_counts_once_and_costs_its_dearest_feature():
+def test_a_group_counts_once_and_costs_its_most_expensive_feature():
     constraints = rules(k=2, groups=[[0, 2]], costs=[1, 10, 3, 10, 1], budget=4)
     constraints.check([0, 2, 4])
     assert constraints.cost([0, 2, 4]) == 4

@@ -134,7 +134,10 @@ def test_masked_values_are_missing():
     mask[::7, 3] = mask[5::9, 0] = True
     masked = np.ma.masked_array(X + 100 * mask, mask)
     gaps = np.where(mask, np.nan, X)
-    ours, theirs = (fewer.select(data, 2, random_state=0) for data in (masked, gaps))
+    ours, theirs = (
+        fewer.select(data, 2, strategies=["search"], validation=0.2, random_state=0)
+        for data in (masked, gaps)
+    )
     assert ours.features == theirs.features
     np.testing.assert_array_equal(
         ours.reconstruct(masked[:, ours.indices]), theirs.reconstruct(gaps[:, ours.indices])
@@ -146,7 +149,7 @@ def test_masked_values_are_missing():
         fewer.select(X, 2, target=np.ma.masked_array(y, np.arange(60) == 7))
 
 
-def test_what_is_not_known_is_passed_on_in_one_line():
+def test_unknown_errors_are_passed_on_in_one_line():
     with pytest.raises(InputError, match=r"^one two$"), translate_sklearn_errors():
         raise ValueError("one\n two")
     with pytest.raises(InputError, match=r"^mine$"), translate_sklearn_errors():

@@ -35,7 +35,7 @@ def lazy(eager):
     return panel, calls
 
 
-def test_nobody_pays_for_evidence_that_is_not_asked_for(lazy):
+def test_evidence_is_computed_on_first_access(lazy):
     panel, calls = lazy
     panel.reconstruct(X[panel.features])
     panel.score(X)

@@ -88,7 +88,7 @@ def test_reconstruct_into_every_kind_of_file(panel, frame, tmp_path, form, monke
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "feather", "pandas"])
-def test_identifiers_come_along(panel, frame, tmp_path, form, monkeypatch):
+def test_identifiers_are_copied(panel, frame, tmp_path, form, monkeypatch):
     monkeypatch.setattr(fewer.data.source, "BLOCK_BYTES", 6 * 8 * 60)
     labels = [f"row {i}" for i in range(len(frame))]
     measured = frame[panel.features].assign(sample=labels)
@@ -135,7 +135,7 @@ def test_nothing_is_left_where_reading_fails(panel, frame, tmp_path):
     assert names == ["all.csv", "measured.csv", "measured.npy"]
 
 
-def test_outputs_that_cannot_be(panel, frame, tmp_path):
+def test_invalid_outputs(panel, frame, tmp_path):
     values = frame[panel.features]
     with pytest.raises(InputError, match=r"ends in '.xlsx'; use .npy"):
         panel.reconstruct(values, out=tmp_path / "all.xlsx")

@@ -31,7 +31,7 @@ def panel():
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
-def test_sparse_rows_there_and_back(unnamed, panel, kind):
+def test_sparse_rows_round_trip(unnamed, panel, kind):
     S = kind(X)
     measured = unnamed.transform(S)
     assert sparse.issparse(measured)
@@ -114,7 +114,7 @@ def test_missing_values_take_the_training_mean(unnamed, panel):
     assert not np.isnan(found).any()
 
 
-def test_measured_values_come_back_as_they_were_measured(panel):
+def test_measured_values_are_returned_unchanged(panel):
     measured = X[:5, panel.indices]
     np.testing.assert_array_equal(panel.reconstruct(measured)[:, panel.indices], measured)
 
@@ -149,7 +149,7 @@ def test_every_place_names_what_is_missing_in_the_same_words():
         panel.reconstruct(rest)
 
 
-def test_the_kind_of_table_that_came_in_comes_back():
+def test_the_output_has_the_type_of_the_input_table():
     names = [f"gene{j}" for j in range(16)]
     frame = pd.DataFrame(X, columns=names, index=[f"row{i}" for i in range(len(X))])
     panel = select(frame, 4, strategies=["search"], validation=0.2, random_state=0)

@@ -141,7 +141,7 @@ def test_a_link_to_a_folder_stays_a_link(saved):
     assert ColumnSubset.load(folder).k == 4
 
 
-def test_functions_are_handed_in_again(tmp_path):
+def test_functions_are_passed_again(tmp_path):
     model = ConcreteAutoencoder(k=3, decoder=bare_network, **QUICK).fit(X)
     model.save(tmp_path / "m")
     with pytest.raises(InputError, match=r"bare_network, which is not stored: pass it again"):
@@ -225,7 +225,7 @@ def test_every_way_to_write_a_constraint_is_saved(tmp_path, options):
     assert ColumnSubset.load(tmp_path / "m").k == 3
 
 
-def test_a_mask_comes_back_as_a_mask(tmp_path):
+def test_a_mask_is_loaded_as_a_mask(tmp_path):
     ColumnSubset(include=MASK, **SEARCH).fit(FEW).save(tmp_path / "m")
     mask = ColumnSubset.load(tmp_path / "m").include
     assert mask.dtype == bool
@@ -338,7 +338,7 @@ def test_an_unfitted_estimator_cannot_be_saved(tmp_path):
         ConcreteAutoencoder().save(tmp_path / "m")
 
 
-def test_it_pickles_for_those_who_want_that():
+def test_it_can_be_pickled():
     model = ConcreteClassifier(k=3, **QUICK).fit(X, Y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))

@@ -82,7 +82,7 @@ def test_rows_in_time_order_are_predicted_from_their_past():
 
 def test_select_holds_out_the_future():
     steps = np.cumsum(RNG.normal(size=(300, 12)), axis=0)
-    panel = fewer.select(steps, 3, validation="time", random_state=0)
+    panel = fewer.select(steps, 3, validation="time", strategies=["search"], random_state=0)
     assert panel.evidence.source["held"] == 250
     assert panel.evidence.source["folds"] == 5
     with pytest.raises(InputError, match="row_groups cannot be combined with validation='time'"):
@@ -124,7 +124,8 @@ class Counted(Source):
 def test_a_linear_panel_reads_the_rows_at_most_three_times(options):
     rows = RNG.normal(size=(400, 12)) @ RNG.normal(size=(12, 12))
     source = Counted(rows)
-    panel = fewer.select(source, None if "budget" in options else 3, random_state=0, **options)
+    k = None if "budget" in options else 3
+    panel = fewer.select(source, k, strategies=["search"], random_state=0, **options)
     assert source.read <= 3 * 400
     assert panel.evidence.rows.shape[1] == 12  # the evidence reads nothing more
     assert source.read <= 3 * 400

@@ -145,7 +145,7 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-def test_wide_data_are_looked_at_without_a_covariance(monkeypatch):
+def test_wide_data_are_inspected_without_a_covariance(monkeypatch):
     source = fewer.data.open(X)
     whole = inspect(source)
     monkeypatch.setattr("fewer.assess.inspection.MAX_FEATURES", 10)

@@ -44,7 +44,7 @@ def _bias(layer):
     return layer.bias.detach().numpy()
 
 
-def test_the_penalty_lets_go_of_features():
+def test_the_penalty_removes_features():
     X = signals_and_noise()
     free, bound = (np.linalg.norm(fit(X, alpha=alpha)[0], axis=1) for alpha in (0.0, 0.3))
     assert (free > 0.02 * free.max()).all()
@@ -69,7 +69,7 @@ def test_units_do_not_matter_as_long_as_all_change():
     assert models[0].columns_.tolist() == models[1].columns_.tolist()
 
 
-def test_better_than_lot_on_digits(digits):
+def test_better_than_random_on_digits(digits):
     model = AEFS(k=10, hidden=32, max_iter=60, random_state=0, device="cpu").fit(digits[0])
     lot = [RandomSubset(10, random_state=s).fit(digits[0]).score(digits[1]) for s in range(5)]
     assert model.score(digits[1]) > max(lot)

@@ -32,7 +32,7 @@ def test_no_panel_does_better_on_the_rows_of_the_fit(digits):
         assert PCABound(k).fit(digits[0]).residual_ < panel.residual_
 
 
-def test_as_many_components_as_features_bring_everything_back(digits):
+def test_as_many_components_as_features_reconstruct_everything(digits):
     rows = digits[0][:100]
     assert PCABound(k=64).fit(rows).residual_ == pytest.approx(0, abs=1e-9)
     np.testing.assert_allclose(PCABound(k=64).fit(rows).reconstruct(rows), rows, atol=1e-8)
@@ -44,7 +44,7 @@ def curved(n=600, seed=0):
     return np.column_stack([np.cos(3 * t), np.sin(3 * t), t, t**2])
 
 
-def test_a_network_holds_a_curve_in_one_number():
+def test_a_network_encodes_a_curve_in_one_number():
     train, test = curved(), curved(seed=1)
     linear = PCABound(k=1).fit(train).score(test)
     options = {"hidden": (32,), "epochs": 100, "learning_rate": 1e-2, "device": "cpu"}

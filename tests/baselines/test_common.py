@@ -68,7 +68,7 @@ def test_seeds_repeat(selector, rows):
 
 
 @pytest.mark.parametrize("name", ["AEFS", "PFA", "RandomSubset"])
-def test_other_seeds_choose_otherwise(name, rows):
+def test_other_seeds_give_other_choices(name, rows):
     found = {tuple(fresh(name).set_params(random_state=s).fit(rows).columns_) for s in range(3)}
     assert len(found) > 1
 

@@ -60,7 +60,7 @@ def test_smoothest_functions_of_a_connected_graph(n):
 
 
 @pytest.mark.parametrize("per_cluster", [40, 150])
-def test_connected_parts_come_first_and_are_told_apart(per_cluster):
+def test_connected_components_come_first_and_are_distinguished(per_cluster):
     X, label = planted_clusters(n_clusters=4, informative=6, noise=0, per_cluster=per_cluster)
     graph = heat_graph(X, 5)
     assert sparse.csgraph.connected_components(graph)[0] == 4
@@ -78,12 +78,12 @@ def test_connected_parts_come_first_and_are_told_apart(per_cluster):
     assert np.linalg.matrix_rank(means - means.mean(axis=0), tol=1e-6) == 3
 
 
-def test_no_more_functions_than_rows():
+def test_at_most_as_many_eigenvectors_as_rows():
     graph = heat_graph(np.arange(4.0)[:, None], 1)
     assert smoothest(graph, 10, np.random.RandomState(0)).shape == (4, 3)
 
 
-def test_a_row_too_far_out_for_any_heat_is_a_part_of_its_own():
+def test_an_isolated_row_is_its_own_component():
     X = np.random.default_rng(0).normal(size=(400, 3))
     X[7] += 1e4
     graph = heat_graph(X, 5, 1.0)

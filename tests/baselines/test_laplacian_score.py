@@ -23,7 +23,7 @@ def test_scores_are_those_of_the_paper(width):
     assert set(model.columns_) == set(np.argsort(expected)[:2])
 
 
-def test_features_that_tell_clusters_apart():
+def test_features_that_separate_clusters():
     X, _ = planted_clusters()
     model = LaplacianScore(k=4).fit(X)
     assert model.columns_.tolist() == [0, 1, 2, 3]

@@ -22,7 +22,7 @@ def test_weights_are_those_of_least_angle_regression():
     np.testing.assert_allclose(weights[[5, 9], 1], [-2, 1], atol=0.15)
 
 
-def test_features_that_tell_clusters_apart():
+def test_features_that_separate_clusters():
     X, _ = planted_clusters()
     model = MCFS(k=3, n_clusters=2, random_state=0).fit(X)
     assert set(model.columns_) <= {0, 1, 2, 3}

@@ -43,7 +43,7 @@ def test_the_nearest_to_each_centre():
         assert part[away.argmin()] in chosen, at
 
 
-def test_fewer_kinds_than_features_wanted():
+def test_fewer_clusters_than_features():
     X = np.repeat(np.random.default_rng(0).normal(size=(40, 2)), 3, axis=1)
     model = PFA(k=5, random_state=0).fit(X)
     assert len(set(model.columns_.tolist())) == 5

@@ -29,7 +29,7 @@ def test_max_variance(correlated):
     assert model.order_.tolist() == np.argsort(-correlated.var(axis=0))[:3].tolist()
 
 
-def test_lots_fall_on_every_column_alike():
+def test_random_choices_are_uniform():
     X = np.random.default_rng(0).normal(size=(5, 8))
     drawn = np.concatenate([RandomSubset(2, random_state=s).fit(X).columns_ for s in range(400)])
     times = np.bincount(drawn, minlength=8)

@@ -27,7 +27,7 @@ def test_the_lowest_validation_error_wins():
     np.testing.assert_allclose(found.best_estimator_.reconstruct(test), again.reconstruct(test))
 
 
-def test_all_combinations_and_the_estimator_is_left_alone(digits):
+def test_all_combinations_are_tried_and_the_estimator_is_unchanged(digits):
     model = PFA(k=5, random_state=0)
     grid = {"n_components": (2, 5), "k": (3, 4, 5)}
     found = sweep(model, grid, digits[0][:200], digits[0][200:300])

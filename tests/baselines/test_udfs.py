@@ -68,7 +68,7 @@ def test_rows_shorter_than_rounding_are_ranked_by_the_equations_not_by_noise():
     np.testing.assert_allclose(lengths / lengths.max(), [0.25, 1.0, 0.5, 0.75], rtol=1e-3)
 
 
-def test_features_that_tell_clusters_apart():
+def test_features_that_separate_clusters():
     X, _ = planted_clusters()
     model = UDFS(k=4, n_clusters=3, gamma=0.1).fit(X)
     assert model.columns_.tolist() == [0, 1, 2, 3]

@@ -71,7 +71,7 @@ def test_values_can_be_taken_as_they_are(cells, asked):
     assert score == pytest.approx(plain.score(new), rel=1e-6)
 
 
-def test_mistakes_are_told_in_one_line(cells, asked, refused):
+def test_errors_are_one_line(cells, asked, refused):
     asked("select", "train.h5ad", "-k", "2", "--out", "panel", "--counts", "none", *QUICK)
     assert "these values are counts, but the panel was made from" in refused(
         "score", "panel", "cells.h5ad"

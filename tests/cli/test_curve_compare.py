@@ -36,7 +36,7 @@ def test_a_curve_as_table_picture_and_json(folder, asked, typed):
     assert exact["explained_variance"][1] > found["explained_variance"][2] - 0.03
 
 
-def test_sizes_are_chosen_if_nobody_says(folder, asked):
+def test_sizes_are_chosen_by_default(folder, asked):
     found = asked("curve", "train.csv")
     assert found["k"] == [1, 2, 3, 4, 5, 6]
 
@@ -91,5 +91,5 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
         (["compare", "train.csv", "-k", "2", "--out", "a.png"], "use .csv or .json"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(folder, refused, words, message):
+def test_impossible_requests_are_one_line_errors(folder, refused, words, message):
     assert message in refused(*words)

@@ -50,7 +50,7 @@ def test_onnx_runs_elsewhere(folder, made_panel, asked, refused):
     )
 
 
-def test_a_report_with_rows_of_my_own(folder, made_panel, asked, refused):
+def test_a_report_with_additional_rows(folder, made_panel, asked, refused):
     found = asked("report", made_panel, "--data", "test.csv", "--title", "Tumours & more")
     assert found["out"] == "panel.html"
     text = (folder / "panel.html").read_text()

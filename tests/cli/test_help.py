@@ -77,7 +77,7 @@ def test_json_is_one_document_and_nothing_else(folder):
     assert done.stderr == ""  # no progress either: this is no terminal
 
 
-def test_a_reader_that_leaves_early_is_no_error(folder):
+def test_a_closed_pipe_is_not_an_error(folder):
     code = f'{sys.executable} -c "{CODE}" inspect train.csv | true'
     done = subprocess.run(code, shell=True, capture_output=True, text=True, check=False)
     assert done.stderr == ""

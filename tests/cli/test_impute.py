@@ -55,7 +55,7 @@ def test_other_formats_hold_the_same_numbers(measured, made_panel, typed, name):
         assert table["who"].tolist() == measured["who"].tolist()
 
 
-def test_the_same_format_beside_the_input_if_nobody_says(measured, made_panel, asked, refused):
+def test_the_default_output_is_next_to_the_input(measured, made_panel, asked, refused):
     assert asked("impute", made_panel, "measured.csv")["out"] == "measured.complete.csv"
     line = refused("impute", made_panel, "measured.csv")
     assert line.startswith(
@@ -125,7 +125,9 @@ def test_cells_keep_their_names_and_obs(folder, typed, tumours):
         ),
     ],
 )
-def test_what_cannot_be_done_is_one_line(measured, folder, made_panel, refused, words, message):
+def test_impossible_requests_are_one_line_errors(
+    measured, folder, made_panel, refused, words, message
+):
     panel = fewer.Panel.load(made_panel)
     measured.drop(columns=panel.features[0]).to_csv("lacking.csv", index=False)
     before = sorted(path.name for path in folder.iterdir())

@@ -6,7 +6,7 @@ import pytest
 from tests.data.test_open import D, N, write_h5ad
 
 
-def test_everything_that_is_in_a_file(folder, asked, typed):
+def test_every_part_of_a_file_is_read(folder, asked, typed):
     found = asked("inspect", "train.csv")
     assert (found["rows"], found["features"]) == (379, 13)
     assert set(found["ignored"]) == {"number", "who", "clinic", "diagnosis", "blank"}
@@ -64,7 +64,7 @@ def test_cells(folder, asked):
         (["latin.csv"], "is not UTF-8 text (byte 0xe9 in line 1); save it as UTF-8"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(folder, refused, words, message):
+def test_unreadable_input_is_a_one_line_error(folder, refused, words, message):
     (folder / "train.docx").write_text("x")
     (folder / "empty.csv").write_text("")
     (folder / "latin.csv").write_bytes("a,é\n1,2\n".encode("latin1"))

@@ -51,7 +51,7 @@ def test_probabilities(measured, target_panel, typed, folder):
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_what_cannot_be_done_is_one_line(measured, target_panel, made_panel, refused):
+def test_impossible_requests_are_one_line_errors(measured, target_panel, made_panel, refused):
     assert "predicts no target" in refused("predict", made_panel, "test.csv")
     assert "use .csv or .json" in refused("predict", target_panel, "test.csv", "--out", "a.png")
     assert "there is no panel gone" in refused("predict", "gone", "test.csv")

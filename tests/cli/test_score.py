@@ -63,7 +63,7 @@ def test_the_score_of_a_list_is_that_of_plain_regression(tumours):
     )
 
 
-def test_a_useless_list_scores_about_nothing():
+def test_a_useless_list_scores_about_zero():
     rows = np.random.default_rng(0).normal(size=(400, 20))
     found = score_features(rows, [0], random_state=0)
     assert -0.05 < found.explained_variance < 0.12  # one of twenty features is itself
@@ -88,7 +88,7 @@ def test_a_useless_list_scores_about_nothing():
         (["mean_radius", "test.csv", "--row-groups", "age"], "no columns 'age'"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(folder, made_panel, refused, words, message):
+def test_impossible_requests_are_one_line_errors(folder, made_panel, refused, words, message):
     (folder / "other.csv").write_text("height,age\n1,2\n3,5\n2,2\n4,3\n")
     (folder / "empty.txt").write_text("\n# nothing\n")
     assert message in refused("score", *(made_panel if w == "PANEL" else w for w in words))

@@ -29,7 +29,7 @@ def test_the_panel_is_that_of_the_library(folder, asked, tumours):
     assert {row["strategy"] for row in found["leaderboard"]} >= {"greedy", "search"}
 
 
-def test_a_person_is_told_what_was_chosen_and_what_comes_next(folder, typed):
+def test_the_output_lists_the_features_and_the_next_steps(folder, typed):
     done = typed("select", "train.csv", "-k", "2", "--out", "mine", *QUICK)
     panel = fewer.Panel.load("mine")
     for word in (
@@ -144,7 +144,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
         (["-k", "2", "--report", "."], "is a folder; name a file in it"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(folder, refused, words, message):
+def test_impossible_requests_are_one_line_errors(folder, refused, words, message):
     (folder / "bad.csv").write_text("mean_radius,1\nmean_area,x\n")
     (folder / "wide.csv").write_text("mean_radius,1,2\n")
     (folder / "alien.csv").write_text("age,1\nheight,2\n")
@@ -153,12 +153,12 @@ def test_what_cannot_be_done_is_one_line(folder, refused, words, message):
     assert not (folder / "panel").exists()
 
 
-def test_neither_k_nor_budget_is_a_matter_of_usage(folder, typed):
+def test_neither_k_nor_budget_is_a_usage_error(folder, typed):
     done = typed("select", "train.csv", code=2)
     assert "give a number of features, -k 50" in done.stderr
 
 
-def test_ctrl_c_leaves_a_state_to_go_on_from(folder, asked, refused):
+def test_ctrl_c_leaves_a_checkpoint_to_resume_from(folder, asked, refused):
     """A real process, stopped while it works."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1500, 8)) @ rng.normal(size=(8, 60)) + rng.normal(size=(1500, 60))
@@ -192,6 +192,6 @@ def test_ctrl_c_leaves_a_state_to_go_on_from(folder, asked, refused):
     assert found["features"] == same.features
 
 
-def test_input_that_cannot_be_used_leaves_nothing_to_go_on_from(folder, refused):
+def test_bad_input_leaves_no_checkpoint(folder, refused):
     assert "include" in refused("select", "train.csv", "-k", "1", "--include", "mean radius,x*")
     assert not list(folder.glob("*.unfinished"))

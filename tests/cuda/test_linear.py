@@ -127,7 +127,7 @@ def test_epochs_follow_the_plain_loop(device, precision):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_fast_way_is_taken_on_a_gpu_and_only_where_it_is_the_same(device):
+def test_the_fast_path_is_used_on_a_gpu_where_it_is_equivalent(device):
     rows, network, optimizer = setting(0, 300, 784, 50, device)
     array, mean = rows.cpu().numpy(), torch.zeros(784)
     whole = Batches(
@@ -147,7 +147,7 @@ def test_the_fast_way_is_taken_on_a_gpu_and_only_where_it_is_the_same(device):
     assert not taken()
 
 
-def test_where_nothing_can_be_compiled_the_step_runs_as_it_is():
+def test_without_a_compiler_the_plain_step_runs():
     rows, network, optimizer = setting(0, 64, 30, 5, "cpu")
     engine = CompiledEpochs(
         network.selector, network.decoder, rows, optimizer, batch_size=64, precision="float32"

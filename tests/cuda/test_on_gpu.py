@@ -72,7 +72,7 @@ def test_a_linear_classifier_has_the_same_minimum_there():
     np.testing.assert_allclose(*(line.weight.detach().numpy() for line in lines), atol=1e-4)
 
 
-def test_the_short_way_within_its_tolerance_of_float64():
+def test_the_fast_path_is_within_its_tolerance_of_float64():
     torch.manual_seed(0)
     x, choice = torch.randn(256, 784), torch.softmax(torch.randn(50, 784) * 3, dim=1)
     weight, bias = torch.randn(784, 50), torch.randn(784)

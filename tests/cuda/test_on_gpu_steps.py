@@ -73,7 +73,7 @@ def test_closed_form_gradients_are_those_of_float64(fixed):
     assert relative(product, M.view(-1, 333).double() @ C.double()) < 2e-6
 
 
-def test_networks_of_odd_width_come_back_as_they_were():
+def test_networks_of_odd_width_are_unchanged():
     random = np.random.default_rng(0)
     X = random.normal(size=(700, 20)) @ random.normal(size=(20, 601))
     options = {"k": 10, "decoder": (520,), "solver": "gradient", "random_state": 0}
@@ -96,7 +96,7 @@ def test_gaps_and_moments_on_the_gpu():
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-12)
 
 
-def test_too_little_memory_is_said_and_left_to_the_cpu(monkeypatch):
+def test_too_little_memory_warns_and_falls_back_to_the_cpu(monkeypatch):
     X = np.random.default_rng(0).normal(size=(50, 30))
     module = import_module("fewer.data.moments")
     monkeypatch.setattr(module, "free_bytes", lambda device: 1000)

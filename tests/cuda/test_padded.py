@@ -34,7 +34,7 @@ def test_training_is_the_same_with_and_without_padding():
         torch.testing.assert_close(one, two, rtol=1e-2, atol=1e-3)
 
 
-def test_small_even_and_foreign_layers_stay():
+def test_small_and_custom_layers_are_not_padded():
     for net in (
         nn.Sequential(nn.Linear(11, 13)),
         nn.Sequential(nn.Linear(1024, 512)),

@@ -42,7 +42,7 @@ def test_a_ragged_row(tmp_path, limit):
 
 @pytest.mark.parametrize("at", [3, 200, 2000])  # in the first look, after it, in a later block
 @pytest.mark.parametrize("form", ["x.csv", "x.csv.gz"])
-def test_a_cell_that_is_no_number(tmp_path, monkeypatch, at, form):
+def test_a_cell_that_is_not_a_number(tmp_path, monkeypatch, at, form):
     monkeypatch.setattr(fewer.data.csv, "SAMPLE_BYTES", 512)
     monkeypatch.setattr(fewer.data.csv, "BLOCK_BYTES", 2048)
     rows = ["1,2"] * (at + 10)
@@ -162,7 +162,7 @@ def test_a_damaged_chunk_of_hdf5(tmp_path):
         read_all(fewer.data.open(path, memory_limit=LITTLE))
 
 
-def test_a_damaged_copy_is_made_again(tmp_path):
+def test_a_damaged_copy_is_recreated(tmp_path):
     FRAME.to_csv(tmp_path / "x.csv", index=False)
     for _ in range(2):
         with pytest.warns(UserWarning, match="converted once"):

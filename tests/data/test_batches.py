@@ -23,7 +23,7 @@ def where(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("where")
-def test_gaps_take_the_mean_and_are_left_out_of_the_loss():
+def test_missing_values_take_the_mean_and_are_excluded_from_the_loss():
     rows = Batches(array_source(X), np.array([0, 2]), mean=MEAN, center=MEAN, scale=2.0)
     batch = rows.take(torch.tensor([1, 0]))
     assert batch.x.tolist() == [[1, 5, 0.5], [-1, -5, 0]]

@@ -48,7 +48,7 @@ def test_totals_of_features_that_are_not_there():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_negative_values_are_no_counts(form):
+def test_negative_values_are_not_counts(form):
     bad = COUNTS.copy()
     bad[4, 4] = -1
     source = NormalizedCounts(

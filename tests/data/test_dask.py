@@ -63,7 +63,7 @@ def no_rows_fetched(monkeypatch):
     return fetched
 
 
-def test_any_rows_come_as_they_are():
+def test_any_rows_can_be_fetched():
     source = chunked(X)
     assert source.shape == X.shape
     for index in (slice(20, 60), slice(3, 150, 40), np.array([177, 0, 30, 30])):
@@ -119,7 +119,7 @@ def count_rows(source, weights):
     return float(weights.sum()) + source.shape[0]
 
 
-def test_work_gets_the_values_of_its_rows():
+def test_tasks_receive_the_values_of_their_rows():
     rows = RowView(chunked(X), np.arange(177, -1, -2))
     weights = np.arange(89.0)
     assert reduce_rows(rows, count_rows, weights, add=sum) == weights.sum() + 89

@@ -101,7 +101,7 @@ def test_obs_is_the_metadata_of_the_rows(data):
 
 
 @pytest.mark.parametrize("backed", [None, "r"])
-def test_a_view_brings_its_own_obs(backed):
+def test_a_view_has_its_own_obs(backed):
     view = anndata.read_h5ad(FILE, backed=backed)[3:9]
     (table,) = fewer.data.open(view).metadata()
     assert table["obs_names"].to_pylist() == view.obs_names.tolist()

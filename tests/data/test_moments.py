@@ -174,7 +174,7 @@ def test_products_of_rows_with_missing_values(monkeypatch):
     torch.testing.assert_close(sums["first"][0], x.sum(0))
 
 
-def test_what_may_cross_over_as_float32():
+def test_what_may_be_transferred_as_float32():
     counts = DenseSource(np.ones((3, 2), np.int16))
     assert exact_dtype(counts) == torch.float32
     assert exact_dtype(RowView(counts, np.arange(2))) == torch.float32

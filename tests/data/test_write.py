@@ -116,7 +116,7 @@ def cells(n=30):
 
 
 @pytest.mark.parametrize("index", [None, "barcode"])
-def test_obs_comes_along_from_h5ad_to_h5ad(tmp_path, index):
+def test_obs_is_copied_from_h5ad_to_h5ad(tmp_path, index):
     data = cells()
     data.obs.index.name = index
     data.write_h5ad(tmp_path / "all.h5ad")

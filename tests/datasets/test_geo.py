@@ -10,7 +10,7 @@ from fewer.datasets.geo import _standardise
 from fewer.errors import FileFormatError, InputError
 
 
-def test_the_stand_in_says_that_it_is_one_and_is_reproducible():
+def test_synthetic_data_are_labelled_and_reproducible():
     one, two = (load("geo-synthetic", n=400, d=80, seed=3) for _ in range(2))
     assert one.synthetic
     assert "SYNTHETIC" in one.description

@@ -106,13 +106,13 @@ def test_pickled_objects_are_refused(empty):
         load("mice")
 
 
-def test_the_cache_is_looked_into(empty, data_folder_copy):
+def test_the_cache_is_searched(empty, data_folder_copy):
     (empty / "cache" / "fewer").mkdir(parents=True)
     np.savez_compressed(empty / "cache" / "fewer" / "mice_protein.npz", **data_folder_copy)
     assert load("mice").X.shape == (1080, 77)
 
 
-def test_a_download_is_checked_and_kept(empty, data_folder_copy, monkeypatch):
+def test_a_download_is_verified_and_cached(empty, data_folder_copy, monkeypatch):
     """With OpenML's answer put together from the local file: its order of rows and types."""
     stored = data_folder_copy
 

@@ -62,7 +62,7 @@ def test_seeds_fix_and_change_splits():
     assert data.split(seed=1).test.tolist() != data.split(seed=2).test.tolist()
 
 
-def test_wrong_words_are_named():
+def test_unknown_values_are_named():
     data = load("digits")
     with pytest.raises(InputError, match=r"protocol='fair' is not known; use 'clean' or 'paper'"):
         data.split("fair")

@@ -56,7 +56,7 @@ def test_score_is_explained_variance_over_all_entries(digits, fitted):
     assert fitted.score(test) == pytest.approx(inside, abs=1e-3)
 
 
-def test_the_choice_in_all_its_forms(digits, fitted):
+def test_the_selection_in_all_its_forms(digits, fitted):
     indices = fitted.get_support(indices=True)
     assert len(indices) == 10
     assert sorted(fitted.nodes_) == indices.tolist()
@@ -206,7 +206,7 @@ def test_other_losses(digits, loss):
     assert len(model.refit_history_) > 0
 
 
-def test_your_own_loss_and_decoder(digits):
+def test_a_custom_loss_and_decoder(digits):
     calls = []
 
     def decoder(k, out):

@@ -60,7 +60,7 @@ def test_include_and_exclude_by_name_or_number(make):
 
 
 @EVERY
-def test_the_whole_panel_may_be_given(make):
+def test_the_whole_panel_can_be_given(make):
     model = make(k=2, include=["f7", "f2"]).fit(FRAME, Y)
     assert model.columns_.tolist() == [2, 7]
 
@@ -117,6 +117,6 @@ def test_constraints_survive_saving(make, tmp_path):
         ({"k": 2, "costs": {"f0": 1}, "budget": 3}, "costs?"),
     ],
 )
-def test_bad_wishes_are_named(make, options, message):
+def test_bad_constraints_are_named(make, options, message):
     with pytest.raises(InputError, match=message):
         make(**options).fit(FRAME, Y)

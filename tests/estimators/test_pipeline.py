@@ -48,7 +48,7 @@ def target(name, y):
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_tables_come_out_as_asked(wine, name, library):
+def test_output_tables_have_the_requested_type(wine, name, library):
     train, test, y, _ = wine
     model = clone(ESTIMATORS[name]).set_output(transform=library).fit(train, target(name, y))
     found = model.transform(test)
@@ -101,7 +101,7 @@ def test_search_over_k_by_reconstruction(wine):
     assert np.all(np.diff(search.cv_results_["mean_test_score"]) > 0)
 
 
-def test_beside_other_transformers(wine):
+def test_in_a_column_transformer(wine):
     train, test, y, _ = wine
     few = [*train.columns[:8]]
     parts = ColumnTransformer(

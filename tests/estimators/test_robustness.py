@@ -88,7 +88,7 @@ def test_a_single_row_left_over_counts():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_your_own_loss_at_any_scale(scale):
+def test_a_custom_loss_at_any_scale(scale):
     X = np.exp(rows(800)) * scale
     model = ConcreteAutoencoder(k=4, loss=lambda o, t: (o - t).abs() ** 1.5, refit_epochs=60, **CPU)
     assert model.fit(X).score(X) > 0.5
@@ -119,7 +119,7 @@ def test_options_of_the_gradient_are_never_ignored():
         ConcreteAutoencoder(k=3, cost_weight=1.0).fit(X)
 
 
-def test_a_loss_is_known_by_itself_not_by_its_name():
+def test_a_loss_is_identified_by_the_function_not_by_its_name():
     calls = []
 
     def mse(output, target):
@@ -154,7 +154,7 @@ def test_targets_are_checked_like_rows():
         ColumnSubset(k=2, **CPU),
     ],
 )
-def test_the_callers_torch_is_left_alone(model):
+def test_global_torch_settings_are_unchanged(model):
     X = rows()
     reference = model.fit(X).columns_.tolist()
     torch.manual_seed(3)
@@ -171,7 +171,7 @@ def test_the_callers_torch_is_left_alone(model):
         torch.set_default_dtype(torch.float32)
 
 
-def test_threads_do_not_disturb_one_another():
+def test_threads_do_not_interfere():
     def fit(seed):
         model = ConcreteAutoencoder(
             k=3, solver="gradient", epochs=20, stop_probability=0.3, device="cpu", random_state=seed
@@ -222,7 +222,7 @@ def test_more_features_than_rows_are_warned_of_and_still_chosen():
     assert len(ColumnSubset(k=15, ridge="auto", stall=0, **CPU).fit(X).columns_) == 15
 
 
-def test_a_network_solved_by_way_of_random_features():
+def test_a_network_trained_through_random_features():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(800, 2))
     X = np.c_[z, np.sin(2 * z), z[:, [0]] * z[:, [1]], z**2, 0.3 * rng.normal(size=(800, 3))]

@@ -75,7 +75,7 @@ def test_a_gradient_fit_in_little_memory_is_as_good(digits, files):
 
 
 @pytest.mark.filterwarnings("ignore:the selector has not settled")
-def test_targets_beside_a_source(digits, files):
+def test_targets_passed_with_a_source(digits, files):
     source = fewer.data.open(files / "train.npy", memory_limit="200kB")
     bright = digits[0].mean(axis=1)
     options = {"k": 6, "epochs": 15, "tries": 1, "refit_epochs": 15, "random_state": 0}

@@ -66,7 +66,7 @@ def test_links(tmp_path, panel, link):
     assert export_onnx(made, tmp_path / "net.onnx") < 1e-4
 
 
-def test_values_far_from_zero_are_kept_in_double(tmp_path):
+def test_values_far_from_zero_keep_double_precision(tmp_path):
     rows = load_iris().data + 1e7
     far = fewer.select(rows, 2, strategies=["search"], random_state=0, device="cpu")
     assert export_onnx(far, tmp_path / "far.onnx") < 1e-3
@@ -75,7 +75,7 @@ def test_values_far_from_zero_are_kept_in_double(tmp_path):
     np.testing.assert_allclose(found, far.reconstruct(rows[:, far.indices]), rtol=0, atol=1e-6)
 
 
-def test_a_target_comes_out_too(tmp_path):
+def test_a_target_is_predicted_too(tmp_path):
     data = load_breast_cancer()
     labels = np.array(["bad", "good"])[data.target]
     panel = fewer.select(

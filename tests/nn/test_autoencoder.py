@@ -63,7 +63,7 @@ def test_a_network_gets_the_same_gradients_either_way(include):
         torch.testing.assert_close(short, long, rtol=1e-9, atol=1e-12)
 
 
-def test_the_short_way_is_taken_only_where_it_is_the_same(monkeypatch):
+def test_the_fast_path_is_used_only_where_it_is_equivalent(monkeypatch):
     calls = []
     plain = concrete.linear_reconstruction_gradients
     monkeypatch.setattr(

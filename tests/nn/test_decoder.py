@@ -40,7 +40,7 @@ class Fixed(nn.Module):
         (lambda k, out: nn.Bilinear(k, k, out) if k > 9 else nn.Linear(k, out), {}, [nn.Linear]),
     ],
 )
-def test_layers_are_as_asked(spec, options, kinds):
+def test_layers_are_as_requested(spec, options, kinds):
     decoder = build_decoder(spec, 3, 5, **options)
     assert [type(m) for m in decoder.modules() if not isinstance(m, nn.Sequential)] == kinds
     assert decoder(torch.zeros(2, 3)).shape == (2, 5)

@@ -41,7 +41,7 @@ def test_rescaled_targets_give_the_rescaled_loss(name):
     assert scaled.item() == pytest.approx(loss(OUTPUT, TARGET).item(), rel=1e-5)
 
 
-def test_your_own_loss():
+def test_a_custom_loss():
     cubic = make_loss(lambda o, t: (o - t).abs() ** 3)
     assert cubic(OUTPUT, TARGET).item() == pytest.approx(((OUTPUT - TARGET).abs() ** 3).mean())
     averaged = make_loss(lambda o, t: (o - t).abs().mean())

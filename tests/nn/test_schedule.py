@@ -20,7 +20,7 @@ def test_exponential_is_the_papers_equation():
     assert temperature(100) == pytest.approx(10 * (0.01 / 10) ** (100 / 300))
 
 
-def test_your_own_maker_is_used():
+def test_a_custom_factory_is_used():
     assert make_schedule(lambda start, end, total: lambda step: 7.0, 1, 1, 1)(0) == 7.0
 
 

@@ -9,7 +9,7 @@ from fewer.errors import FileFormatError
 from paper.experiment import UNKNOWN, ResultCache, commit, processor
 
 
-def test_a_known_cell_is_not_computed_again(tmp_path):
+def test_a_cached_result_is_not_recomputed(tmp_path):
     said = []
     cells = ResultCache(tmp_path, said.append)
     first = cells.get(("a", "seed 0", "x/y"), {"k": 3}, lambda: {"error": 0.25})
@@ -23,7 +23,7 @@ def test_a_known_cell_is_not_computed_again(tmp_path):
     assert [path.name for path in tmp_path.rglob("*.json")] == ["x-y.json"]
 
 
-def test_other_settings_make_it_anew(tmp_path):
+def test_other_settings_recompute_the_result(tmp_path):
     cells = ResultCache(tmp_path)
     cells.get(("a",), {"k": 3}, lambda: {"error": 1})
     assert cells.get(("a",), {"k": 4}, lambda: {"error": 2})["error"] == 2
@@ -51,7 +51,7 @@ def test_a_damaged_file_is_named(tmp_path):
         ResultCache(tmp_path).get(("a",), {}, lambda: {})
 
 
-def test_where_the_cells_of_an_experiment_come_from(tmp_path):
+def test_the_source_of_each_result_is_shown(tmp_path):
     ResultCache(tmp_path).get(("old",), {}, lambda: {"error": 1})
     stored = json.loads((tmp_path / "old.json").read_text())
     (tmp_path / "old.json").write_text(json.dumps(stored | {"commit": "abc", "machine": "PDP-11"}))
@@ -87,16 +87,16 @@ def test_a_clean_tree_is_named_by_its_commit(tree):
 
 
 @pytest.mark.parametrize("name", ["code.py", "new.py"])
-def test_a_changed_tree_says_so(tree, name):
+def test_provenance_records_a_modified_checkout(tree, name):
     (tree / name).write_text("2\n")
     assert commit(tree).endswith("-dirty")
 
 
-def test_no_tree_no_commit(tmp_path):
+def test_no_commit_outside_a_checkout(tmp_path):
     assert commit(tmp_path) is None
 
 
-def test_a_cell_says_which_code_made_it_and_old_cells_stay(tmp_path):
+def test_a_result_records_its_code_version_and_old_results_stay(tmp_path):
     cells = ResultCache(tmp_path)
     assert cells.get(("a",), {}, lambda: {"error": 1})["commit"] == commit()
     old = {"key": ["b"], "settings": {}, "error": 2, "seconds_in_all": 1.0}

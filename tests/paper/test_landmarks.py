@@ -13,7 +13,7 @@ def small(monkeypatch):
     monkeypatch.setattr("paper.genes.QUICK", {"n": 1600, "d": 240})
 
 
-def test_the_stand_in_is_compared_with_random_genes(small, tmp_path):
+def test_synthetic_data_are_compared_with_random_genes(small, tmp_path):
     options = {"quick": True, "out": tmp_path, "data": ["geo-synthetic"]}
     (done,) = reproduce("landmarks", **options)
     errors = {name: found["22"][0] for name, found in done.result["errors"].items()}

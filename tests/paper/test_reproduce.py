@@ -80,7 +80,7 @@ def test_what_was_written(tables):
     assert "by mouse" in page
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes(tmp_path, monkeypatch):
     cheap = {name: METHODS[name] for name in ("pca", "variance", "random", "qr", "greedy")}
     monkeypatch.setattr("paper.table1.METHODS", cheap)
     chosen = []
@@ -109,7 +109,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert (tmp_path / "quick" / "table1-digits.md").exists()
 
 
-def test_only_the_exponential_schedule_settles(data_folder, tmp_path):
+def test_only_the_exponential_schedule_converges(data_folder, tmp_path):
     (done,) = reproduce("annealing", quick=True, out=tmp_path)
     ends = {
         name: (cells[0]["error"], cells[0]["probability"][-1])
@@ -158,7 +158,7 @@ def test_bad_options_are_named_before_any_work(tmp_path, name, options, message)
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_data_are_fetched_only_when_asked_for(tmp_path, monkeypatch):
+def test_data_are_downloaded_only_on_request(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setenv("FEWER_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -196,21 +196,21 @@ def test_the_longest_work_begins_first_and_shared_work_is_done_once(tmp_path):
     assert _parts(["table2"], context) == [("table2", None)]
 
 
-def test_splits_can_be_computed_side_by_side(tmp_path):
+def test_splits_can_be_computed_in_parallel(tmp_path):
     context = Context("clean", False, ResultCache(tmp_path), seeds=4, part=2)
     assert list(context.seed_range()) == [2]
     assert list(Context("clean", False, ResultCache(tmp_path)).seed_range(full=3)) == [0, 1, 2]
     assert list(Context("clean", True, ResultCache(tmp_path), part=1).seed_range(quick=1)) == []
 
 
-def test_a_job_that_fails_ends_all_with_its_own_words(tmp_path):
+def test_a_failing_job_stops_all_with_its_message(tmp_path):
     context = Context("clean", True, ResultCache(tmp_path), wanted=("mice", "har"))
     with pytest.raises(InputError, match="this experiment takes one of"):
         compute_in_parallel(["isolet", "annealing"], context, 2)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes by /proc")
-def test_processes_end_with_the_one_that_started_them():
+def test_workers_exit_with_their_parent():
     code = """
 import os, time
 from concurrent.futures import ProcessPoolExecutor

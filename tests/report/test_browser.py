@@ -122,7 +122,7 @@ def test_a_click_on_a_feature_shows_its_values(show):
     assert page.locator(".pick[aria-pressed=true]").inner_text() == "pixel_3_3"
 
 
-def test_what_is_measured_lies_on_the_diagonal(show):
+def test_measured_features_lie_on_the_diagonal(show):
     page = show("digits")
     chosen = names(page, "#chosen-table")[0]
     page.fill("#features-search", chosen)
@@ -178,7 +178,7 @@ def test_wide_data_are_shown_in_part_and_searched_in_full(show):
 
 @pytest.mark.parametrize("name", ["digits", "odd", "wide"])
 @pytest.mark.parametrize("width", [360, 1440])
-def test_nothing_sticks_out(show, name, width):
+def test_nothing_overflows_the_page(show, name, width):
     page = show(name, width=width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     box = page.locator("#main").bounding_box()

@@ -20,7 +20,7 @@ def points(line):
     return np.array([[float(x) for x in pair.split(",")] for pair in line.get("points").split()])
 
 
-def test_lines_keep_the_proportions_of_their_values():
+def test_bars_are_proportional_to_their_values():
     chart = line_chart(
         [Series("a <b>", [1, 2, 5], [0, 1, 4]), Series("b", [1, 5], [4, 0], "pca", dashed=True)],
         x_label="k & more",
@@ -47,7 +47,7 @@ def test_points_that_are_not_numbers_are_left_out():
     assert line_chart(nothing, x_label="x", y_label="y", title="t", log=True) == ""
 
 
-def test_one_value_is_no_division_by_zero():
+def test_one_value_does_not_divide_by_zero():
     chart = line_chart([Series("a", [1, 2], [3, 3])], x_label="x", y_label="y", title="t")
     assert "nan" not in chart
 

@@ -80,7 +80,7 @@ def test_candidates_suffice():
     torch.testing.assert_close(part.objective, whole.objective)
 
 
-def test_fixed_places_and_shut_candidates():
+def test_fixed_places_and_excluded_candidates():
     C = instance("plain", 12, 8)
     fixed = torch.zeros(3, 4, dtype=torch.bool)
     fixed[:, 1] = True

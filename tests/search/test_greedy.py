@@ -103,7 +103,7 @@ def test_a_budget_with_k_leaves_money_for_the_last_place():
     assert path.errors[-1] == pytest.approx(optimum(C, constraints))
 
 
-def test_a_budget_alone_buys_nothing_useless():
+def test_a_budget_alone_adds_no_useless_feature():
     C = np.diag([3.0, 1.0, 0.0, 0.0])
     path = greedy(C, resolve(None, 4, None, costs=np.ones(4), budget=4))
     assert path.panel().tolist() == [0, 1]

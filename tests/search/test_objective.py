@@ -55,7 +55,7 @@ def test_edges():
         (np.diag([1.0, -1.0]), r"C\[1, 1\] is negative"),
     ],
 )
-def test_what_is_no_covariance_is_refused(C, words):
+def test_an_invalid_covariance_is_refused(C, words):
     for call in (residual, swap):
         with pytest.raises(InputError, match=words):
             call(C, [0])

@@ -51,7 +51,7 @@ def test_the_cpu_takes_over(C, monkeypatch, function, argument, module, inner):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
-def test_panels_are_improved_in_halves(C, monkeypatch):
+def test_panels_are_improved_in_halves_if_memory_is_short(C, monkeypatch):
     plain, sizes = Explorer.improve, []
 
     def short(self, panels, *arguments):

@@ -69,7 +69,7 @@ def test_it_finds_the_optimum(rule_of):
     assert np.mean(hits) >= 0.95
 
 
-def test_nothing_stays_that_is_not_worth_its_price():
+def test_every_chosen_feature_is_worth_its_price():
     rng = np.random.default_rng(0)
     for seed in range(12):
         C = instance("plain", 30, seed)
@@ -110,7 +110,7 @@ def test_the_same_seed_gives_the_same_panel(C):
     assert [value for value, _ in one.elite] == [value for value, _ in two.elite]
 
 
-def test_the_callers_random_state_and_threads_are_left_alone(C):
+def test_global_random_state_and_threads_are_unchanged(C):
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     search(C, 6, stall=1)
     assert torch.equal(before, torch.get_rng_state())
@@ -149,7 +149,7 @@ def test_there_is_only_one_choice():
     assert everything.stopped == rest.stopped == "only choice"
 
 
-def test_more_than_the_rank_is_filled_up():
+def test_k_beyond_the_rank_is_filled_up():
     X = np.random.default_rng(0).normal(size=(30, 3))
     C = np.cov(np.hstack([X, X, np.zeros((30, 4))]).T)  # rank 3, four constant columns
     found = search(C, 8)

@@ -51,7 +51,7 @@ def test_it_ends_where_no_swap_helps(kind, name):
     assert best >= found.objective - 1e-7 * np.trace(C)
 
 
-def test_many_swaps_at_once_end_in_a_local_optimum_too(digits):
+def test_many_simultaneous_swaps_end_in_a_local_optimum(digits):
     """With k = 64 of 128 the first rounds take up to 16 swaps together."""
     X = np.hstack([digits[0], digits[0] ** 2])
     C = np.cov(X.T) + 1e-6 * np.eye(128)
@@ -63,7 +63,7 @@ def test_many_swaps_at_once_end_in_a_local_optimum_too(digits):
     assert again.indices.tolist() == found.indices.tolist()
 
 
-def test_a_singular_start_is_left(digits):
+def test_a_singular_start_is_abandoned(digits):
     C = np.cov(digits[0].T)
     C = np.block([[C, C], [C, C]])
     duplicates = [10, 74, 20, 84, 30, 94, 0, 64]

@@ -79,7 +79,7 @@ def test_related_features_correlate_most(panel, frame):
     assert known.represents.sum() == varying - panel.k
 
 
-def test_rows_that_were_held_out_are_kept_with_their_reconstructions(panel, frame):
+def test_held_out_rows_are_stored_with_their_reconstructions(panel, frame):
     known = panel.evidence
     whole = {row.tobytes() for row in frame.to_numpy().astype(np.float32)}
     assert 100 < len(known.rows) <= 200
@@ -92,7 +92,7 @@ def test_rows_that_were_held_out_are_kept_with_their_reconstructions(panel, fram
     assert not known.errors[measured].any()
 
 
-def test_training_is_kept(digits):
+def test_training_history_is_stored(digits):
     panel = fewer.select(digits[0], 5, strategies=["closed_form", "gradient"], random_state=0)
     history = panel.evidence.history
     assert set(history) == {"closed form", "gradient"}
@@ -153,7 +153,7 @@ def test_damaged_evidence_is_refused(panel, tmp_path):
         fewer.Panel.load(tmp_path / "panel")
 
 
-def test_the_call_that_is_kept_makes_the_same_panel(frame):
+def test_the_stored_call_reproduces_the_panel(frame):
     data = frame.iloc[:400]
     labels = np.arange(400) // 10
     panel = fewer.select(
@@ -212,8 +212,8 @@ def test_rows_can_be_left_out(panel, tmp_path):
 
 
 def test_rows_held_out_one_by_one_are_scored_together(frame):
-    X = frame.iloc[:20, 18:28].to_numpy()
-    one_by_one = fewer.select(X, 3, strategies=["search"], validation=20, random_state=0)
-    fifths = fewer.select(X, 3, strategies=["search"], validation=5, random_state=0)
-    assert one_by_one.held_out > 0.3
+    X = frame.iloc[:16, 18:28].to_numpy()
+    one_by_one = fewer.select(X, 3, strategies=["search"], validation=16, random_state=0)
+    fifths = fewer.select(X, 3, strategies=["search"], validation=4, random_state=0)
+    assert one_by_one.held_out > 0.2
     assert one_by_one.held_out.errors.sum() == pytest.approx(fifths.held_out.errors.sum(), rel=0.3)

@@ -54,7 +54,7 @@ def test_the_leaderboard_compares_with_and_without_the_target(panel):
     assert errors == sorted(errors)
 
 
-def test_knowing_the_target_pays():
+def test_knowing_the_target_helps():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 12)) * np.r_[np.full(10, 5.0), 0.5, 0.5]
     y = X[:, 10] - X[:, 11] > 0  # two quiet features decide
@@ -107,7 +107,7 @@ def test_units_do_not_matter(tumours):
     )
 
 
-def test_the_rules_hold(tumours):
+def test_the_constraints_hold(tumours):
     names = [c for c in tumours[0].columns if c != "diagnosis"]
     costs = {name: 1 + at % 3 for at, name in enumerate(names)}
     wishes = {
@@ -216,7 +216,7 @@ def test_numbers_in_a_text_file_are_numbers(tumours, tmp_path):
         fewer.select(tmp_path / "t.csv", 2, target="size", **options)
 
 
-def test_several_numbers_count_the_same_whatever_their_units():
+def test_several_numeric_targets_count_equally_whatever_their_units():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 5))
     Y = np.c_[X[:, 0] + 0.1 * rng.normal(size=200), 1e6 * rng.normal(size=200)]
@@ -225,7 +225,7 @@ def test_several_numbers_count_the_same_whatever_their_units():
         assert panel.features == [0]
 
 
-def test_targets_that_cannot_be_meant():
+def test_targets_that_make_no_sense():
     X = np.random.default_rng(0).normal(size=(60, 4))
     for target, words in [
         ([1, "a"] * 30, "target mixes int and str"),

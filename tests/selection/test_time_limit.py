@@ -66,7 +66,7 @@ def test_training_of_a_selector_ends_with_its_slot(digits, select_until):
 
 
 @pytest.mark.filterwarnings("ignore:the network does not beat")
-def test_networks_are_not_compared_any_further_when_it_is_late(digits, select_until):
+def test_networks_are_not_compared_after_the_time_limit(digits, select_until):
     X = digits[0][:200, 20:44]
     options = {"decoder": (4,), "validation": 2, "time_limit": 0.3}
     panel, messages = select_until("search: held-out", X, 3, **options)

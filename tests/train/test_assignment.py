@@ -32,7 +32,7 @@ def test_what_is_left_of_a_budget_is_spent():
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_rules_hold_whatever_the_nodes_want(data):
+def test_constraints_hold_whatever_the_logits(data):
     d = data.draw(st.integers(3, 9))
     seed = data.draw(st.integers(0, 10**6))
     rng = np.random.default_rng(seed)

@@ -50,9 +50,7 @@ def losses(model):
         ({"logits": "indirect", "embedding": 6, "anneal": "epoch"}, 6, 1),
     ],
 )
-def test_a_fit_that_goes_on_ends_as_if_it_had_never_stopped(
-    tmp_path, digits, options, epoch, attempt
-):
+def test_a_resumed_fit_equals_an_uninterrupted_one(tmp_path, digits, options, epoch, attempt):
     X = digits[0][:300]
     options = OPTIONS | {"refit_epochs": 3, "random_state": 0} | options
     whole = ConcreteAutoencoder(**options).fit(X)
@@ -71,7 +69,7 @@ def test_a_fit_that_goes_on_ends_as_if_it_had_never_stopped(
 
 
 @pytest.mark.parametrize("stalls", [False, True])
-def test_the_decoder_goes_on_too(tmp_path, digits, monkeypatch, stalls):
+def test_decoder_training_resumes(tmp_path, digits, monkeypatch, stalls):
     X = digits[0][:300]
     options = OPTIONS | {"decoder": (8,), "refit_epochs": 20, "epochs": 3, "random_state": 0}
     if stalls:  # the loss hardly moves at so high a rate, and the end is brought forward
@@ -149,7 +147,7 @@ def test_ctrl_c_leaves_what_was_done(tmp_path, digits):
     assert losses(resumed) == losses(whole)
 
 
-def test_a_selection_goes_on(tmp_path, digits):
+def test_a_selection_resumes(tmp_path, digits):
     X = digits[0][:120, 16:40]
     options = {"validation": 0.3, "random_state": 0, "device": "cpu", "scale": "none"}
     options |= {"strategies": ["search", "gradient"]}
@@ -173,7 +171,7 @@ def test_a_selection_goes_on(tmp_path, digits):
     assert not kept.exists()
 
 
-def test_another_fit_is_not_gone_on_from(tmp_path, digits):
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path, digits):
     X = digits[0][:200]
     kept = Checkpoint(tmp_path / "kept", every=0)
     options = OPTIONS | {"random_state": 0}

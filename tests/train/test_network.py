@@ -16,7 +16,7 @@ def test_without_a_stall_it_is_half_a_cosine():
 
 
 @pytest.mark.parametrize(("stalled", "left", "last"), [(10, 5, 15), (38, 5, 40), (40, 5, 40)])
-def test_after_a_stall_it_falls_from_where_it_was(stalled, left, last):
+def test_after_a_stall_the_rate_decays_from_its_current_value(stalled, left, last):
     decay = CosineDecay(0, 40)
     before = decay.factor(stalled + 1)
     decay.shorten(stalled, left)

@@ -20,7 +20,7 @@ def summary(folded):
     return covariance(array_source(folded))
 
 
-def test_it_finds_what_a_linear_look_cannot(folded, summary):
+def test_it_finds_what_a_linear_search_cannot(folded, summary):
     source = array_source(folded)
     constraints = resolve(None, 18, 6)
     start = np.arange(6, 12)  # the squares
@@ -37,7 +37,7 @@ def test_it_never_ends_worse_than_its_best_start(folded, summary):
     assert judge.errors([found])[0] <= judge.errors(starts).min()
 
 
-def test_the_rules_hold(folded, summary):
+def test_the_constraints_hold(folded, summary):
     source = array_source(folded)
     costs = np.ones(18)
     costs[:6] = 3.0
@@ -50,7 +50,7 @@ def test_the_rules_hold(folded, summary):
     constraints.check(found)
 
 
-def test_a_price_keeps_dear_features_out(folded, summary):
+def test_a_price_keeps_expensive_features_out(folded, summary):
     source = array_source(folded)
     costs = np.r_[np.full(6, 5.0), np.ones(12)]
     start = np.arange(12, 16)
@@ -67,7 +67,7 @@ def test_one_feature_and_no_choice(folded, summary):
     assert found.tolist() == everything.tolist()
 
 
-def test_rows_of_a_group_are_not_parted(folded, summary):
+def test_rows_of_a_group_are_not_split(folded, summary):
     source = array_source(np.repeat(folded[:60], 10, axis=0))  # ten copies of each row
     labels = np.repeat(np.arange(60), 10)
     panel = [np.arange(6)]
