@@ -51,8 +51,9 @@ def priced_budget(rng, d, k):
 @pytest.mark.parametrize(
     "rule_of", [plain, fixed, spend, budget, groups, priced, priced_groups, priced_budget]
 )
-def test_it_finds_the_optimum(rule_of):
+def test_walks_find_the_optimum(rule_of, monkeypatch):
     """Against all panels: at least 95 in 100 instances, of every kind together."""
+    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", 0)
     hits = []
     for kind in KINDS:
         for seed in range(10 if rule_of is plain else 4):
@@ -176,3 +177,18 @@ def test_bad_options_are_refused(options, words):
 def test_on_a_gpu(C):
     here, there = search(C, 10), search(C, 10, device="cuda")
     assert there.objective == pytest.approx(here.objective, rel=0.01)
+
+
+def test_few_panels_are_all_judged(C):
+    part = C[16:34, 16:34]
+    costs = np.arange(1.0, 19.0)
+    for constraints in (
+        resolve(None, 18, 4),
+        resolve(None, 18, 4, include=[3], exclude=[7]),
+        resolve(None, 18, 4, costs=costs, cost_weight=1e-3),
+    ):
+        found = search(part, constraints)
+        assert found.stopped == "optimal"
+        constraints.check(found.indices)
+        assert found.objective == pytest.approx(optimum(part, constraints, 0.0))
+        assert found.elite[1][0] > found.objective

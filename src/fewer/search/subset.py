@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +18,7 @@ from fewer.constraints import Constraints
 from fewer.errors import InputError
 from fewer.search.exchange import Places, WholeExchange
 from fewer.search.greedy import greedy
-from fewer.search.objective import ROUNDING, check_problem, on_cpu_if_short, worth
+from fewer.search.objective import ROUNDING, check_problem, on_cpu_if_short, regular_inverse, worth
 from fewer.search.swap import Explorer, GroupExplorer, swap
 
 __all__ = ["SearchResult", "search"]
@@ -26,6 +28,7 @@ Panel = NDArray[np.int64]
 ELITE = 8  # best panels, from which perturbation starts
 KICK = 0.2  # fraction of a panel that perturbation replaces
 PROGRESS = 1e-4  # minimum relative improvement of a round
+MOST_PANELS, MOST_NUMBERS = 20_000, 2**20  # that are all judged, and entries of their matrices
 CANDIDATES = 2048  # maximum number for walks; the final swaps consider all features
 
 
@@ -41,8 +44,8 @@ class SearchResult:
         Seconds since the start and best objective so far, at each improvement.
     elapsed, evaluations : float, int
         Seconds in total, and how often all swaps of a panel were scored.
-    stopped : {"stall", "time", "only choice"}
-        Why the search ended.
+    stopped : {"stall", "time", "only choice", "optimal"}
+        Why the search ended; "optimal" if every panel was judged.
     elite : list of (float, ndarray of int)
         The best panels and their objectives, best first; held-out rows may separate near-ties.
 
@@ -50,7 +53,7 @@ class SearchResult:
     --------
     >>> found = search([[1.0, 0.0], [0.0, 4.0]], 1)
     >>> found.indices, found.objective, found.stopped
-    (array([1]), 1.0, 'stall')
+    (array([1]), 1.0, 'optimal')
     """
 
     indices: Panel
@@ -58,7 +61,7 @@ class SearchResult:
     trace: list[tuple[float, float]]
     elapsed: float
     evaluations: int
-    stopped: Literal["stall", "time", "only choice"]
+    stopped: Literal["stall", "time", "only choice", "optimal"]
     elite: list[tuple[float, Panel]]
 
 
@@ -79,7 +82,8 @@ def search(
 
     After `greedy` and `swap` come rounds of tabu search: several of the best panels so far, with
     a fifth of their features replaced, are walked in parallel by the best swap at each step,
-    whether it helps or not. The result is at least as good as greedy's, and no single swap
+    whether it helps or not. If there are no more than some thousand panels, all of them are judged
+    instead. The result is at least as good as greedy's, and no single swap
     improves it unless time ran out.
 
     Parameters
@@ -157,7 +161,7 @@ class _Run:
 
     def search(
         self, initial: Sequence[Panel], starts: int | None, stall: int | None
-    ) -> Literal["stall", "time", "only choice"]:
+    ) -> Literal["stall", "time", "only choice", "optimal"]:
         constraints = self.constraints
         self._keep(greedy(self.C, constraints, ridge=self.ridge).panel())
         if len(constraints.units) == constraints.most_units:
@@ -169,6 +173,8 @@ class _Run:
         self._trim()
         if stall == 0 or self._late():
             return "time" if self._late() else "stall"
+        if self._enumerate():
+            return "optimal"
         explorer = self._explorer()
         batch = explorer.batch if starts is None else starts
         steps = min(100 + constraints.most_units, 10 * constraints.most_units, 250)
@@ -187,6 +193,30 @@ class _Run:
         self._swap(self.elite[0][1])
         self._trim()
         return "time" if self._late() else "stall"
+
+    def _enumerate(self) -> bool:
+        """Judge every panel if there are few; False if there are too many."""
+        constraints, include = self.constraints, self.constraints.include
+        free = np.setdiff1d(np.flatnonzero(constraints.allowed), include)
+        k = constraints.k
+        if k is None or constraints.budget is not None or constraints.groups is not None:
+            return False
+        count = comb(len(free), k - len(include))
+        if count > MOST_PANELS or count * k**2 > MOST_NUMBERS:
+            return False
+        chosen = np.array(list(combinations(free, k - len(include))), dtype=np.int64)
+        panels = np.hstack([np.tile(include, (count, 1)), chosen])
+        S = torch.as_tensor(panels, device=self.C.device)
+        at = S[:, :, None], S[:, None]
+        P = regular_inverse(self.C[at], torch.ones_like(S, dtype=torch.bool), self.ridge)
+        values = -(P * (self.C @ self.C)[at]).sum((1, 2))
+        if constraints.costs is not None:
+            prices = constraints.cost_weight * constraints.d * constraints.costs
+            values += torch.as_tensor(prices, device=values.device)[S].sum(1)
+        self.evaluations += count
+        for best in values.argsort()[: 4 * ELITE].tolist():  # some may be ties
+            self._keep(np.sort(panels[best]))
+        return True
 
     def _trim(self) -> None:
         """Where the size is free, remove from the best panel what is not worth its price."""
