@@ -9,10 +9,15 @@ import torch
 from hypothesis import settings
 from sklearn.datasets import load_digits
 
-torch.set_num_threads(1)  # make test runs one process per core
 # the same examples each time; HYPOTHESIS_PROFILE=default looks for new ones
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """`make test` runs one process per core; some libraries change the number when imported."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -154,6 +154,7 @@ def test_a_lost_connection_says_what_to_do():
 
 COMMAND = [sys.executable, "-c", "from fewer.cli import main; main()", "select", "rows.csv"]
 COMMAND += ["-k", "4", "--device", "cpu", "--strategies", "gradient", "--scale", "none"]
+COMMAND += ["--validation", "0.2"]
 
 
 @pytest.fixture
@@ -208,7 +209,8 @@ def test_a_rank_dies_and_resume_continues(folder):
     assert job.returncode == 0, err
     found = json.loads(out)  # one document, not one per process
     X = np.loadtxt(folder / "rows.csv", delimiter=",", skiprows=1)
-    same = fewer.select(X, 4, strategies=["gradient"], scale="none", random_state=0, device="cpu")
+    options = {"strategies": ["gradient"], "validation": 0.2, "scale": "none"}
+    same = fewer.select(X, 4, **options, random_state=0, device="cpu")
     assert fewer.Panel.load(folder / "panel").indices.tolist() == same.indices.tolist()
     assert found["held_out"] == pytest.approx(same.held_out, rel=1e-6)
     assert not unfinished.exists()

@@ -33,6 +33,7 @@ def test_closed_form_at_k_50(mnist):
     assert error <= 0.0180  # greedy reaches .01801
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
 def test_schedules_rank_as_in_the_paper(mnist):
     """Exponential best; dropping abruptly beats staying low or high."""

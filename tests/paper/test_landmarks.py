@@ -29,6 +29,7 @@ def test_synthetic_data_are_compared_with_random_genes(small, tmp_path):
     assert not any("seed" in line for line in said)  # all known by now
 
 
+@pytest.mark.slow
 def test_files_of_d_gex_are_used_where_they_are(tmp_path, monkeypatch):
     """The first 20 genes are the landmarks; the last 40 depend on one of them, but not linearly."""
     made = load("geo-synthetic", n=2000, d=160).X

@@ -27,7 +27,7 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     X = load_digits(as_frame=True).data
     options = {"strategies": ["search", "gradient"], "validation": 0.2, "random_state": 0}
-    fewer.select(X, 10, **options).report(folder / "digits.html")
+    fewer.select(X[:1000], 10, **options).report(folder / "digits.html")
     odd = X.iloc[:300, 18 : 18 + len(ODD)]
     odd.columns = ODD
     fewer.select(odd, 3, strategies=["search"], random_state=0).report(folder / "odd.html")

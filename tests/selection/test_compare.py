@@ -29,7 +29,7 @@ def test_training_rows_break_ties_on_one_held_out_part():
 
 
 def test_folds_decide_without_training_rows(digits):
-    panel = fewer.select(digits[0][:300, 20:44], 3, validation=5, random_state=0)
+    panel = fewer.select(digits[0][:200, 20:36], 3, validation=3, random_state=0)
     errors = [row["error"] for row in panel.leaderboard]
     assert errors == sorted(errors)
 
@@ -50,9 +50,9 @@ def test_the_error_of_a_panel_is_that_of_a_regression(digits):
 def test_networks_far_behind_on_the_first_fold_are_pruned(digits):
     messages = []
     panel = fewer.select(
-        digits[0][:200, 24:48],
+        digits[0][:120, 24:48],
         4,
-        decoder=(8,),
+        decoder=(4,),
         scale="none",
         validation=2,
         random_state=0,
