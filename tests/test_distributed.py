@@ -160,7 +160,7 @@ COMMAND += ["--validation", "0.2"]
 @pytest.fixture
 def folder(tmp_path, digits):
     names = ",".join(f"p{j}" for j in range(16))
-    rows = digits[0][:400, 16:32]
+    rows = digits[0][:240, 16:32]
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header=names, comments="")
     return tmp_path
 

@@ -109,6 +109,7 @@ def test_an_interrupted_run_resumes(tmp_path, monkeypatch):
     assert (tmp_path / "quick" / "table1-digits.md").exists()
 
 
+@pytest.mark.slow
 def test_only_the_exponential_schedule_converges(data_folder, tmp_path):
     (done,) = reproduce("annealing", quick=True, out=tmp_path)
     ends = {
@@ -209,6 +210,7 @@ def test_a_failing_job_stops_all_with_its_message(tmp_path):
         compute_in_parallel(["isolet", "annealing"], context, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes by /proc")
 def test_workers_exit_with_their_parent():
     code = """
