@@ -54,6 +54,7 @@ class Exchange:
         never = torch.zeros(self.c, dtype=torch.bool) if closed is None else closed
         self.closed = never.to(C.device)
         self._work: Tensor | None = None
+        self._right: Tensor | None = None
         self.reset(S)
 
     def reset(self, S: Tensor) -> None:
@@ -115,9 +116,11 @@ class Exchange:
             # reused, because new memory costs as much as the sums
             self._work = V.new_empty(2, *V.shape)
         A, F = self._work
+        # each of these reads and writes all of it, so there are as few as possible
         torch.div(V, p, out=A)
-        torch.mul(A, n, out=F).add_(U, alpha=2).mul_(A).add_(f[:, None])
-        G = A.mul_(V).add_((self.e + self.ridge)[:, None])
+        torch.addcmul(U, A, 0.5 * n, out=F)
+        torch.addcmul(f[:, None], A, F, value=2, out=F)
+        G = torch.addcmul((self.e + self.ridge)[:, None], A, V, out=A)
         return F.div_(torch.maximum(G, self.floor, out=G)).sub_(loss)
 
     def swap(self, i: Tensor, j: Tensor, gain: Tensor, moves: Tensor) -> None:
@@ -142,14 +145,18 @@ class Exchange:
         y = (U[at, :, j] - a * u_j + b * v_j).scatter(1, i1, 0.0)  # U'_j = V' w
         q = torch.maximum(w.gather(1, j1), self.floor[j1]) + self.ridge
         v_p, w_q, x_q = v / p, w / q, x / q
-        f = self.f + v_p * (2 * u + vv * v_p)
+        f = torch.addcmul(self.f, v_p, torch.addcmul(u, v_p, 0.5 * vv), value=2)
         ww = f.gather(1, j1)
-        e, f = self.e + v * v_p - w * w_q, f - w_q * (2 * h - ww * w_q)
-        right = wh.new_zeros(len(at), 4, 2 * c)
+        f = torch.addcmul(f, w_q, torch.addcmul(h, w_q, ww, value=-0.5), value=-2)
+        e = torch.addcmul(self.e, v, v_p).addcmul_(w, w_q, value=-1)
+        if self._right is None or len(self._right) != len(at):
+            self._right = wh.new_zeros(len(at), 4, 2 * c)
+        right = self._right
         right[:, 0], right[:, 1], right[:, 2, c:], right[:, 3, c:] = vu, wh, v, w
-        for_Z = torch.stack([-a, -x_q, b, x_q * (ww / q) - y / q], 2)
-        for_P = torch.stack([-a, x_q], 2)
-        for_N = torch.stack([-a, a * vv - m, -x_q, x_q * ww - y], 2)
+        minus_a, minus_x, rest = -a, -x_q, torch.addcmul(-y, x_q, ww)
+        for_Z = torch.stack([minus_a, minus_x, b, rest / q], 2)
+        for_P = torch.stack([minus_a, x_q], 2)
+        for_N = torch.stack([minus_a, a * vv - m, minus_x, rest], 2)
         out, new = self.S.gather(1, i1), j1
         # whether all move is unknown on a GPU without waiting for it
         if self.C.is_cuda or not bool(moves.all()):

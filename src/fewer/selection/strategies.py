@@ -35,6 +35,7 @@ __all__ = ["STRATEGIES", "Strategy", "propose", "propose_side_by_side", "shortli
 STRATEGIES = ("search", "closed_form", "gradient")
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
+QUICK = 3  # rounds without progress that end a search which only ranks strategies
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
@@ -169,12 +170,16 @@ def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
 def search_panel(
     context: SelectionContext, fold: Fold, initial: Sequence[Columns] = (), ridge: float = 0.0
 ) -> Columns:
-    """The search for a linear decoder, with a penalty in units of the mean variance."""
+    """The search for a linear decoder, with a penalty in units of the mean variance.
+
+    On a fold it only ranks strategies; the search on all rows is thorough, and starts from there.
+    """
+    thorough = fold.number is None and not ridge
     return search(
         fold.matrix().to(context.device),
         context.constraints,
         ridge=ridge * float(fold.variance.mean()),
-        stall=2 if ridge else None,
+        stall=None if thorough else QUICK,
         seed=context.seed,
         time_limit=context.budget.remaining(),
         initial=initial,
