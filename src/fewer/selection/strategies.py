@@ -35,7 +35,8 @@ __all__ = ["STRATEGIES", "Strategy", "propose", "propose_side_by_side", "shortli
 STRATEGIES = ("search", "closed_form", "gradient")
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
-QUICK = 3  # rounds without progress that end a search which only ranks strategies
+# rounds without progress that end a search with a penalty, and one that only ranks strategies
+FEW_ROUNDS, SOME_ROUNDS = 2, 4
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
@@ -174,12 +175,12 @@ def search_panel(
 
     On a fold it only ranks strategies; the search on all rows is thorough, and starts from there.
     """
-    thorough = fold.number is None and not ridge
+    stall = FEW_ROUNDS if ridge else None if fold.number is None else SOME_ROUNDS
     return search(
         fold.matrix().to(context.device),
         context.constraints,
         ridge=ridge * float(fold.variance.mean()),
-        stall=None if thorough else QUICK,
+        stall=stall,
         seed=context.seed,
         time_limit=context.budget.remaining(),
         initial=initial,
