@@ -35,7 +35,7 @@ __all__ = ["STRATEGIES", "Strategy", "propose", "propose_side_by_side", "shortli
 STRATEGIES = ("search", "closed_form", "gradient")
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
-# rounds without progress that end a search with a penalty, and one that only ranks strategies
+# rounds without progress that end a search with a penalty, and one that another search continues
 FEW_ROUNDS, SOME_ROUNDS = 2, 4
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
@@ -173,9 +173,10 @@ def search_panel(
 ) -> Columns:
     """The search for a linear decoder, with a penalty in units of the mean variance.
 
-    On a fold it only ranks strategies; the search on all rows is thorough, and starts from there.
+    On the training rows of a single split it is shorter, since the search on all rows starts there.
     """
-    stall = FEW_ROUNDS if ridge else None if fold.number is None else SOME_ROUNDS
+    single = len(context.covariances.folds) == 1 and fold.number is not None
+    stall = FEW_ROUNDS if ridge else SOME_ROUNDS if single else None
     return search(
         fold.matrix().to(context.device),
         context.constraints,
