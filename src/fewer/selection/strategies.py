@@ -36,7 +36,7 @@ STRATEGIES = ("search", "closed_form", "gradient")
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 # rounds without progress that end a search with a penalty, and one that another search continues
-FEW_ROUNDS, SOME_ROUNDS = 2, 4
+FEW_ROUNDS, SOME_ROUNDS = 2, 3
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
