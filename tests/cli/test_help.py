@@ -106,7 +106,7 @@ def test_the_shell_completes_commands_panels_and_files(folder, made_panel):
 def test_progress_is_on_stderr_and_only_on_a_terminal(folder):
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
-    words = ["select", "train.csv", "-k", "2", "--strategies", "search", "--device", "cpu"]
+    words = ["select", "train.csv", "-k", "8", "--strategies", "search", "--device", "cpu"]
     done = subprocess.Popen(
         [sys.executable, "-c", CODE, *words],
         stdout=subprocess.PIPE,
