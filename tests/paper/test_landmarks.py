@@ -13,6 +13,7 @@ def small(monkeypatch):
     monkeypatch.setattr("paper.genes.QUICK", {"n": 1600, "d": 240})
 
 
+@pytest.mark.slow
 def test_synthetic_data_are_compared_with_random_genes(small, tmp_path):
     options = {"quick": True, "out": tmp_path, "data": ["geo-synthetic"]}
     (done,) = reproduce("landmarks", **options)

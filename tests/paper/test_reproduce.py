@@ -179,6 +179,7 @@ def test_data_are_downloaded_only_on_request(tmp_path, monkeypatch):
     assert asked == ["mnist"]
 
 
+@pytest.mark.slow
 def test_experiments_run_in_parallel(groups, tmp_path):
     said = []
     cache = ResultCache(tmp_path / "cells", said.append)

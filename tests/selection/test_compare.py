@@ -46,6 +46,7 @@ def test_the_error_of_a_panel_is_that_of_a_regression(digits):
         assert row["error"] == pytest.approx(((predicted - held) ** 2).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the network does not beat")
 def test_networks_far_behind_on_the_first_fold_are_pruned(digits):
     messages = []
