@@ -50,6 +50,7 @@ CASES = {
     "isolet": Wait("isolet", 50),
     "har": Wait("har", 50),
     "mnist": Wait("mnist", 50),
+    "fashion": Wait("fashion", 50),
     "tcga": Wait("tcga", 50),
 }
 

@@ -135,6 +135,7 @@ def test_time_runs_out(C):
 
 def test_many_features_are_screened(C, monkeypatch):
     monkeypatch.setattr("fewer.search.subset.CANDIDATES", 40)
+    assert search(C, 1).stopped == "stall"  # few panels, but the square of C would take too long
     found = search(C, 5)
     assert found.objective <= search(C, 5, stall=0).objective
     assert residual(C, found.indices) == found.objective

@@ -197,10 +197,10 @@ class _Run:
     def _enumerate(self) -> bool:
         """Judge every panel if there are few; False if there are too many."""
         constraints, include = self.constraints, self.constraints.include
-        free = np.setdiff1d(np.flatnonzero(constraints.allowed), include)
-        k = constraints.k
-        if k is None or constraints.budget is not None or constraints.groups is not None:
+        k, wide = constraints.k, len(self.C) > CANDIDATES  # whose square takes too long
+        if k is None or wide or constraints.budget is not None or constraints.groups is not None:
             return False
+        free = np.setdiff1d(np.flatnonzero(constraints.allowed), include)
         count = comb(len(free), k - len(include))
         if count > MOST_PANELS or count * k**2 > MOST_NUMBERS:
             return False

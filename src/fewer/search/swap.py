@@ -238,9 +238,8 @@ class Explorer:
                 self.places.closed,
                 self.places.prices,
             )
-            back = torch.zeros(
-                B, c + 1, dtype=torch.long, device=self.device
-            )  # free from this step
+            # the steps from which candidates may enter
+            back = torch.zeros(B, c + 1, dtype=torch.long, device=self.device)
             for row, features in zip(back, barred, strict=True):
                 row[self.places.position[features]] = 1 + self.stay_out
             if not self._fill(state, back[:, :c] > 0, noise, deadline):
