@@ -11,7 +11,7 @@ from fewer.datasets import load
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for paper/, which lies beside benchmarks/
 from paper.case import make_case
 
-__all__ = ["LAB_TARGETS", "NAMES", "Case", "lab_case", "load_case"]
+__all__ = ["LAB_TARGETS", "NAMES", "Case", "lab_case", "load", "load_case", "make_case"]
 
 NAMES = ("mnist", "fashion", "isolet", "coil20", "mice", "har", "tcga", "digits")
 # data, k and the test error to reach on the splits and scaling of the lab notes
