@@ -12,6 +12,7 @@ LAYERS = [
     "_checks",
     "_files",
     "_tables",
+    "_threads",
     "_optional",
     "constraints",
     "distributed",

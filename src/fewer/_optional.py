@@ -1,8 +1,10 @@
 """Libraries that only some sources need, loaded when one does."""
 
+import sys
 from importlib import import_module
 from typing import Any
 
+from fewer._threads import reapply
 from fewer.errors import MissingExtraError
 
 __all__ = ["import_optional"]
@@ -22,8 +24,9 @@ EXTRAS = {
 
 def import_optional(module: str) -> Any:
     """The module, or an error that says what to install."""
+    known = module in sys.modules
     try:
-        return import_module(module)
+        found = import_module(module)
     except ModuleNotFoundError as error:
         library = module.split(".", maxsplit=1)[0]
         if error.name is None or error.name.split(".")[0] != library:
@@ -32,3 +35,6 @@ def import_optional(module: str) -> Any:
         raise MissingExtraError(
             f"{what} need {library}, which is not installed: pip install 'fewer[{extra}]'"
         ) from error
+    if not known:
+        reapply()  # it may have threads of its own
+    return found

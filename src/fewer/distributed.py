@@ -27,6 +27,7 @@ from torch import Tensor
 
 import fewer.errors
 from fewer._checks import check_whole
+from fewer._threads import cores, owned
 from fewer.errors import (
     FewerError,
     FewerWarning,
@@ -357,11 +358,14 @@ def single_process() -> Iterator[None]:
 
 
 def collective(method: Callable[P, R]) -> Callable[P, R]:
-    """Run a method inside `joined`, on the device that the object's ``device`` names."""
+    """Run a method inside `joined`, on the device that the object's ``device`` names.
+
+    Like every call of a user, it also decides how many threads the libraries get.
+    """
 
     @wraps(method)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with joined(getattr(args[0], "device", "auto")):
+        with owned(), joined(getattr(args[0], "device", "auto")):
             return method(*args, **kwargs)
 
     return run
@@ -497,8 +501,7 @@ def _launching(devices: int) -> Iterator[None]:
     """Divide the cores among the processes; restore what torch's launcher changes in this one."""
     with ExitStack() as undo:
         if "OMP_NUM_THREADS" not in os.environ:
-            usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-            os.environ["OMP_NUM_THREADS"] = str(max(1, (usable or 1) // devices))
+            os.environ["OMP_NUM_THREADS"] = str(max(1, cores() // devices))
             undo.callback(os.environ.pop, "OMP_NUM_THREADS")
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):

@@ -18,6 +18,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from fewer._checks import find_names, join_names
+from fewer._threads import entry_point
 from fewer.data import ColumnView, Source, read_all, read_blocks
 from fewer.data import open as open_any
 from fewer.data.columns import check_values, match_columns
@@ -287,6 +288,7 @@ def like_table(values: NDArray, names: NDArray | None, given: Any) -> Any:
 # -- files -------------------------------------------------------------------------------------
 
 
+@entry_point
 def impute(
     reconstructor: Reconstructor,
     measured: Any,

@@ -13,6 +13,7 @@ from scipy.linalg.lapack import dpstrf
 
 from fewer._checks import check_choice, check_whole
 from fewer._tables import Table, write_table
+from fewer._threads import entry_point
 from fewer.assess.scoring import Columns, Rows, Split
 from fewer.data import ScaledSource
 from fewer.estimators import ConcreteAutoencoder
@@ -76,6 +77,7 @@ class Comparison:
         return Table(header, rows, range(1, len(header)))
 
 
+@entry_point
 def compare(
     data: Any,
     k: int,

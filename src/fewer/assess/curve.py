@@ -10,6 +10,7 @@ import numpy as np
 
 from fewer._checks import check_whole
 from fewer._tables import Table, write_table
+from fewer._threads import entry_point
 from fewer.assess.scoring import Rows
 from fewer.errors import InputError
 from fewer.search import greedy, search
@@ -76,6 +77,7 @@ class Curve:
         return str(Table(("k", "explained variance", "PCA (reference)"), cells, (0, 1, 2)))
 
 
+@entry_point
 def curve(
     data: Any,
     k: Sequence[int],

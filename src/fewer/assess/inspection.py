@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer._checks import join_names
+from fewer._threads import entry_point
 from fewer.assess.curve import LEVELS
 from fewer.data import ColumnView, Moments, RowView, Source, covariance, moments, read_blocks
 from fewer.data import open as open_any
@@ -95,6 +96,7 @@ class Inspection:
         return found | {"suggested_k": self.suggested_k}
 
 
+@entry_point
 def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Inspection:
     """Describe data before anything is chosen: columns, missing values, duplicates, a k to try.
 

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from fewer._checks import check_number, check_observed, check_whole
+from fewer._threads import entry_point
 from fewer.constraints import resolve
 from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
@@ -174,6 +175,7 @@ class FeatureScore:
     splits: int
 
 
+@entry_point
 def score_features(
     data: Any,
     features: Sequence[Any],

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fewer._threads import entry_point
 from fewer.constraints import check_k
 from fewer.data import Moments, Source
 from fewer.data.source import blocks
@@ -37,6 +38,7 @@ class Baseline(FeatureSelector):
     }
     _saved: ClassVar[dict[str, str]] = {"order_": "array"}
 
+    @entry_point
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose features of X and fit the linear decoder by least squares.
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fewer._checks import check_number, check_whole
+from fewer._threads import entry_point
 from fewer.constraints import check_k
 from fewer.data import Moments, RowView, Source, covariance
 from fewer.estimators.selector import RowEstimator
@@ -32,6 +33,7 @@ class Bound(RowEstimator):
 
     k: int = 10
 
+    @entry_point
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from the rows of X.
 

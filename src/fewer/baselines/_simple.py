@@ -11,12 +11,13 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from fewer._checks import check_number, check_whole
+from fewer._threads import for_matrix
 from fewer.baselines._base import Baseline, Columns, RankingBaseline, SubsetBaseline, Values
 from fewer.data import Moments, Source, covariance
 from fewer.errors import InputError
 from fewer.estimators.selector import ConstrainedSelector
 from fewer.search import greedy
-from fewer.search.eigen import largest_eigenvectors, limited_threads
+from fewer.search.eigen import largest_eigenvectors
 
 __all__ = ["PFA", "Greedy", "MaxVariance", "PivotedQR", "RandomSubset"]
 
@@ -100,7 +101,7 @@ class PivotedQR(SubsetBaseline):
     """
 
     def _subset(self, rows: Values, k: int, rng: np.random.RandomState) -> Columns:
-        with limited_threads(rows.shape[1]):
+        with for_matrix(rows.shape[1]):
             _, order = qr(rows, mode="r", pivoting=True, check_finite=False)
         return order[:k].astype(np.int64)
 
@@ -149,7 +150,7 @@ def component_count(eigenvalues: Values, total: float, asked: float) -> int:
 
 def nearest_to_centres(points: Values, k: int, rng: np.random.RandomState) -> Columns:
     """Of each of k clusters of points, the one nearest the mean; largest clusters first."""
-    with warnings.catch_warnings(), limited_threads(len(points)):
+    with warnings.catch_warnings(), for_matrix(len(points)):
         # fewer different points than clusters: some clusters stay empty
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(k, n_init=10, random_state=rng).fit(points)

@@ -31,6 +31,8 @@ EXIT_CODES = (
     "error; 130 interrupted. Errors are a single line on stderr; [bold]--debug[/] shows the "
     "traceback. Results go to stdout, progress to stderr."
 )
+# threads that have nothing to do sleep rather than spin: GNU's OpenMP, and Intel's or LLVM's
+IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 INTERRUPT_HINTS = {
     "select": "no panel was written; rerun the same command with --resume to continue, or with "
     "--time-limit 60 to stop in time with the best panel found so far"
@@ -54,6 +56,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the ``fewer`` command."""
+    for name, value in IDLE_THREADS.items():  # torch reads them when it is imported
+        os.environ.setdefault(name, value)
     app()
 
 

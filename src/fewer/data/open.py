@@ -12,6 +12,7 @@ from sklearn.utils import check_array
 from torch.utils.data import Dataset
 
 from fewer._checks import join_names
+from fewer._threads import entry_point
 from fewer.data.arrays import HDF5, open_array, open_dataset, open_hdf5, open_npz, open_zarr
 from fewer.data.columns import check_numbers, check_values
 from fewer.data.csv import TEXT, csv_columns, file_form, open_csv
@@ -43,6 +44,7 @@ FORMS: list[tuple[tuple[str, ...], str, Callable[..., Source], tuple[str, ...]]]
 KNOWN = ".npy, .npz, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .zarr, .h5ad"
 
 
+@entry_point
 def open(
     data: Any,
     *,

@@ -1,25 +1,17 @@
-"""Eigenvectors of a symmetric matrix, and how many threads a factorisation gets."""
-
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+"""Eigenvectors of a symmetric matrix."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
-__all__ = [
-    "largest_eigenvectors",
-    "leading_eigenvectors",
-    "limited_threads",
-    "smallest_eigenvectors",
-]
+from fewer._threads import for_matrix
+
+__all__ = ["largest_eigenvectors", "leading_eigenvectors", "smallest_eigenvectors"]
 
 Values = NDArray[np.float64]
 
-SMALL = 2000  # columns, up to which a factorisation runs in one thread
 WIDE = 2000  # columns, beyond which a few eigenvectors are found by subspace iteration
 EXTRA, ROUNDS = 20, 5  # additional directions, and products, that make these precise enough
 
@@ -59,20 +51,6 @@ def leading_eigenvectors(
     return torch.linalg.qr((axes @ turn).cpu().double())[0]
 
 
-def limited_threads(d: int) -> AbstractContextManager[object]:
-    """One thread inside the block, if the problem has no more than 2000 columns.
-
-    The threads of a factorisation synchronise at every column, which makes small problems a hundred
-    times slower on a busy machine; and with one thread, rounding is the same everywhere.
-    """
-    return _controller().limit(limits=1) if d <= SMALL else nullcontext()
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # finding the libraries takes longer than small problems
-
-
 def _eigenvectors(M: Values, first: int, last: int) -> tuple[Values, Values]:
-    with limited_threads(len(M)):
+    with for_matrix(len(M)):
         return eigh(M, subset_by_index=(first, last), check_finite=False)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fewer._threads import for_operations
 from fewer.constraints import Constraints
 from fewer.search.exchange import Exchange, Places, Purse, WholeExchange, best_swap
 from fewer.search.greedy import block_gain, greedy, padded, unit_blocks, unit_table
@@ -227,7 +227,7 @@ class Explorer:
         `noise` scatters the gains by which places are filled. If time runs out before that, the
         result is empty.
         """
-        with _threads(len(panels) * self.places.K * self.places.c, self.device):
+        with for_operations(len(panels) * self.places.K * self.places.c):
             B, c, at = len(panels), self.places.c, torch.arange(len(panels), device=self.device)
             state = Exchange(
                 self.part,
@@ -312,18 +312,6 @@ class Explorer:
     def _tenure(self, least: int, B: int) -> Tensor:
         extra = torch.randint(0, least + 1, (B,), generator=self.generator)
         return (least + extra).to(self.device)
-
-
-@contextmanager
-def _threads(work: int, device: torch.device) -> Iterator[None]:
-    """One thread for small tensors: short operations on several threads wait for each other."""
-    before = torch.get_num_threads()
-    if device.type == "cpu" and work < 2**20:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 Found = tuple[NDArray[np.int64], float, int, bool]

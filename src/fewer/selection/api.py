@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fewer import distributed
 from fewer._checks import check_observed
+from fewer._threads import for_operations, owned
 from fewer.constraints import Constraints, resolve
 from fewer.data.columns import without_empty
 from fewer.data.moments import Moments
@@ -167,19 +168,26 @@ def select(
     0.61
     """
     options = {name: value for name, value in locals().items() if name != "data"}
-    with distributed.joined(device):
+    with owned(), distributed.joined(device):
         context, described = _prepare(data, options)
-        folds = context.covariances.folds
-        comparison = _comparison(context)
-        candidates = _compare(context, comparison, folds)
-        winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
-        candidates.sort(key=lambda candidate: candidate is not winner)
-        if isinstance(comparison, NetworkComparison):
-            _warn_if_linear_is_as_good(winner, folds)
-        panel = _wrap(context, comparison, candidates, columns, folds, options, described)
+        n, d = context.source.shape
+        with for_operations(min(n, d) * d):
+            panel = _choose(context, options, described)
         if context.checkpoint is not None:
             context.checkpoint.checkpoint.finish()
         return panel
+
+
+def _choose(context: SelectionContext, options: dict[str, Any], described: dict[str, Any]) -> Panel:
+    """Propose, compare, refit."""
+    folds = context.covariances.folds
+    comparison = _comparison(context)
+    candidates = _compare(context, comparison, folds)
+    winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
+    candidates.sort(key=lambda candidate: candidate is not winner)
+    if isinstance(comparison, NetworkComparison):
+        _warn_if_linear_is_as_good(winner, folds)
+    return _wrap(context, comparison, candidates, columns, folds, options, described)
 
 
 def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict[str, Any]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer import __version__, distributed
+from fewer._threads import entry_point
 from fewer.data.source import RowView, Source, read_blocks
 from fewer.evidence import Evidence
 from fewer.reconstructor import sample_size
@@ -36,6 +37,7 @@ Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
 
 
+@entry_point
 def gather_evidence(
     context: SelectionContext,
     winner: Candidate,

@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
+from fewer._threads import mapped
 from fewer.constraints import Constraints
 from fewer.data.moments import Covariance, moments
 from fewer.data.source import read_blocks
@@ -82,9 +82,8 @@ def propose_side_by_side(
     """
     alone = [one for one in strategies if not one.all_ranks and not one.improves_found]
     new = [one for one in alone if _recall(context, one, fold) is None]
-    workers = min(len(new), torch.get_num_threads())
     wide = context.source.shape[1] > WIDEST_SIDE_BY_SIDE
-    if workers < 2 or wide or context.device.type != "cpu":
+    if len(new) < 2 or wide or context.device.type != "cpu":
         return {}
 
     def run(strategy: Strategy) -> tuple[Columns, float]:
@@ -93,13 +92,7 @@ def propose_side_by_side(
 
     def run_all() -> tuple[list[tuple[Columns, float]], dict[str, list[dict[str, Any]]]]:
         fold.matrix()  # assembled before the threads share it
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with ThreadPoolExecutor(workers) as pool:
-                return list(pool.map(run, new)), context.history
-        finally:
-            torch.set_num_threads(threads)
+        return mapped(run, new), context.history
 
     found, history = distributed.on_rank0(run_all)
     context.history.update(history)

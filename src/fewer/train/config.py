@@ -133,6 +133,16 @@ class TrainingConfig(TrainingOptions):
         names = (field.name for field in fields(self) if field.name not in ignored)
         return {name: _plain(getattr(self, name)) for name in names}
 
+    def values_per_operation(self, d: int) -> int:
+        """How large the operations of a training step are, as `for_operations` counts them.
+
+        A matrix product with 32 or fewer rows takes as long as reading its result.
+        """
+        widths: tuple[int, ...] = ()
+        if not isinstance(self.decoder, str) and not callable(self.decoder):
+            widths = hidden_widths(self.decoder)
+        return self.batch_size * d * max(self.k, 32, *widths) // 32
+
     def epochs_for(self, rows: int) -> int:
         """Number of training epochs: as configured, or enough for a selector to settle."""
         return _epochs(self.epochs, SELECTOR_STEPS, rows, self.batch_size)

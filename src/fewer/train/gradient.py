@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fewer._threads import for_operations
 from fewer.constraints import Constraints, resolve
 from fewer.cuda import fast_epochs, padded, unpadded
 from fewer.data import Moments, RowView, Source, covariance, read_blocks
@@ -77,7 +78,10 @@ def fit_gradient(
     """
     if constraints is None:
         constraints = resolve(None, source.shape[1], config.k)
-    with enough_memory(pick_device(config.device), config.batch_size):
+    with (
+        for_operations(config.values_per_operation(source.shape[1])),
+        enough_memory(pick_device(config.device), config.batch_size),
+    ):
         data = prepare(source, stats, config, loss, seed, targets, out, groups)
         checkpoint = None
         if config.checkpoint is not None:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fewer._threads import for_operations
 from fewer.cuda import fast_epochs, padded, unpadded
 from fewer.data import Moments, RowView, Source, moments, read_blocks
 from fewer.data.batches import Batch, Batches
@@ -95,6 +96,7 @@ def train_decoder(
     if targets is None:
         data = replace(data, loss=data.loss.apart_from(known.to(data.device)))
     with (
+        for_operations(config.values_per_operation(max(data.out, source.shape[1]))),
         enough_memory(data.device, config.batch_size),
         products(data.precision),
         seeded(seed, data.device) as generator,
