@@ -12,6 +12,7 @@ LAYERS = [
     "_checks",
     "_files",
     "_tables",
+    "_progress",
     "_threads",
     "_optional",
     "constraints",

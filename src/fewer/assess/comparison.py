@@ -19,6 +19,7 @@ from fewer.data import ScaledSource
 from fewer.estimators import ConcreteAutoencoder
 from fewer.search import greedy, search
 from fewer.selection import select
+from fewer.selection.context import WorkPlan
 
 DRAWS = 10
 REFERENCE = "PCA (reference)"
@@ -126,8 +127,10 @@ def compare(
     for name in names:
         check_choice("methods", name, list(METHODS))
     check_whole("repeats", repeats)
-    update = progress or (lambda step, fraction: None)
-    update("reading", 0.0)
+    plan = WorkPlan(progress)
+    plan.begin("reading", "reading")
+    for name in names:
+        plan.expect(name, repeats)
     rows = Rows(data, scale, row_groups, random_state, device)
     given = {name: rows.columns(features) for name, features in (panels or {}).items()}
     splits = rows.splits(k, test_size, repeats)
@@ -135,10 +138,10 @@ def compare(
     for name, columns in given.items():
         scores = [split.explained_variance(columns) for split in splits]
         found.append(_row(name, len(columns), scores, features=rows.named(columns)))
-    for at, name in enumerate(names):
+    for name in names:
         chosen, began = [], time.perf_counter()
         for part, split in enumerate(splits):
-            update(name, (at + part / repeats) / len(names))
+            plan.begin(name, name)
             chosen.append(METHODS[name](rows, split, k, rows.seed + part))
         seconds = (time.perf_counter() - began) / repeats
         # several panels per split, such as random draws: their mean counts

@@ -14,6 +14,7 @@ from fewer._threads import entry_point
 from fewer.assess.scoring import Rows
 from fewer.errors import InputError
 from fewer.search import greedy, search
+from fewer.selection.context import WorkPlan
 
 LEVELS = (0.8, 0.9, 0.95)
 OURS, REFERENCE, GRID = "#0072B2", "#999999", "#dddddd"  # colour-blind safe (Okabe and Ito)
@@ -124,23 +125,28 @@ def curve(
     sizes = sorted({check_whole("k", size) for size in k})
     if not sizes:
         raise InputError("k is empty; give at least one number of features")
-    update = progress or (lambda step, fraction: None)
-    update("reading", 0.0)
+    plan = WorkPlan(progress)
+    plan.begin("reading", "reading")
     rows = Rows(data, scale, row_groups, random_state, device)
     splits = rows.splits(sizes[-1], test_size, None)
+    steps = [f"search for k = {size}" for size in sizes] if exact else ["nested path"]
+    for step in steps:
+        plan.expect(step, len(splits))
+    plan.expect("all rows", 1)
     ours, pca = [], []
-    for at, split in enumerate(splits):
+    for split in splits:
         if exact:
             panels = []
-            for done, size in enumerate(sizes):
-                update(f"search for k = {size}", (at + done / len(sizes)) / len(splits))
+            for step, size in zip(steps, sizes, strict=True):
+                plan.begin(step, step)
                 panels.append(search(split.train, size, seed=rows.seed).indices)
         else:
-            update("nested path", at / len(splits))
+            plan.begin("nested path", "nested path")
             order = greedy(split.train, sizes[-1]).order
             panels = [np.sort(order[:size]) for size in sizes]
         ours.append([split.explained_variance(panel) for panel in panels])
         pca.append(split.pca_explained_variance(sizes[-1])[np.array(sizes) - 1])
+    plan.begin("all rows", "all rows")
     fold = splits[0].fold  # the path over all rows is in its units
     whole = replace(fold.covariances.everything, center=fold.center, scale=fold.scale)
     order = greedy(whole.matrix().to(splits[0].device), sizes[-1]).order

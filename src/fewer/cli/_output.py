@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fewer._progress import shown
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["Output", "console", "percent", "print_table"]
 
-Progress = Callable[[str, float], None]
+Progress = Callable[[str, float | None], None]
 PIPED_WIDTH = 100  # columns where the output is not a terminal
-MIN_FRACTION = 0.05  # of the work done before the remaining time is estimated
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,15 @@ class Output:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Progress]:
-        """A progress bar on stderr; call what it yields with a text and the fraction done."""
+        """Progress on stderr: a bar, or a line every ten seconds where that is no terminal.
+
+        Call what it yields with a text and the fraction done, None if that is not known.
+        """
         screen = console(err=True)
-        if self.json or self.quiet or not screen.is_terminal:
+        if self.json or self.quiet:
             yield lambda text, fraction: None
         else:
-            with _progress_bar(title, screen) as update:
+            with shown(title, screen) as update:
                 yield update
 
 
@@ -95,45 +99,6 @@ def print_table(
 def percent(value: float | None) -> str:
     """A fraction as a percentage; an empty string if unknown."""
     return "" if value is None or math.isnan(value) else f"{value:.1%}"
-
-
-@contextmanager
-def _progress_bar(title: str, screen: "Console") -> Iterator[Progress]:
-    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-    from rich.text import Text
-
-    class TimeRemaining(ProgressColumn):
-        """Steps differ in length, so the estimate is renewed at each step and counted down."""
-
-        def render(self, task: Task) -> Text:
-            total = task.fields.get("total_seconds")
-            if total is None:
-                return Text("")
-            left = max(0.0, total - (task.elapsed or 0.0))
-            return Text(f"about {_duration(left)} left", style="progress.remaining")
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-        TimeRemaining(),
-    )
-    with Bar(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task(title, total=1.0, total_seconds=None)
-
-        def update(text: str, fraction: float) -> None:
-            elapsed = bar.tasks[0].elapsed or 0.0
-            total = elapsed / fraction if fraction >= MIN_FRACTION else None
-            bar.update(task, description=text, completed=fraction, total_seconds=total)
-
-        yield update
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _jsonable(value: Any) -> Any:

@@ -47,7 +47,7 @@ def inspect(output: Output, reading: opt.Reading, data: opt.DataArgument) -> Non
 
     with output.progress("reading") as update:
         source = reading.open(data, warn_of_text=False)  # ignored columns are part of the result
-        found = inspect_rows(source, update)
+        found = inspect_rows(source, lambda step, fraction: update(step, None))
     output.result(
         {"data": data, **found.describe()}, lambda screen: _show_inspection(found, data, screen)
     )

@@ -156,7 +156,7 @@ def report(
     options: dict[str, Any] = {"image_shape": _parse_shape(image_shape)} if image_shape else {}
     with output.progress("reading") as update:
         rows = None if data is None else reading.open_for(loaded, data)
-        update("writing", 0.5)
+        update("writing", None)
         write(loaded, path, data=rows, title=title, **options)
     written = {"out": path, "bytes": path.stat().st_size}
     output.result(written, f"report written to [bold]{path}[/]")

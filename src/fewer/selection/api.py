@@ -3,7 +3,8 @@
 import os
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from fewer import distributed
 from fewer._checks import check_observed
+from fewer._progress import Lines
 from fewer._threads import for_operations, owned
 from fewer.constraints import Constraints, resolve
 from fewer.data.columns import without_empty
@@ -30,7 +32,7 @@ from fewer.selection.compare import (
     NetworkComparison,
     TargetComparison,
 )
-from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget
+from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
@@ -56,6 +58,9 @@ FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the prop
 # what determines the result, besides the data and the training options
 RESULT_OPTIONS = ("scale", "strategies", "validation", "k", *CONSTRAINTS)
 LONG = 1000  # values: of longer options only the length is recorded
+# steps, besides those of strategies, and what they take relative to training one decoder
+PANELS, DECODERS, FIRST_DECODER, FINAL = "panels", "decoders", "first decoder", "all rows"
+LINEAR_WEIGHT = 0.01
 EAGER_BYTES = 2**30  # of fold covariances: beyond it, evidence is computed at once
 
 
@@ -168,8 +173,8 @@ def select(
     0.61
     """
     options = {name: value for name, value in locals().items() if name != "data"}
-    with owned(), distributed.joined(device):
-        context, described = _prepare(data, options)
+    with owned(), distributed.joined(device), _shown(progress) as plan:
+        context, described = _prepare(data, options, plan)
         n, d = context.source.shape
         with for_operations(min(n, d) * d):
             panel = _choose(context, options, described)
@@ -183,6 +188,7 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     folds = context.covariances.folds
     comparison = _comparison(context)
     candidates = _compare(context, comparison, folds)
+    context.plan.begin(FINAL, "fitting on all rows ...")
     winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
     candidates.sort(key=lambda candidate: candidate is not winner)
     if isinstance(comparison, NetworkComparison):
@@ -190,7 +196,9 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     return _wrap(context, comparison, candidates, columns, folds, options, described)
 
 
-def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict[str, Any]]:
+def _prepare(
+    data: Any, options: dict[str, Any], plan: WorkPlan
+) -> tuple[SelectionContext, dict[str, Any]]:
     """Open the rows, split them and read them once; also return a description of them."""
     _check_options(options["strategies"], options["time_limit"])
     budget = TimeBudget(options["time_limit"])
@@ -238,7 +246,7 @@ def _prepare(data: Any, options: dict[str, Any]) -> tuple[SelectionContext, dict
         seed=seed,
         budget=budget,
         checkpoint=_checkpoint(options, stats, seed, row_groups, config),
-        report_progress=_progress(options["progress"], budget),
+        plan=plan,
     )
     return context, describe_data(given, source, stats)
 
@@ -307,21 +315,16 @@ def _checkpoint(
     return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts | asked | config.facts())
 
 
-def _progress(progress: Any, budget: TimeBudget) -> Callable[[str, float | None], None]:
-    """Print progress, or pass it to the caller's function; on rank 0 only."""
-    done = 0.0
-
-    def report(message: str, fraction: float | None = None) -> None:
-        nonlocal done
-        done = done if fraction is None else fraction
-        if not distributed.is_rank0():
-            return
-        if callable(progress):
-            progress(message, done)
-        elif progress:
-            print(f"[{budget.seconds:6.1f} s] {message}", flush=True)
-
-    return report
+@contextmanager
+def _shown(progress: Any) -> Iterator[WorkPlan]:
+    """A plan that prints its progress, or passes it to the caller's function; on rank 0 only."""
+    if not progress or not distributed.is_rank0():
+        yield WorkPlan()
+    elif callable(progress):
+        yield WorkPlan(progress)
+    else:
+        with Lines(partial(print, flush=True), messages=True) as lines:
+            yield WorkPlan(lines.update)
 
 
 def _comparison(context: SelectionContext) -> Comparison:
@@ -335,47 +338,46 @@ def _compare(
 ) -> list[Candidate]:
     """Candidates with their panels and held-out errors, best first."""
     candidates = [Candidate(strategy) for strategy in shortlist(context)]
-    budget, report = context.budget, context.report_progress
-    steps = (len(candidates) + 1) * len(folds)  # the last ones are the refit on all rows
+    budget, plan = context.budget, context.plan
     linear = isinstance(comparison, LinearComparison)
+    for candidate in candidates:
+        plan.expect(candidate.strategy.name, len(folds), candidate.strategy.weight)
+    plan.expect(DECODERS, len(candidates), LINEAR_WEIGHT if linear else len(folds))
+    plan.expect(FINAL, 1, 0.5 if linear else 3.0)
     budget.reserve = 0.0 if linear else FOR_TRAINING * (budget.limit or 0.0)
     if linear and budget.limit is None:
-        # fold by fold, so that the covariance of each is assembled once
-        strategies = [candidate.strategy for candidate in candidates]
-        for at, fold in enumerate(folds):
-            which = f", fold {at + 1} of {len(folds)}" if len(folds) > 1 else ""
-            report(f"proposing panels{which} ...", at * len(candidates) / steps)
-            seconds = propose_side_by_side(context, strategies, fold)
-            for number, candidate in enumerate(candidates):
-                done = (at * len(candidates) + number) / steps
-                _propose(context, candidate, fold, len(folds), done)
-                candidate.seconds += seconds.get(candidate.strategy.name, 0.0)
+        _propose_by_fold(context, candidates, folds)
     slowest = 0.0
     for number, candidate in enumerate(candidates):
         if number and budget.exhausted:  # the first one is always finished
             break
         for at, fold in enumerate(folds[len(candidate.panels) :]):
             budget.allocate(2 * (len(folds) - at))  # half the time is for the next candidates
-            _propose(context, candidate, fold, len(folds), (number * len(folds) + at) / steps)
+            _propose(context, candidate, fold, len(folds))
             if number and budget.exhausted:
                 break
             if at == 0:
                 start = time.perf_counter()
+                plan.begin(FIRST_DECODER)
                 comparison.prune(candidate, folds)
                 candidate.seconds += time.perf_counter() - start
                 if candidate.pruned_by is not None:
+                    plan.expect(candidate.strategy.name, 0)
                     break
         if len(candidate.panels) < len(folds) and candidate.pruned_by is None:
             break
         start = time.perf_counter()
+        plan.expect(DECODERS, len(candidates) - number)
         if candidate.pruned_by is None:
+            plan.begin(DECODERS)
             comparison.measure(candidate, folds)
         took = time.perf_counter() - start
         candidate.seconds += took
         slowest = max(slowest, took)
         # for measuring the next candidate, and for fitting the winner on all rows
         budget.reserve = slowest + slowest / len(folds)
-        report(f"{candidate.strategy.name}: held-out error {candidate.error:.6g}", None)
+        plan.say(f"{candidate.strategy.name}: held-out error {candidate.error:.6g}")
+    plan.expect(DECODERS, 0)
     candidates = [c for c in candidates if c.errors or c.pruned_by is not None]
     if not budget.exhausted:
         comparison.break_ties(candidates, folds)
@@ -384,13 +386,30 @@ def _compare(
     return sorted(candidates, key=lambda candidate: candidate.sort_key)
 
 
-def _propose(
-    context: SelectionContext, candidate: Candidate, fold: Fold, folds: int, done: float
+def _propose_by_fold(
+    context: SelectionContext, candidates: Sequence[Candidate], folds: Sequence[Fold]
 ) -> None:
+    """All panels of a fold before the next, so that the covariance of each is assembled once."""
+    plan, strategies = context.plan, [candidate.strategy for candidate in candidates]
+    for at, fold in enumerate(folds):
+        which = f", fold {at + 1} of {len(folds)}" if len(folds) > 1 else ""
+        plan.begin(PANELS, f"proposing panels{which} ...")
+        seconds = propose_side_by_side(context, strategies, fold)
+        for name in seconds:
+            plan.expect(name, 0)
+            plan.expect(PANELS, len(folds) - at - 1)
+        for candidate in candidates:
+            _propose(context, candidate, fold, len(folds))
+            candidate.seconds += seconds.get(candidate.strategy.name, 0.0)
+
+
+def _propose(context: SelectionContext, candidate: Candidate, fold: Fold, folds: int) -> None:
     """Add the panel of a candidate's strategy on one fold."""
     start = time.perf_counter()
     which = f", fold {len(candidate.panels) + 1} of {folds}" if folds > 1 else ""
-    context.report_progress(f"{candidate.strategy.name}{which} ...", done)
+    name = candidate.strategy.name
+    if (name, fold.number) not in context.found:
+        context.plan.begin(name, f"{name}{which} ...")
     candidate.panels.append(propose(context, candidate.strategy, fold))
     candidate.seconds += time.perf_counter() - start
 

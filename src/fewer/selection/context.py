@@ -16,7 +16,7 @@ from fewer.selection.target import TargetData
 from fewer.train import Checkpoint, TrainingConfig
 from fewer.validation import Fold, FoldCovariances, Splits, split_rows
 
-__all__ = ["SelectionCheckpoint", "SelectionContext", "TimeBudget"]
+__all__ = ["SelectionCheckpoint", "SelectionContext", "TimeBudget", "WorkPlan"]
 
 LEAST_SECONDS = 0.05  # what starts too late still gets this much
 
@@ -67,6 +67,96 @@ class TimeBudget:
         return self._per_training
 
 
+class WorkPlan:
+    """The steps of a call, and which fraction of the work is done, by the time that steps take.
+
+    Steps of a kind that has been seen are expected to take as long as those did; others in
+    proportion to their weight. The fraction never falls, and is below 1 until the call returns.
+
+    Examples
+    --------
+    >>> now = 0.0
+    >>> plan = WorkPlan(lambda message, fraction: print(message, fraction), lambda: now)
+    >>> plan.expect("fold", 4)
+    >>> plan.begin("fold", "fold 1")
+    fold 1 0.0
+    >>> now = 5.0
+    >>> plan.begin("fold", "fold 2")
+    fold 2 0.25
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str, float], object] | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._report = report
+        self._clock = clock or time.perf_counter
+        self._start = self._last = self._clock()
+        self._ahead: dict[str, int] = {}  # steps to come, of each kind
+        self._weight: dict[str, float] = {}
+        self._took: dict[str, list[float]] = {}
+        self._now: tuple[str, float] | None = None  # the current step, and when it began
+        self._inside, self._message, self._reached = 0.0, "", 0.0
+
+    def expect(self, kind: str, steps: int, weight: float = 1.0) -> None:
+        """Say how many steps of a kind are to come."""
+        self._ahead[kind] = steps
+        self._weight.setdefault(kind, weight)
+
+    def begin(self, kind: str, message: str | None = None) -> None:
+        """Begin a step, which ends the one before; show the message, if any."""
+        now = self._clock()
+        if self._now is not None:
+            self._took.setdefault(self._now[0], []).append(max(0.0, now - self._now[1]))
+        self._now, self._inside = (kind, now), 0.0
+        self._ahead[kind] = max(0, self._ahead.get(kind, 0) - 1)
+        if message is not None:
+            self.say(message)
+
+    def say(self, message: str) -> None:
+        """Show a message within the current step."""
+        self._message, self._last = message, self._clock()
+        if self._report is not None:
+            self._report(message, self.fraction())
+
+    def inside(self, fraction: float) -> None:
+        """Take the fraction of the current step that is done; shown once per second."""
+        self._inside = fraction
+        if self._clock() - self._last >= 1:
+            self.say(self._message)
+
+    def fraction(self) -> float:
+        """Fraction of the work that is done."""
+        now = self._clock()
+        kind, began = self._now or ("", now)
+        current = now - began
+        if self._inside > 0:
+            current /= self._inside
+        took = {name: sum(times) / len(times) for name, times in self._took.items()}
+        weights = sum(len(times) * self._weight_of(name) for name, times in self._took.items())
+        total = sum(map(sum, self._took.values()))
+        if self._inside > 0 and kind not in took:
+            weights, total = weights + self._weight_of(kind), total + current
+        if total <= 0:
+            return self._reached  # nothing measured yet
+        unit = total / weights
+        if kind and (self._inside > 0 or current > took.get(kind, unit * self._weight_of(kind))):
+            took[kind] = current  # it takes longer than those before, or this is known better
+        left = sum(
+            steps * took.get(name, unit * self._weight_of(name))
+            for name, steps in self._ahead.items()
+        )
+        if kind:
+            left += took.get(kind, unit * self._weight_of(kind)) - (now - began)
+        spent = max(now - self._start, 1e-9)
+        self._reached = max(self._reached, min(spent / (spent + max(left, 0.0)), 0.99))
+        return self._reached
+
+    def _weight_of(self, kind: str) -> float:
+        return self._weight.get(kind, 1.0)
+
+
 class SelectionCheckpoint:
     """Panels that need not be proposed again when an interrupted selection resumes."""
 
@@ -111,7 +201,7 @@ class SelectionContext:
     seed: int
     budget: TimeBudget
     checkpoint: SelectionCheckpoint | None
-    report_progress: Callable[[str, float | None], None]  # message and fraction done
+    plan: WorkPlan  # how far the call is
     # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy

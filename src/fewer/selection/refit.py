@@ -87,7 +87,7 @@ def _for_networks(
     finalists = sorted(comparison.finalists(candidates), key=lambda c: c.strategy.improves_found)
     panels = []
     for at, candidate in enumerate(finalists):
-        context.report_progress(f"{candidate.strategy.name}, all rows ...", None)
+        context.plan.begin(candidate.strategy.name, f"{candidate.strategy.name}, all rows ...")
         budget.allocate(2 * (len(finalists) - at))
         panels.append(_network_panel(context, candidate, everything))
     best = comparison.best_of(panels, folds)
@@ -138,7 +138,7 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
     partition = len(splits) == len(splits.parts) > 1
     if many or not plain or d > WIDEST_POLISH or not partition:
         return panel
-    context.report_progress("swaps on held-out error ...", None)
+    context.plan.begin("swaps on held-out error", "swaps on held-out error ...")
     rows, mean = everything.train_source, everything.scaled_mean
     if context.covariances.stats.has_missing:
         mean = torch.from_numpy(moments(rows).mean)

@@ -37,6 +37,7 @@ FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 # rounds without progress that end a search with a penalty, and one that another search continues
 FEW_ROUNDS, SOME_ROUNDS = 2, 3
+FEATURE_STEPS = 600  # of a selector on random features
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
@@ -53,6 +54,7 @@ class Strategy:
     run: Propose
     all_ranks: bool = False  # run by all processes together, not by rank 0 alone
     restarts: bool = False  # on all rows it starts from the panels that it found on the folds
+    weight: float = 0.2  # roughly what it takes, relative to training one decoder
     improves_found: bool = False  # it improves the panels of other strategies, so it runs last
 
 
@@ -129,12 +131,12 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
             found.append(Strategy("search, without target", search_panel))
             found.append(Strategy("search", supervised_search_panel))
         if asked == "auto" or "gradient" in asked:
-            found.append(Strategy("gradient", gradient_panel, all_ranks=True))
+            found.append(Strategy("gradient", gradient_panel, all_ranks=True, weight=2.0))
         return found
     if asked == "auto":
         few = 2 if folds * constraints.d <= SMALL else 1
         asked = STRATEGIES[:few] if linear else STRATEGIES
-    plain = Strategy("greedy", greedy_panel)
+    plain = Strategy("greedy", greedy_panel, weight=0.02)
     found = [plain] if linear else []
     if "search" in asked:
         found.append(Strategy("search", search_panel, restarts=True))
@@ -148,11 +150,13 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     if "closed_form" in asked:
         found.append(Strategy("closed form, swaps", closed_form_panel))
         if not linear and rows >= FEWEST_FOR_FEATURES:
-            found.append(Strategy("random features", random_features_panel))
+            found.append(Strategy("random features", random_features_panel, weight=5.0))
     if "gradient" in asked:
-        found.append(Strategy("gradient", gradient_panel, all_ranks=True))
+        found.append(Strategy("gradient", gradient_panel, all_ranks=True, weight=2.0))
     if "search" in asked and not linear:
-        found.append(Strategy("search, network swaps", network_swaps_panel, improves_found=True))
+        found.append(
+            Strategy("search, network swaps", network_swaps_panel, improves_found=True, weight=2.0)
+        )
     return found
 
 
@@ -192,12 +196,16 @@ def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
 
 def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
     """A concrete selector with an exact decoder on random features."""
-    fit = partial(fit_random_features, fold.train_source)
-    return _selected(context, fold, "random features", fit)
+    fit = partial(fit_random_features, fold.train_source, steps=FEATURE_STEPS)
+    return _selected(context, fold, "random features", fit, FEATURE_STEPS)
 
 
 def _selected(
-    context: SelectionContext, fold: Fold, name: str, fit: Callable[..., SelectorFit]
+    context: SelectionContext,
+    fold: Fold,
+    name: str,
+    fit: Callable[..., SelectorFit],
+    steps: int | None = None,
 ) -> Columns:
     constraints, k = context.constraints, context.config.k
     include, allowed = eligible(constraints, fold.variance, k)
@@ -207,7 +215,7 @@ def _selected(
         allowed=allowed,
         seed=context.seed,
         device=context.device,
-        on_row=_stop_when_over(context),
+        on_row=_stop_when_over(context, steps),
     )
     context.history.setdefault(name, found.history)
     return constraints.complete(obeying_features(found.logits[0], constraints, fold.matrix))
@@ -262,7 +270,7 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
     config = replace(
         context.config,
         refit="none",  # the decoder is fitted later
-        on_epoch=_stop_when_over(context),
+        on_epoch=_stop_when_over(context, context.config.epochs_for(fold.n_train)),
         checkpoint=None if checkpoint is None else checkpoint.for_training("gradient", fold),
     )
     rows, source = fold.train_rows, fold.train_source
@@ -283,9 +291,18 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
     return fit.columns
 
 
-def _stop_when_over(context: SelectionContext) -> Callable[[dict[str, Any]], bool]:
-    """Stop training when its slot of the time limit is over."""
-    return lambda row: context.budget.slot_over
+def _stop_when_over(
+    context: SelectionContext, steps: int | None = None
+) -> Callable[[dict[str, Any]], bool]:
+    """Stop training when its slot of the time limit is over; of ``steps``, show how many."""
+
+    def stop(row: dict[str, Any]) -> bool:
+        if steps is not None:
+            done = row["step"] if "step" in row else row["epoch"]
+            context.plan.inside(min(1.0, done / steps))
+        return context.budget.slot_over
+
+    return stop
 
 
 def _with_targets(constraints: Constraints, more: int) -> Constraints:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fewer._progress import shown as progress_shown
 from fewer._threads import for_operations
 from fewer.cuda import fast_epochs, padded, unpadded
 from fewer.data import Moments, RowView, Source, moments, read_blocks
@@ -396,22 +397,18 @@ def epoch_bar(title: str, epochs: int, shown: bool) -> Iterator[EpochBar]:
     if not shown:
         yield lambda row: None
         return
-    # rich is slow to import, and most fits show nothing
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 (slow, and most fits show nothing)
 
-    state = TextColumn("{task.fields[state]}")
-    bar = BarColumn(bar_width=6)  # so that everything fits into 80 columns
-    with Progress(TextColumn("{task.description}"), bar, state, TimeRemainingColumn()) as progress:
-        task = progress.add_task(title, total=epochs, state="")
+    with progress_shown(title, Console(), dense=True) as update:
 
         def show(row: dict[str, Any]) -> None:
-            parts = [f"loss {row['loss']:.3g}"]
+            parts = [title, f"loss {row['loss']:.3g}"]
             if row.get("val_loss") is not None:
                 parts.append(f"held out {row['val_loss']:.3g}")
             if "temperature" in row:
-                parts.insert(0, f"T {row['temperature']:.2g}")
+                parts.insert(1, f"T {row['temperature']:.2g}")
                 parts.append(f"max p {row['mean_max_probability']:.3f}")
                 parts.append(f"{row['distinct']} distinct")
-            progress.update(task, completed=row["epoch"], state=" ".join(parts))
+            update(" ".join(parts), row["epoch"] / epochs)
 
         yield show
