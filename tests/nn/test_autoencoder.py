@@ -13,15 +13,15 @@ def inputs(seed, dtype, *, offset=0.0):
     n, d, k = 33, 40, 7
     x = torch.randn(n, d, generator=generator, dtype=torch.float64) + offset
     choice = torch.softmax(torch.randn(k, d, generator=generator, dtype=torch.float64) * 3, dim=1)
-    weight = torch.randn(d, k, generator=generator, dtype=torch.float64)
+    weight = torch.randn(k, d, generator=generator, dtype=torch.float64)
     bias = torch.randn(d, generator=generator, dtype=torch.float64)
-    return tuple(part.to(dtype) for part in (x, choice, weight, bias))
+    return tuple(part.to(dtype) for part in (x, torch.cat([choice, weight]), bias))
 
 
-def by_autograd(x, *parameters):
-    leaves = [p.clone().requires_grad_() for p in parameters]
+def by_autograd(x, stacked, bias):
+    leaves = [p.clone().requires_grad_() for p in (*stacked.chunk(2), bias)]
     choice, weight, bias = leaves
-    loss = F.mse_loss(F.linear(x @ choice.T, weight, bias), x)
+    loss = F.mse_loss(x @ choice.T @ weight + bias, x)
     loss.backward()
     return [loss.detach(), *(leaf.grad for leaf in leaves)]
 

@@ -73,10 +73,11 @@ def test_decoder_training_resumes(tmp_path, digits, monkeypatch, stalls):
     X = digits[0][:300]
     options = OPTIONS | {"decoder": (8,), "refit_epochs": 20, "epochs": 3, "random_state": 0}
     if stalls:  # the loss hardly moves at so high a rate, and the end is brought forward
-        options |= {"patience": 1, "learning_rate": 0.3}
+        options |= {"patience": 3, "learning_rate": 0.15}
     whole = ConcreteAutoencoder(**options).fit(X)
     hurried = [row["epoch"] for row in whole.refit_history_ if row["trained"] < row["epoch"]]
-    assert (8 in hurried[:-1]) == stalls
+    assert (len(hurried) > 1) == stalls
+    last = hurried[0] if stalls else 8
     kept = Checkpoint(tmp_path / "kept", every=0)
     calls = []
     save = Checkpoint.save
@@ -84,7 +85,7 @@ def test_decoder_training_resumes(tmp_path, digits, monkeypatch, stalls):
     def until(self, name, notes, tensors):
         save(self, name, notes, tensors)
         calls.append(name)
-        if calls.count("decoder") == 8:
+        if calls.count("decoder") == last:
             raise Interrupted
 
     monkeypatch.setattr(Checkpoint, "save", until)

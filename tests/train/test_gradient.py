@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.linear_model import LinearRegression
 
+from fewer import PAPER
 from fewer.data import moments
 from fewer.data.source import array_source
 from fewer.errors import InputError, NotConvergedWarning
@@ -187,3 +188,25 @@ def test_converged_describes_the_returned_state(sums, monkeypatch):
     found = fit(sums, **options)
     assert found.history[-1]["mean_max_probability"] >= 0.99
     assert not found.converged
+
+
+def test_where_training_stops_by_itself_depends_on_the_number_of_nodes():
+    stops = [TrainingConfig(k=k).stop_at for k in (2, 10, 20, 50, 400)]
+    assert stops == pytest.approx([0.99, 0.99, 0.98, 0.95, 0.95])
+    paper = TrainingConfig(k=50, **{name: PAPER[name] for name in ("epochs", "stop_probability")})
+    assert paper.stop_at == paper.enough_at_end == 0.99
+    for fixed in ({"epochs": 30}, {"stop_probability": 0.99}):
+        config = TrainingConfig(k=50, **fixed)
+        assert config.stop_at == config.enough_at_end == 0.99
+    with pytest.raises(InputError, match="stop_probability=2"):
+        TrainingConfig(k=5, stop_probability=2)
+
+
+def test_a_little_doubt_at_the_end_of_the_schedule_is_no_reason_for_another_try(sums, monkeypatch):
+    monkeypatch.setattr("fewer.train.config.SELECTOR_STEPS", 150)
+    found = fit(sums, k=6, refit="none")
+    assert [row["try"] for row in found.history] == [1] * 50
+    assert 0.95 <= found.history[-1]["mean_max_probability"] < 0.99
+    assert found.converged
+    monkeypatch.setattr("fewer.train.config.SELECTOR_STEPS", 60)
+    assert {row["try"] for row in fit(sums, k=6, refit="none").history} >= {1, 2}

@@ -88,9 +88,10 @@ logits : {"direct", "indirect"}, default="direct"
     Learn the selector's logits themselves, or as a linear map of a learned embedding.
 embedding : int, default=None
     Width of that embedding; the number of features if None.
-stop_probability : float, default=0.99
+stop_probability : float or "auto", default="auto"
     Training stops when the mean over nodes of the largest probability reaches this value (not
-    in closed form).
+    in closed form). "auto" is 0.99, as in the paper. If ``epochs`` is "auto", too, it falls
+    from 0.99 for 10 nodes to 0.95 for 50, and 0.95 is enough when the schedule ends.
 tries : int, default=3
     Maximum number of tries to reach it, each with twice the epochs of the one before.
 patience : int, default=None

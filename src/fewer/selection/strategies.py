@@ -22,8 +22,8 @@ from fewer.search import greedy, search, swap
 from fewer.selection.context import SelectionContext
 from fewer.train import (
     SelectorFit,
+    choose_by_gradient,
     fit_closed_form,
-    fit_gradient,
     fit_random_features,
     network_swaps,
 )
@@ -40,6 +40,7 @@ FEW_ROUNDS, SOME_ROUNDS = 2, 3
 FEATURE_STEPS = 600  # of a selector on random features
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
+CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
@@ -269,14 +270,15 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
     checkpoint, target = context.checkpoint, context.target
     config = replace(
         context.config,
-        refit="none",  # the decoder is fitted later
-        on_epoch=_stop_when_over(context, context.config.epochs_for(fold.n_train)),
+        batch_size=min(context.config.batch_size, CHOICE_BATCH),
+        refit="none",  # starts are compared with their own decoders
         checkpoint=None if checkpoint is None else checkpoint.for_training("gradient", fold),
     )
+    config.on_epoch = _stop_when_over(context, config.epochs_for(fold.n_train))
     rows, source = fold.train_rows, fold.train_source
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)
-        fit = fit_gradient(
+        columns, history = choose_by_gradient(
             source,
             moments(source),
             config,
@@ -287,8 +289,8 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
             constraints=context.constraints,
             groups=context.groups_of(rows),
         )
-    context.history.setdefault("gradient", fit.history)
-    return fit.columns
+    context.history.setdefault("gradient", history)
+    return columns
 
 
 def _stop_when_over(

@@ -3,7 +3,7 @@
 from fewer.train.checkpoint import Checkpoint
 from fewer.train.closed_form import SelectorFit, fit_closed_form, fit_random_features
 from fewer.train.config import TrainingConfig
-from fewer.train.gradient import fit_gradient
+from fewer.train.gradient import choose_by_gradient, fit_gradient
 from fewer.train.linear import fit_linear
 from fewer.train.network import train_decoder
 from fewer.train.swaps import HeldOut, held_out_swaps, network_swaps
@@ -15,6 +15,7 @@ __all__ = [
     "HeldOut",
     "SelectorFit",
     "TrainingConfig",
+    "choose_by_gradient",
     "fit_closed_form",
     "fit_gradient",
     "fit_linear",

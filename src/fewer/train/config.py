@@ -18,6 +18,9 @@ __all__ = ["TrainingConfig", "TrainingOptions"]
 SELECTOR_STEPS = 2400  # gradient steps that a selector needs to settle (MNIST, k = 50)
 REFIT_STEPS = 4000
 AUTO_EPOCHS = (20, 600)
+# mean max probability at which training stops: the paper's, and the lowest that gives as good
+# panels, where there are many nodes; it is also enough where the schedule ends
+PAPER_STOP, LOWEST_STOP, MANY_NODES = 0.99, 0.95, 50
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -40,7 +43,7 @@ class TrainingOptions:
     draw: str = "batch"
     logits: str = "direct"
     embedding: int | None = None
-    stop_probability: float = 0.99
+    stop_probability: float | str = "auto"
     tries: int = 3
     patience: int | None = None
     validation_fraction: float = 0.1
@@ -85,7 +88,8 @@ class TrainingConfig(TrainingOptions):
             if name not in rates or getattr(self, name) != "auto":
                 check_number(name, getattr(self, name), above=0)
         for name in ("learning_rate_decay", "stop_probability"):
-            check_number(name, getattr(self, name), above=0, most=1)
+            if name != "stop_probability" or self.stop_probability != "auto":
+                check_number(name, getattr(self, name), above=0, most=1)
         for name in ("ridge", "cost_weight"):
             check_number(name, getattr(self, name), least=0)
         check_number("validation_fraction", self.validation_fraction, least=0, most=0.9)
@@ -126,6 +130,23 @@ class TrainingConfig(TrainingOptions):
         """Learning rate of a selector with an exact decoder, whose gradients are less noisy."""
         rate = self.selector_learning_rate
         return 0.2 if isinstance(rate, str) else rate
+
+    @property
+    def stop_at(self) -> float:
+        """Mean max probability of the nodes at which training stops."""
+        if not isinstance(self.stop_probability, str):
+            return self.stop_probability
+        if self.epochs != "auto":
+            return PAPER_STOP
+        # of few nodes, none may be undecided
+        share = (1 - LOWEST_STOP) * self.k / MANY_NODES
+        return float(np.clip(1 - share, LOWEST_STOP, PAPER_STOP))
+
+    @property
+    def enough_at_end(self) -> float:
+        """Mean max probability that makes another try unnecessary where the schedule has ended."""
+        auto = self.stop_probability == "auto" and self.epochs == "auto"
+        return LOWEST_STOP if auto else self.stop_at
 
     def facts(self) -> dict[str, Any]:
         """All options that determine the result, as JSON; functions by their names."""

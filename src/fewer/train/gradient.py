@@ -25,6 +25,7 @@ from fewer.train.assignment import eligible, obeying_features
 from fewer.train.checkpoint import Checkpoint, State, TrainingState, flat_state, taken_state
 from fewer.train.config import TrainingConfig
 from fewer.train.device import enough_memory, pick_device, products, seeded
+from fewer.train.epochs import epochs_on_cpu
 from fewer.train.network import (
     epoch_bar,
     evaluate,
@@ -36,7 +37,7 @@ from fewer.train.network import (
 from fewer.train.optimize import Adam, KeepBest
 from fewer.train.training_data import Fit, TrainingData, new_decoder, prepare
 
-__all__ = ["fit_gradient"]
+__all__ = ["choose_by_gradient", "fit_gradient"]
 
 
 def fit_gradient(
@@ -76,38 +77,13 @@ def fit_gradient(
     >>> fit.columns.shape, fit.converged
     ((10,), True)
     """
-    if constraints is None:
-        constraints = resolve(None, source.shape[1], config.k)
+    options: dict[str, Any] = {"targets": targets, "out": out, "groups": groups}
+    options["constraints"] = constraints
     with (
         for_operations(config.values_per_operation(source.shape[1])),
         enough_memory(pick_device(config.device), config.batch_size),
     ):
-        data = prepare(source, stats, config, loss, seed, targets, out, groups)
-        checkpoint = None
-        if config.checkpoint is not None:
-            checkpoint = Checkpoint.of(config.checkpoint)
-            n, d = source.shape
-            facts = {"rows": n, "features": d, "spread": stats.scale, "seed": seed}
-            checkpoint.begin(facts | {"loss": data.loss.name} | config.facts())
-        starts: list[_Start] = []
-        while len(starts) < config.n_init and not (starts and starts[-1].stopped):
-            starts.append(_train_start(data, constraints, seed, len(starts), checkpoint))
-        best = starts[0]
-        if len(starts) > 1:
-            best = min(starts, key=lambda start: start.held_out_loss(seed))
-        settled = best.history[-1]["mean_max_probability"] >= config.stop_probability
-        if not settled and not starts[-1].stopped:
-            last = best.history[-1]
-            warn(
-                "the selector has not settled: mean max probability "
-                f"{last['mean_max_probability']:.3f} after {config.tries} tries, the last of "
-                f"{last['epoch']} epochs, below stop_probability={config.stop_probability}. The "
-                f"{config.k} features are distinct, but may be poor: raise epochs or "
-                f"selector_learning_rate (now {config.selector_rate:g}), or lower end_temperature "
-                f"(now {config.end_temperature:g}). Between identical features no decision is "
-                "needed.",
-                NotConvergedWarning,
-            )
+        best, checkpoint = _best_start(source, stats, config, loss=loss, seed=seed, **options)
         decoder, refit_history = best.refit(seed, checkpoint=checkpoint)
     if checkpoint is not None:
         checkpoint.finish()
@@ -121,6 +97,70 @@ def fit_gradient(
         refit_history,
         best.converged,
     )
+
+
+def choose_by_gradient(
+    source: Source,
+    stats: Moments,
+    config: TrainingConfig,
+    *,
+    loss: Loss,
+    seed: int,
+    **options: Any,
+) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """The columns that `fit_gradient` would choose, and the history, without a decoder for them."""
+    with (
+        for_operations(config.values_per_operation(source.shape[1])),
+        enough_memory(pick_device(config.device), config.batch_size),
+    ):
+        best, checkpoint = _best_start(source, stats, config, loss=loss, seed=seed, **options)
+    if checkpoint is not None:
+        checkpoint.finish()
+    return best.columns, best.history
+
+
+def _best_start(
+    source: Source,
+    stats: Moments,
+    config: TrainingConfig,
+    *,
+    loss: Loss,
+    seed: int,
+    targets: Tensor | None = None,
+    out: int | None = None,
+    constraints: Constraints | None = None,
+    groups: np.ndarray | None = None,
+) -> tuple["_Start", Checkpoint | None]:
+    """The best of all starts, and the checkpoint in which the state is saved."""
+    if constraints is None:
+        constraints = resolve(None, source.shape[1], config.k)
+    data = prepare(source, stats, config, loss, seed, targets, out, groups)
+    checkpoint = None
+    if config.checkpoint is not None:
+        checkpoint = Checkpoint.of(config.checkpoint)
+        n, d = source.shape
+        facts = {"rows": n, "features": d, "spread": stats.scale, "seed": seed}
+        checkpoint.begin(facts | {"loss": data.loss.name} | config.facts())
+    starts: list[_Start] = []
+    while len(starts) < config.n_init and not (starts and starts[-1].stopped):
+        starts.append(_train_start(data, constraints, seed, len(starts), checkpoint))
+    best = starts[0]
+    if len(starts) > 1:
+        best = min(starts, key=lambda start: start.held_out_loss(seed))
+    settled = best.history[-1]["mean_max_probability"] >= config.enough_at_end
+    if not settled and not starts[-1].stopped:
+        last = best.history[-1]
+        warn(
+            "the selector has not settled: mean max probability "
+            f"{last['mean_max_probability']:.3f} after {config.tries} tries, the last of "
+            f"{last['epoch']} epochs, below {config.enough_at_end:g}. The "
+            f"{config.k} features are distinct, but may be poor: raise epochs or "
+            f"selector_learning_rate (now {config.selector_rate:g}), or lower end_temperature "
+            f"(now {config.end_temperature:g}). Between identical features no decision is "
+            "needed.",
+            NotConvergedWarning,
+        )
+    return best, checkpoint
 
 
 @dataclass(eq=False)
@@ -228,7 +268,7 @@ def _train_start(
                 data, constraints, epochs * 2 ** (attempt - 1), generator, notes, saved, checkpoint
             )
         saved, history = None, found.history
-        if found.stopped or history[-1]["mean_max_probability"] >= config.stop_probability:
+        if found.stopped or history[-1]["mean_max_probability"] >= config.enough_at_end:
             break
     if checkpoint is not None:
         facts = {name: getattr(found, name) for name in ("history", "converged", "loss", "stopped")}
@@ -283,6 +323,8 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
     penalty = _cost_penalty(data, constraints, selector, unit)
     options: dict[str, Any] = {"batch_size": config.batch_size, "precision": data.precision}
     fast = fast_epochs(network, train, optimizer, data.loss, penalty=penalty, **options)
+    if fast is None and penalty is None:
+        fast = epochs_on_cpu(network, train, optimizer, data.loss, config.batch_size)
     if saved is not None:
         training.restore(saved)
         began -= history[-1]["seconds"]
@@ -325,7 +367,7 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
             exhausted = held_out is not None and best.seen(
                 held_out, network, counts=epoch > epochs // 2
             )
-            settled = row["mean_max_probability"] >= config.stop_probability
+            settled = row["mean_max_probability"] >= config.stop_at
             decided = settled and config.k > len(constraints.included_units)
             if decided or exhausted or stopped or not np.isfinite(loss):
                 break
@@ -339,6 +381,7 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
     # in the best state, which may be an earlier one, nodes may prefer other features
     preferred = selector.indices()
     best.restore(network)
+    settled = row["mean_max_probability"] >= config.enough_at_end
     converged = settled and bool((selector.indices() == preferred).all())
     unpadded(decoder)
     rows = notes["before"] + history

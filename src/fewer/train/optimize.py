@@ -1,6 +1,5 @@
 """Optimizer, learning rate decay and best state of training loops."""
 
-import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -118,7 +117,7 @@ class KeepBest:
         """Record the loss of an epoch; True when patience has run out."""
         if loss < self.loss:
             self.loss, self.since = loss, 0
-            self.state = copy.deepcopy(network.state_dict())
+            self.state = {name: part.clone() for name, part in network.state_dict().items()}
         elif counts:
             self.since += 1
         return self.patience is not None and self.since >= self.patience
