@@ -108,7 +108,24 @@ def choose_by_gradient(
     seed: int,
     **options: Any,
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """The columns that `fit_gradient` would choose, and the history, without a decoder for them."""
+    """The columns that `fit_gradient` would choose, and the history, without a decoder for them.
+
+    Parameters
+    ----------
+    source, stats, config, loss, seed, **options
+        As in `fit_gradient`.
+
+    Examples
+    --------
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> from fewer.nn import make_loss
+    >>> source = array_source(np.random.default_rng(0).normal(size=(200, 3)) * [1, 5, 3])
+    >>> config, loss = TrainingConfig(k=2), make_loss("mse")
+    >>> columns, history = choose_by_gradient(source, moments(source), config, loss=loss, seed=0)
+    >>> columns
+    array([1, 2])
+    """
     with (
         for_operations(config.values_per_operation(source.shape[1])),
         enough_memory(pick_device(config.device), config.batch_size),
