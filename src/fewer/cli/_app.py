@@ -29,7 +29,8 @@ INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 3, 130  # 2, a wrong command line,
 EXIT_CODES = (
     "Exit codes: 0 success; 1 a file or value cannot be used; 2 invalid command line; 3 internal "
     "error; 130 interrupted. Errors are a single line on stderr; [bold]--debug[/] shows the "
-    "traceback. Results go to stdout, progress to stderr."
+    "traceback. Results go to stdout, progress to stderr. OMP_NUM_THREADS limits the number of "
+    "threads."
 )
 # threads that have nothing to do sleep rather than spin: GNU's OpenMP, and Intel's or LLVM's
 IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}

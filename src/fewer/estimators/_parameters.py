@@ -121,7 +121,7 @@ precision : {"auto", "float32", "tf32", "bfloat16"}, default="auto"
 random_state : int, RandomState or None, default=None
     Seed; results are reproducible, on a CPU bit for bit.
 progress : bool, default=False
-    Show a progress bar.
+    Show a progress bar; a line every ten seconds where the output is not a terminal.
 on_epoch : callable, default=None
     Called with each new row of ``history_``; if it returns True, training stops and the
     decoder is refitted. See `fewer.callbacks.TensorBoard`.

@@ -143,8 +143,9 @@ def select(
     device : str, default="auto"
         "auto" (CUDA, MPS or CPU), or any torch device.
     progress : bool or callable, default=False
-        Print progress. A function is called as ``progress(message, fraction)``, with the fraction
-        of the work that is done.
+        Print progress: each step, a line at least every ten seconds, and the remaining time. A
+        function is called as ``progress(message, fraction)``, with the fraction of the work that
+        is done; it follows the measured times of steps and never falls.
     checkpoint : path, default=None
         A folder that keeps proposed panels, and the state of gradient training every minute, until
         the call is done. After a crash or Ctrl-C the same call resumes from there.
