@@ -210,3 +210,10 @@ def test_a_little_doubt_at_the_end_of_the_schedule_is_no_reason_for_another_try(
     assert found.converged
     monkeypatch.setattr("fewer.train.config.SELECTOR_STEPS", 60)
     assert {row["try"] for row in fit(sums, k=6, refit="none").history} >= {1, 2}
+
+
+def test_many_rows_take_no_more_steps():
+    few, many = (TrainingConfig(k=5).epochs_for(rows) for rows in (6_000, 54_000))
+    assert (few, many) == (100, 12)
+    assert TrainingConfig(k=5).epochs_for(10_000_000) == 5
+    assert TrainingConfig(k=5).refit_epochs_for(10_000_000) == 20

@@ -65,7 +65,7 @@ norm : {None, "batch", "layer"}, default=None
     Normalisation after each hidden layer.
 epochs : int or "auto", default="auto"
     Passes over the training rows in the first try; "auto" makes about 2400 gradient steps in
-    20 to 600 epochs. In closed form: number of steps, 600 if "auto".
+    5 to 600 epochs. In closed form: number of steps, 600 if "auto".
 batch_size : int, default=256
     Rows in a gradient step.
 learning_rate : float or "auto", default="auto"

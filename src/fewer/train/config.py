@@ -17,7 +17,8 @@ __all__ = ["TrainingConfig", "TrainingOptions"]
 
 SELECTOR_STEPS = 2400  # gradient steps that a selector needs to settle (MNIST, k = 50)
 REFIT_STEPS = 4000
-AUTO_EPOCHS = (20, 600)
+SELECTOR_EPOCHS = (5, 600)
+REFIT_EPOCHS = (20, 600)
 # mean max probability at which training stops: the paper's, and the lowest that gives as good
 # panels, where there are many nodes; it is also enough where the schedule ends
 PAPER_STOP, LOWEST_STOP, MANY_NODES = 0.99, 0.95, 50
@@ -166,11 +167,11 @@ class TrainingConfig(TrainingOptions):
 
     def epochs_for(self, rows: int) -> int:
         """Number of training epochs: as configured, or enough for a selector to settle."""
-        return _epochs(self.epochs, SELECTOR_STEPS, rows, self.batch_size)
+        return _epochs(self.epochs, SELECTOR_STEPS, SELECTOR_EPOCHS, rows, self.batch_size)
 
     def refit_epochs_for(self, rows: int) -> int:
         """Number of epochs of the final decoder: as configured, or enough for a small network."""
-        return _epochs(self.refit_epochs, REFIT_STEPS, rows, self.batch_size)
+        return _epochs(self.refit_epochs, REFIT_STEPS, REFIT_EPOCHS, rows, self.batch_size)
 
 
 def _plain(value: Any) -> Any:
@@ -181,8 +182,10 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _epochs(epochs: int | str, steps: int, rows: int, batch_size: int) -> int:
+def _epochs(
+    epochs: int | str, steps: int, limits: tuple[int, int], rows: int, batch_size: int
+) -> int:
     if not isinstance(epochs, str):
         return int(epochs)
     steps_per_epoch = -(-rows // batch_size)
-    return int(np.clip(-(-steps // steps_per_epoch), *AUTO_EPOCHS))
+    return int(np.clip(-(-steps // steps_per_epoch), *limits))
