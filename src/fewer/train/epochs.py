@@ -1,7 +1,7 @@
 """Epochs of a concrete network on a CPU, in memory that is taken once.
 
-A step as large as a batch of images spends a quarter of its time on memory that is returned to the
-system and taken again. The plain step of `ConcreteNetwork.backward` is the reference, and the
+With batches of images, a plain step spends up to a tenth of its time on memory that is returned to
+the system and taken again. The plain step of `ConcreteNetwork.backward` is the reference, and the
 fallback where rows are incomplete, on disk or in several processes.
 """
 
