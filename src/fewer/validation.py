@@ -7,6 +7,11 @@ training rows, and H the second moments of the held-out rows about the training 
 squared residual of feature j on the held-out rows is
 
     H_jj - 2 (B' H_S)_jj + (B' H_SS B)_jj.
+
+Of wide data (n < d / 4) the parts are kept as rows, and no d x d matrix is formed. With X the
+training rows and Y the held-out rows, both about the training mean and over the root of their
+number, Y - W X is what the decoder leaves, W = Y_S (X_S' X_S + ridge I)^-1 X_S', so that the error
+of any panel follows from X X' and X Y'.
 """
 
 import math
@@ -21,7 +26,17 @@ from sklearn.model_selection import KFold, TimeSeriesSplit
 from torch import Tensor
 
 from fewer._checks import check_choice
-from fewer.data.moments import Covariance, Moments, covariance, moments, part_covariances
+from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.data.moments import (
+    Covariance,
+    Moments,
+    Summary,
+    covariance,
+    is_wide,
+    moments,
+    part_covariances,
+    part_factors,
+)
 from fewer.data.source import RowView, ScaledSource, Source
 from fewer.errors import InputError
 from fewer.search.objective import solve_normal
@@ -177,8 +192,17 @@ class Part:
 
     n: int
     mean: Tensor
-    matrix: Tensor
+    matrix: Matrix
     units: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class _Grams:
+    """Products of the training rows X and held-out rows Y of a fold of wide data."""
+
+    train: Tensor  # X X'
+    cross: Tensor  # X Y'
+    held: float  # sum of squares of Y
 
 
 class FoldCovariances:
@@ -195,8 +219,8 @@ class FoldCovariances:
         stats: Moments,
         splits: Splits,
         scaling: Scaling,
-        parts: list[Covariance],
-        whole: Covariance | None = None,
+        parts: Sequence[Summary],
+        whole: Summary | None = None,
     ) -> None:
         self.source, self.stats, self.splits, self.scaling = source, stats, splits, scaling
         ones = np.ones(len(stats.mean))
@@ -212,9 +236,23 @@ class FoldCovariances:
             self, None, self.mean(self._all), *scaling.fit(stats.mean, stats.variance)
         )
         # the one training covariance that is assembled at a time, by fold number and scale
-        self._assembled: tuple[tuple[int | None, bytes], Tensor] | None = None
-        if len(splits) == 1 and whole is None:
+        self._assembled: tuple[tuple[int | None, bytes], Matrix] | None = None
+        # of every fold of wide data whose rows have been assembled
+        self._grams: dict[tuple[int | None, bytes], _Grams] = {}
+        if len(splits) == 1 and whole is None and not self.factored:
             self._keep_train_and_all()
+
+    @property
+    def factored(self) -> bool:
+        """Whether parts are kept as their rows, since the data are wide."""
+        return isinstance(self.parts[0].matrix, FactoredCovariance)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the parts."""
+        matrices = [part.matrix for part in self.parts]
+        kept = [m.rows if isinstance(m, FactoredCovariance) else m for m in matrices]
+        return sum(matrix.nbytes for matrix in kept)
 
     def _fold(self, number: int) -> "Fold":
         """One fold, scaled by its training rows.
@@ -234,16 +272,19 @@ class FoldCovariances:
         """Turn the held-out part into all rows, in place, and scale both."""
         held, train = self.parts
         n, mean = held.n + train.n, self.everything.mean
-        held.matrix.mul_(held.n / n).add_(train.matrix, alpha=train.n / n)
+        whole, own = held.matrix, train.matrix
+        assert isinstance(whole, Tensor)
+        assert isinstance(own, Tensor)
+        whole.mul_(held.n / n).add_(own, alpha=train.n / n)
         for part in (held, train):
-            gap = (part.mean - mean).to(held.matrix.device)
-            held.matrix.addr_(gap, gap, alpha=part.n / n)
-        for fold, matrix in ((self.everything, held.matrix), (self.folds[0], train.matrix)):
+            gap = (part.mean - mean).to(whole.device)
+            whole.addr_(gap, gap, alpha=part.n / n)
+        for fold, matrix in ((self.everything, whole), (self.folds[0], own)):
             ratio = torch.from_numpy(1 / fold.scale).to(matrix.device)
             matrix.mul_(ratio).mul_(ratio[:, None])
         self.parts = [
-            Part(n, mean, held.matrix, self.everything.scale),
-            Part(train.n, train.mean, train.matrix, self.folds[0].scale),
+            Part(n, mean, whole, self.everything.scale),
+            Part(train.n, train.mean, own, self.folds[0].scale),
         ]
         self._all, self._train, self._held = ((1, 0),), [((1, 1),)], [((1, 0), (-1, 1))]
 
@@ -292,22 +333,61 @@ class FoldCovariances:
             found += weight * (units * turned.cpu() + gap @ (gap.T @ axes))
         return found
 
-    def assemble(self, fold: "Fold") -> Tensor:
+    def assemble(self, fold: "Fold") -> Matrix:
         """Covariance of a fold's training rows in scaled units; valid until the next call."""
         key = (fold.number, fold.scale.tobytes())
         if self._assembled is None or self._assembled[0] != key:
             self._assembled = None  # free it before another is made
-            self._assembled = (key, self._sum(fold))
+            if self.factored:
+                C = FactoredCovariance(self.rows(fold, self.terms(fold.number)))
+                self._assembled = (key, C)
+                if fold.number is not None and key not in self._grams:
+                    Y = self.rows(fold, self.terms(fold.number, held=True))
+                    held = float(torch.linalg.norm(Y)) ** 2
+                    self._grams[key] = _Grams(C.gram, C.rows @ Y.T, held)
+            else:
+                self._assembled = (key, self._sum(fold))
         return self._assembled[1]
+
+    def rows(self, fold: "Fold", terms: Terms, columns: Tensor | None = None) -> Tensor:
+        """Rows of wide data about a fold's training mean, in its units, over their root number."""
+        n = self._count(terms)
+        scale = torch.from_numpy(fold.scale)
+        device, d = self.parts[0].matrix.device, len(scale)
+        found = torch.empty(
+            n, d if columns is None else len(columns), dtype=torch.float64, device=device
+        )
+        start = 0
+        for _, p in terms:
+            part = self.parts[p]
+            assert isinstance(part.matrix, FactoredCovariance)
+            own, gap, unit = part.matrix.rows, part.mean - fold.mean, scale
+            if columns is not None:
+                own, gap, unit = own[:, columns.to(device)], gap[columns], unit[columns]
+            here = found[start : start + part.n]
+            torch.mul(own, (part.n / n) ** 0.5, out=here)
+            here.add_((gap / n**0.5).to(device)).div_(unit.to(device))
+            start += part.n
+        return found
+
+    def grams(self, fold: "Fold") -> _Grams:
+        """Products of a fold's training and held-out rows."""
+        key = (fold.number, fold.scale.tobytes())
+        if key not in self._grams:
+            self.assemble(fold)
+        return self._grams[key]
 
     def _sum(self, fold: "Fold") -> Tensor:
         terms = list(self._weighted(self.terms(fold.number)))
-        ratio = torch.from_numpy(terms[0][1].units / fold.scale).to(terms[0][1].matrix.device)
+        first = terms[0][1].matrix
+        assert isinstance(first, Tensor)
+        ratio = torch.from_numpy(terms[0][1].units / fold.scale).to(first.device)
         same = bool((ratio == 1).all())
         if len(terms) == 1 and same:
-            return terms[0][1].matrix
-        matrix = terms[0][1].matrix * terms[0][0]
+            return first
+        matrix = first * terms[0][0]
         for weight, part in terms[1:]:
+            assert isinstance(part.matrix, Tensor)
             matrix.add_(part.matrix, alpha=weight)
         if not same:
             matrix.mul_(ratio).mul_(ratio[:, None])
@@ -332,6 +412,12 @@ class Fold:
         """Numbers of the training rows, ascending."""
         splits = self.covariances.splits
         return np.arange(splits.n) if self.number is None else splits.train_rows(self.number)
+
+    @property
+    def matrix_rows(self) -> Columns:
+        """Numbers of the training rows in the order of `matrix`, where that is their rows."""
+        parts = [*self.covariances.splits.parts, np.arange(self.covariances.splits.n)]
+        return np.concatenate([parts[p] for _, p in self.covariances.terms(self.number)])
 
     @property
     def held_rows(self) -> Columns:
@@ -363,7 +449,7 @@ class Fold:
         """Mean of the training rows in scaled units."""
         return (self.mean - torch.from_numpy(self.center)) / torch.from_numpy(self.scale)
 
-    def matrix(self) -> Tensor:
+    def matrix(self) -> Matrix:
         """Covariance of the training rows, d x d; valid until that of another fold is computed."""
         return self.covariances.assemble(self)
 
@@ -410,10 +496,23 @@ class Fold:
 
     def error(self, columns: Columns, ridge: float = 0.0, *, known: bool = False) -> float:
         """Mean squared residual on the held-out rows; 0 for the columns where they are known."""
+        if self.covariances.factored:
+            return self._error_of_rows(columns, ridge, known)
         each = self.residuals(columns, self.decoder(columns, ridge))
         if known:
             each[columns] = 0.0
         return float(each.sum()) / len(each)
+
+    def _error_of_rows(self, columns: Columns, ridge: float, known: bool) -> float:
+        covariances, at = self.covariances, torch.from_numpy(columns)
+        grams = covariances.grams(self)
+        Z = covariances.rows(self, covariances.terms(self.number), at)  # X_S
+        Y = covariances.rows(self, self._held, at)  # Y_S
+        W = Y @ solve_normal(Z.T @ Z, Z.T, ridge)
+        total = grams.held + float((W * (W @ grams.train - 2 * grams.cross.T)).sum())
+        if known:
+            total -= float((Y - W @ Z).square().sum())
+        return total / len(self.scale)
 
 
 def fold_covariances(
@@ -428,6 +527,9 @@ def fold_covariances(
     separately. Every process reads its own rows, and all get the result.
     """
     scaling = Scaling(scaling) if isinstance(scaling, str) else scaling
+    if is_wide(source):
+        found = part_factors(source, splits.labels, len(splits.parts), device)
+        return FoldCovariances(source, found[0], splits, scaling, *found[1:])
     stats, parts = part_covariances(source, splits.labels, len(splits.parts), device)
     if stats is not None and parts is not None:
         return FoldCovariances(source, stats, splits, scaling, parts)

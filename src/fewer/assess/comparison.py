@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.linalg import qr
 from scipy.linalg.lapack import dpstrf
 
 from fewer._checks import check_choice, check_whole
@@ -16,6 +17,7 @@ from fewer._tables import Table, write_table
 from fewer._threads import entry_point
 from fewer.assess.scoring import Columns, Rows, Split
 from fewer.data import ScaledSource
+from fewer.data.factored import FactoredCovariance
 from fewer.estimators import ConcreteAutoencoder
 from fewer.search import greedy, search
 from fewer.selection import select
@@ -207,9 +209,13 @@ def _concrete(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
 
 
 def _pivoted_qr(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
-    # the pivots of QR on centred rows are those of Cholesky on their covariance
-    _, pivots, _, _ = dpstrf(split.train.cpu().numpy(), tol=0.0)
-    return [np.sort(pivots[:k].astype(np.int64) - 1)]
+    C = split.train.cpu()
+    if isinstance(C, FactoredCovariance):
+        pivots = qr(C.rows.numpy(), mode="r", pivoting=True)[1]
+    else:
+        # the pivots of QR on centred rows are those of Cholesky on their covariance
+        pivots = dpstrf(C.numpy(), tol=0.0)[1] - 1
+    return [np.sort(pivots[:k].astype(np.int64))]
 
 
 def _variance(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:

@@ -13,6 +13,7 @@ from fewer._threads import entry_point
 from fewer.assess.curve import LEVELS
 from fewer.data import ColumnView, Moments, RowView, Source, covariance, moments, read_blocks
 from fewer.data import open as open_any
+from fewer.data.moments import is_wide
 from fewer.data.on_disk import readable_size
 from fewer.data.open import counts_rows
 from fewer.data.source import read_metadata
@@ -51,7 +52,7 @@ class Inspection:
     duplicates: list[tuple[Any, Any]]  # features with the values of an earlier one, and that one
     values: tuple[float, float] | None  # smallest and largest
     memory: int  # bytes of all rows as float32
-    covariance_memory: int
+    covariance_memory: int  # bytes; of wide data, of the rows that stand for it
     streamed: bool  # rows stay on disk
     sparse: bool
     scale: str  # suggested: "none" where all features seem to share a unit, such as pixels
@@ -151,7 +152,7 @@ def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Insp
         duplicates=[(labels[a], labels[b]) for a, b in same if not stats.constant[a]],
         values=(float(stats.minimum.min()), float(stats.maximum.max())) if seen.any() else None,
         memory=n * d * 4,
-        covariance_memory=d * d * 8,
+        covariance_memory=(n if is_wide(part) else d) * d * 8,
         streamed=source.on_disk,
         sparse=source.is_sparse,
         scale=scale,

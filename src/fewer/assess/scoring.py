@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from torch import Tensor
 
 from fewer._checks import check_number, check_observed, check_whole
 from fewer._threads import entry_point
 from fewer.constraints import resolve
 from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
+from fewer.data.factored import Matrix
 from fewer.data.open import as_source
 from fewer.errors import InputError
 from fewer.search.eigen import leading_eigenvectors
@@ -44,7 +44,7 @@ class Split:
     device: torch.device
 
     @property
-    def train(self) -> Tensor:
+    def train(self) -> Matrix:
         """Scaled covariance of the training rows, on the device of the search."""
         return self.fold.matrix().to(self.device)
 

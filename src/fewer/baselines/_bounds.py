@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from fewer._checks import check_number, check_whole
 from fewer._threads import entry_point
 from fewer.constraints import check_k
-from fewer.data import Moments, RowView, Source, covariance
+from fewer.data import Moments, RowView, Source
+from fewer.data.factored import Matrix
+from fewer.data.moments import summarize
 from fewer.estimators.selector import RowEstimator
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import hidden_widths, linear_layer
 from fewer.reconstructor import Reconstructor
-from fewer.search.eigen import largest_eigenvectors
+from fewer.search.eigen import largest_eigenvectors, leading_eigenvectors
 from fewer.train.device import pick_device, seeded
 from fewer.train.optimize import Adam, KeepBest
 
@@ -105,11 +107,19 @@ class PCABound(Bound):
     def _learn(
         self, source: Source, stats: Moments, rng: np.random.RandomState
     ) -> tuple[nn.Module, float]:
-        C = covariance(source).matrix.numpy()
-        self.eigenvalues_, vectors = largest_eigenvectors(C, self.k)
+        C = summarize(source).matrix
+        self.eigenvalues_, vectors = principal_axes(C, self.k)
         self.components_ = vectors.T
         self.residual_ = max(0.0, float(C.trace() - self.eigenvalues_.sum()))
         return projection(self.components_), 1.0
+
+
+def principal_axes(C: Matrix, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The largest eigenvalues of a covariance, descending, and their vectors (d x count)."""
+    if isinstance(C, Tensor):
+        return largest_eigenvectors(C.numpy(), count)
+    vectors = leading_eigenvectors(C, count)
+    return (vectors * (C @ vectors)).sum(0).numpy(), vectors.numpy()
 
 
 def projection(components: np.ndarray) -> nn.Sequential:
@@ -215,7 +225,7 @@ class AutoencoderBound(Bound):
             held = np.sort(np.random.default_rng(seed).permutation(n)[:count])
             fitted = np.setdiff1d(fitted, held)
         part = RowView(source, fitted)
-        components = largest_eigenvectors(covariance(part).matrix.numpy(), self.k)[1].T
+        components = principal_axes(summarize(part).matrix, self.k)[1].T
         with seeded(seed, device) as generator:
             net = PrincipalAutoencoder(components, hidden).to(device)
             train, valid = (self._rows(source, index, stats).to(device) for index in (fitted, held))

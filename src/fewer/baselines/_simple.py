@@ -13,7 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from fewer._checks import check_number, check_whole
 from fewer._threads import for_matrix
 from fewer.baselines._base import Baseline, Columns, RankingBaseline, SubsetBaseline, Values
-from fewer.data import Moments, Source, covariance
+from fewer.data import Moments, Source
+from fewer.data.moments import summarize
 from fewer.errors import InputError
 from fewer.estimators.selector import ConstrainedSelector
 from fewer.search import greedy
@@ -135,7 +136,7 @@ class Greedy(ConstrainedSelector, Baseline):
         self._constraints(d)
 
     def _choose(self, source: Source, stats: Moments, rng: np.random.RandomState) -> Columns:
-        path = greedy(covariance(source).matrix, self._constraints(source.shape[1]))
+        path = greedy(summarize(source).matrix, self._constraints(source.shape[1]))
         self.residuals_ = path.errors
         return path.order
 

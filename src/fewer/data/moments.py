@@ -19,6 +19,7 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer._checks import check_choice
+from fewer.data.factored import SOME_COLUMNS, FactoredCovariance, Matrix
 from fewer.data.source import (
     DenseSource,
     RowView,
@@ -26,6 +27,7 @@ from fewer.data.source import (
     ahead,
     block_bytes,
     is_remote,
+    read_all,
     read_blocks,
     reduce_rows,
     row_blocks,
@@ -44,6 +46,7 @@ MOST_ROWS = 4096
 # compute capabilities whose float64 runs at half the rate of float32, or on tensor cores
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 PANELS = 8
+WIDE = 4  # features per row: with more, rows take less memory and time than their covariance
 SAMPLE_ROWS = 256  # fetched from a cluster to centre sums about
 
 # Sums over some rows, by name: "n" rows; per feature "count" of observed values, "second" powers of
@@ -96,7 +99,16 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Covariance:
+class Summary:
+    """Mean (d) and covariance of n rows, which wide data have as a factor."""
+
+    n: int
+    mean: Tensor
+    matrix: Matrix
+
+
+@dataclass(frozen=True)
+class Covariance(Summary):
     """Mean (d) and covariance matrix (d x d, divided by n) of a source, float64.
 
     Examples
@@ -107,8 +119,6 @@ class Covariance:
     (2, [1.0, 3.0], [[1.0, 2.0], [2.0, 4.0]])
     """
 
-    n: int
-    mean: Tensor
     matrix: Tensor
 
 
@@ -232,6 +242,77 @@ def part_covariances(
     sizes = np.bincount(labels, minlength=count).tolist()
     parts = [_covariance(sums, number, size) for number, size in enumerate(sizes)]
     return _moments(n, sums), parts
+
+
+# -- wide data: the rows themselves ------------------------------------------------------------
+
+
+def is_wide(source: Source) -> bool:
+    """Whether rows stand for their covariance: with n < d / 4."""
+    return WIDE * source.shape[0] < source.shape[1]
+
+
+def summarize(source: Source, device: torch.device | str | None = None) -> Summary:
+    """Mean and covariance of all features; of wide data, the covariance as its rows.
+
+    As `covariance`, missing values counting as their column's mean.
+    """
+    if not is_wide(source):
+        return covariance(source, device=device)
+    x = _all_rows(source)
+    return _factored(x, _row_moments(x), device)
+
+
+def part_factors(
+    source: Source, labels: np.ndarray, count: int, device: torch.device | str | None = None
+) -> tuple[Moments, list[Summary], Summary | None]:
+    """Moments of all rows of wide data, and each of ``count`` parts as its rows, in one pass.
+
+    With missing values also all rows, since each part replaces them by its own mean.
+    """
+    x = _all_rows(source)
+    stats = _row_moments(x)
+    whole = _factored(x.clone(), stats, device) if stats.has_missing else None
+    parts = []
+    for part in range(count):
+        own = x[torch.from_numpy(labels == part)]
+        parts.append(_factored(own, _row_moments(own), device))
+    return stats, parts, whole
+
+
+def _all_rows(source: Source) -> Tensor:
+    """All rows in float64 on every rank, each of which reads its own."""
+    own = all_or_raise(lambda: torch.from_numpy(read_all(shard_of_rank(source))))
+    return own if world_size() == 1 else torch.cat(gather(own))
+
+
+def _row_moments(x: Tensor) -> Moments:
+    """Moments of rows in memory, some columns at a time."""
+    found = [_column_moments(part) for part in x.split(SOME_COLUMNS, dim=1)]
+    together = (torch.cat(values).numpy() for values in zip(*found, strict=True))
+    return Moments(len(x), *together)
+
+
+def _column_moments(x: Tensor) -> tuple[Tensor, ...]:
+    gaps = torch.isnan(x)
+    observed = len(x) - gaps.sum(0)
+    low, high = x.masked_fill(gaps, torch.inf).amin(0), x.masked_fill(gaps, -torch.inf).amax(0)
+    # the mean of equal values may round, and then they would seem to vary
+    mean = torch.where(low == high, low, x.nanmean(0)).nan_to_num_(0.0)
+    variance = (x - mean).square_().nan_to_num_(0.0).sum(0) / observed.clamp_min(1)
+    return observed, mean, variance, low, high
+
+
+def _factored(x: Tensor, stats: Moments, device: torch.device | str | None) -> Summary:
+    """Rows and their moments as a covariance; the rows are overwritten."""
+    mean = torch.from_numpy(stats.mean)
+    x.sub_(mean).nan_to_num_(nan=0.0).div_(max(len(x), 1) ** 0.5)
+    home = torch.device("cpu" if device is None else device)
+    home = home if home.type == "cuda" else torch.device("cpu")
+    return Summary(len(x), mean.to(home), FactoredCovariance(x.to(home)))
+
+
+# -- sums over rows ----------------------------------------------------------------------------
 
 
 def _sums(

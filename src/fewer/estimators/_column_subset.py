@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
-from fewer.data import Source, covariance
+from fewer.data import Source
+from fewer.data.factored import Matrix
+from fewer.data.moments import summarize
 from fewer.distributed import collective, on_rank0, shared_seed
 from fewer.errors import InputError, warn
 from fewer.estimators.selector import ConstrainedSelector
@@ -114,7 +115,7 @@ class ColumnSubset(ConstrainedSelector):
                 "more rows or a lower k"
             )
         seed = shared_seed(self.random_state)
-        summary = covariance(source, device=pick_device(self.device))
+        summary = summarize(source, pick_device(self.device))
         C = summary.matrix
         self.ridge_ = self._penalty(source, C, constraints, seed)
         found = on_rank0(lambda: self._searched(C, constraints, seed))
@@ -127,7 +128,7 @@ class ColumnSubset(ConstrainedSelector):
         self.columns_ = columns  # last, since it marks the estimator as fitted
         return self
 
-    def _searched(self, C: Tensor, constraints: Constraints, seed: int) -> dict[str, Any]:
+    def _searched(self, C: Matrix, constraints: Constraints, seed: int) -> dict[str, Any]:
         """Fitted attributes."""
         began = time.perf_counter()
         found = search(
@@ -152,7 +153,7 @@ class ColumnSubset(ConstrainedSelector):
             "swap_losses_": swap_losses(C, columns, self.ridge_),
         }
 
-    def _penalty(self, source: Source, C: Tensor, constraints: Constraints, seed: int) -> float:
+    def _penalty(self, source: Source, C: Matrix, constraints: Constraints, seed: int) -> float:
         if not isinstance(self.ridge, str):
             return self.ridge
         if self.ridge != "auto":

@@ -7,6 +7,7 @@ from scipy.linalg import eigh
 from torch import Tensor
 
 from fewer._threads import for_matrix
+from fewer.data.factored import FactoredCovariance, Matrix
 
 __all__ = ["largest_eigenvectors", "leading_eigenvectors", "smallest_eigenvectors"]
 
@@ -28,14 +29,18 @@ def largest_eigenvectors(M: Values, count: int) -> tuple[Values, Values]:
 
 
 def leading_eigenvectors(
-    C: Tensor, count: int, *, scale: Tensor | None = None, device: torch.device | None = None
+    C: Matrix, count: int, *, scale: Tensor | None = None, device: torch.device | None = None
 ) -> Tensor:
     """Eigenvectors (d x count) of the largest eigenvalues of a covariance, descending.
 
     With ``scale``, of the covariance of features multiplied by it. For a wide matrix, subspace
-    iteration on ``device`` gives the sum of the eigenvalues, which reports show, to three digits.
+    iteration on ``device`` gives the sum of the eigenvalues, which reports show, to three digits;
+    few rows give them exactly.
     """
     d = len(C)
+    if isinstance(C, FactoredCovariance):
+        rows = (C.rows if scale is None else C.rows * scale.to(C.device)).cpu()
+        return _leading_of_rows(rows, min(count, d))
     unit = torch.ones(d, dtype=C.dtype) if scale is None else scale
     if d <= WIDE or 5 * (count + EXTRA) > d:
         matrix = (C.cpu() * (unit[:, None] * unit)).numpy()
@@ -49,6 +54,19 @@ def leading_eigenvectors(
     inside = axes.T @ (ratio * (rough @ (ratio * axes)))
     turn = torch.linalg.eigh((inside + inside.T) / 2)[1].flip(1)[:, :count]
     return torch.linalg.qr((axes @ turn).cpu().double())[0]
+
+
+def _leading_of_rows(X: Tensor, count: int) -> Tensor:
+    """Leading eigenvectors of X' X from those of X X'; beyond its rank any orthogonal ones."""
+    values, left = largest_eigenvectors((X @ X.T).numpy(), min(count, len(X)))
+    kept = int((values > max(values[0], 1e-300) * len(X) * np.finfo(float).eps).sum())
+    vectors = X.T @ torch.from_numpy(left[:, :kept])
+    extra = torch.randn(
+        X.shape[1], count - kept, generator=torch.Generator().manual_seed(0), dtype=X.dtype
+    )
+    # QR also removes what rounding has left of large eigenvectors in small ones
+    found, triangle = torch.linalg.qr(torch.cat([vectors, extra], dim=1))
+    return found * torch.where(triangle.diagonal() < 0, -1.0, 1.0)
 
 
 def _eigenvectors(M: Values, first: int, last: int) -> tuple[Values, Values]:

@@ -11,9 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer.constraints import Constraints
+from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.search.objective import DEPENDENT, ROUNDING, covariance, regular_inverse
 
-__all__ = ["Exchange", "Places", "Purse", "WholeExchange", "best_swap", "swap_losses"]
+__all__ = [
+    "Exchange",
+    "Places",
+    "Purse",
+    "WholeExchange",
+    "best_swap",
+    "swap_losses",
+    "whole_exchange",
+]
+
+LITTLE = 1e-3  # fraction of the trace: where less is left, differences of squares cancel
 
 
 class Exchange:
@@ -37,9 +48,11 @@ class Exchange:
     the plain addition of a feature.
     """
 
+    C: Matrix
+
     def __init__(
         self,
-        C: Tensor,
+        C: Matrix,
         square: Tensor,
         trace: float,
         ridge: float,
@@ -195,13 +208,13 @@ class WholeExchange(Exchange):
 
     def __init__(
         self,
-        C: Tensor,
+        C: Matrix,
         ridge: float,
         S: Tensor,
         closed: Tensor | None = None,
         prices: Tensor | None = None,
     ) -> None:
-        super().__init__(C, C.new_empty(0), float(C.trace()), ridge, S, closed, prices)
+        super().__init__(C, S.new_empty(0), float(C.trace()), ridge, S, closed, prices)
 
     def _second_order(
         self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor
@@ -226,6 +239,60 @@ class WholeExchange(Exchange):
         s = Cw.gather(1, S).scatter(1, i1, 0.0)  # C_S' w
         h = Cw - torch.bmm(s[:, None], V)[:, 0] + (a * s).sum(1, keepdim=True) * v
         return torch.cat([w, h], 1)
+
+
+class FactoredExchange(WholeExchange):
+    r"""`WholeExchange` of :math:`C = X^\top X`, from the r rows of X.
+
+    With :math:`Z = X_S` (r x K) and :math:`A = P Z^\top`, :math:`V = A X` and
+    :math:`E = X^\top K X` with :math:`K = I - Z A`, so a swap reads X once, and scoring all swaps
+    from scratch takes O(r K d).
+    """
+
+    C: FactoredCovariance
+
+    def _second_order(
+        self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        C = self.C
+        Z = C.columns(S) * full  # B x K x r, transposed
+        ZG = Z @ C.gram
+        M = ZG @ Z.mT
+        left = self.trace - (self.P * M).sum((1, 2))
+        if bool((left > LITTLE * self.trace).all()):
+            T = ZG @ C.rows
+            MV = M @ V
+            return self.P @ (T - MV), M, C.squares + (V * (MV - 2 * T)).sum(1)
+        U, f = torch.empty_like(V), V.new_empty(len(V), self.c)
+        for b in range(len(V)):
+            Y = torch.addmm(C.rows, Z[b].T, V[b], alpha=-1)  # K X
+            U[b] = (V[b] @ C.rows.T) @ Y
+            f[b] = C.squares_of(Y)
+        return U, M, f
+
+    def _column(self, i1: Tensor, j: Tensor, a: Tensor, b: Tensor, vu: Tensor) -> Tensor:
+        C, S = self.C, self.S.clamp_max(self.c - 1)
+        open_ = self.S.ne(self.c).scatter(1, i1, False)[..., None]
+        Z = C.columns(S) * open_  # B x K x r, transposed, without place i
+        A = self.P @ (C.columns(S) * self.S.ne(self.c)[..., None])
+        A = A - a[..., None] * A.gather(1, i1[..., None].expand(-1, -1, A.shape[2]))
+        x = C.columns(j)[..., None]  # B x r x 1
+        y = x - A.mT @ (Z @ x)  # E'_j = X' y
+        g = C.gram @ y
+        h = g - A.mT @ (Z @ g)
+        return (torch.cat([y, h], 2).mT @ C.rows).flatten(1)
+
+
+def whole_exchange(
+    C: Matrix,
+    ridge: float,
+    S: Tensor,
+    closed: Tensor | None = None,
+    prices: Tensor | None = None,
+) -> WholeExchange:
+    """All swaps of panels S with all d features."""
+    kind = FactoredExchange if isinstance(C, FactoredCovariance) else WholeExchange
+    return kind(C, ridge, S, closed, prices)
 
 
 def best_swap(gains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -335,7 +402,7 @@ class Purse:
 def swap_losses(C: Any, S: Any, ridge: float = 0.0) -> NDArray[np.float32]:
     """Increase of `residual` when each chosen feature (rows) is replaced by any other."""
     chosen = torch.as_tensor(np.asarray(S, dtype=np.int64))
-    state = WholeExchange(covariance(C), ridge, chosen[None])
+    state = whole_exchange(covariance(C), ridge, chosen[None])
     state.shut[:] = False
     gains, own = state.gains()[0], (torch.arange(len(chosen)), chosen)
     same = gains[own]  # 0, up to rounding that cancels; noise where columns are dependent

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.constraints import Constraints
+from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.search.exchange import Purse
 from fewer.search.objective import DEPENDENT, check_problem, covariance, on_cpu_if_short, worth
 
@@ -98,7 +99,7 @@ def greedy(
     return min(paths, key=lambda path: worth(C, path.order, constraints, ridge))
 
 
-def _run(C: Tensor, constraints: Constraints, ridge: float, power: float) -> GreedyPath:
+def _run(C: Matrix, constraints: Constraints, ridge: float, power: float) -> GreedyPath:
     """One greedy run that ranks by gain / cost ** power."""
     left = Deflation(C, constraints, ridge)
     picks: list[Tensor] = []
@@ -110,7 +111,7 @@ def _run(C: Tensor, constraints: Constraints, ridge: float, power: float) -> Gre
     units = [constraints.units[u] for u in torch.cat(picks).tolist()] if picks else []
     return GreedyPath(
         order=np.concatenate([*units, np.arange(0)]),
-        errors=torch.stack([*errors, C.new_zeros(())])[:-1].clamp_min(0).cpu().numpy(),
+        errors=torch.stack([*errors, left.error])[:-1].clamp_min(0).cpu().numpy(),
         sizes=np.cumsum([len(unit) for unit in units], dtype=np.int64),
     )
 
@@ -160,13 +161,16 @@ class Deflation:
     criterion.
     """
 
-    def __init__(self, C: Tensor, constraints: Constraints, ridge: float) -> None:
+    def __init__(self, C: Matrix, constraints: Constraints, ridge: float) -> None:
         self.C, self.ridge = C, ridge
         self.table = unit_table(constraints, C.device)  # units x m
         self.floor = DEPENDENT * C.diagonal()
         self.least = self._on_units(self.floor)
         self.last = self.least.sum(1) / self.least.sum(1).max().clamp_min(1e-300) - 2
-        self.W = C.new_zeros(min(len(C), constraints.most_units * self.table.shape[1]), len(C))
+        picks = min(len(C), constraints.most_units * self.table.shape[1])
+        self.W = self.floor.new_zeros(picks, len(C))
+        if isinstance(C, FactoredCovariance):
+            self.A = self.floor.new_zeros(picks, len(C.rows))  # W = A X
         self.prices = None
         if constraints.unit_prices is not None:
             self.prices = torch.as_tensor(constraints.unit_prices, device=C.device)
@@ -176,10 +180,12 @@ class Deflation:
 
     def refresh(self) -> None:
         """Compute the blocks from scratch, without the rounding errors of the updates."""
-        W = self.W[: self.count]
-        self.E, self.EE = unit_blocks(
-            lambda at: self.C[at] - W[:, at].T @ W, self.table, len(self.C)
-        )
+        C, W = self.C, self.W[: self.count]
+        if isinstance(C, FactoredCovariance):
+            Y = C.rows - self.A[: self.count].T @ W if self.count else C.rows
+            self.E, self.EE = factored_blocks(C, Y, self.table)
+        else:
+            self.E, self.EE = unit_blocks(lambda at: C[at] - W[:, at].T @ W, self.table, len(C))
         self.fresh = float(self.error)
 
     def ranking(self) -> Tensor:
@@ -203,12 +209,24 @@ class Deflation:
 
     def _take_feature(self, j: Tensor) -> None:
         C, W = self.C, self.W[: self.count]
-        w = C.index_select(0, j)[0] - W.index_select(1, j)[:, 0] @ W  # the column E_j
+        W_j = W.index_select(1, j)[:, 0]
+        if isinstance(C, FactoredCovariance):
+            # E = X' K X with K = I - A' A: E_j = X' y with y = K x_j, and E E_j = X' K X X' y
+            A = self.A[: self.count]
+            y = C.rows.index_select(1, j)[:, 0] - W_j @ A
+            g = C.gram @ y
+            w, Ew = torch.stack([y, g - (A @ g) @ A]) @ C.rows
+        else:
+            w = C.index_select(0, j)[0] - W_j @ W  # the column E_j
         w_j = w.index_select(0, j)
         # a dependent column explains nothing: w = 0
         dependent = w_j <= self.floor.index_select(0, j)
-        w = w * (w_j + self.ridge).masked_fill(dependent, torch.inf).rsqrt()
-        Ew = torch.mv(C, w) - (W @ w) @ W
+        factor = (w_j + self.ridge).masked_fill(dependent, torch.inf).rsqrt()
+        w = w * factor
+        if isinstance(C, FactoredCovariance):
+            self.A[self.count], Ew = y * factor, Ew * factor
+        else:
+            Ew = torch.mv(C, w) - (W @ w) @ W
         norm = w @ w
         self.W[self.count] = w
         self.count += 1
@@ -256,6 +274,21 @@ def unit_blocks(
         rows = rows * (part < d)[..., None]
         squares.append(rows @ rows.mT)
         blocks.append(padded(rows).gather(2, part[:, None].expand(-1, width, -1)))
+    return torch.cat(blocks), torch.cat(squares)
+
+
+def factored_blocks(C: FactoredCovariance, Y: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Blocks of E = X' Y, and of its square, on each unit, where Y = K X with a symmetric K."""
+    if table.shape == (len(C), 1):  # each feature is a unit
+        if Y is C.rows:
+            return C.diagonal()[:, None, None].clone(), C.squares[:, None, None].clone()
+        return (C.rows * Y).sum(0)[:, None, None], C.squares_of(Y)[:, None, None]
+    blocks, squares = [], []
+    for part in table.split(max(1, 2**22 // (len(Y) * table.shape[1]))):
+        at, held = part.clamp_max(len(C) - 1), (part < len(C))[..., None]
+        x, y = C.columns(at) * held, Y[:, at].movedim(0, -1) * held  # units x m x r
+        blocks.append(x @ y.mT)
+        squares.append(y @ C.gram @ y.mT)
     return torch.cat(blocks), torch.cat(squares)
 
 

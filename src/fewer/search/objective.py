@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
+from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.errors import InputError, warn
 
 __all__ = ["residual"]
@@ -48,11 +49,17 @@ def residual(C: Any, S: Any, ridge: float = 0.0) -> float:
     return residual_of(covariance(C), S, ridge)
 
 
-def residual_of(C: Tensor, S: Any, ridge: float) -> float:
+def residual_of(C: Matrix, S: Any, ridge: float) -> float:
     """`residual` of a matrix that `covariance` has checked."""
     index = torch.as_tensor(np.asarray(S, dtype=np.int64), device=C.device)
-    rows = C[index]  # k x d
-    A = rows[:, index] + ridge * torch.eye(len(index), dtype=C.dtype, device=C.device)
+    if isinstance(C, FactoredCovariance):
+        # rows of C are those of Z X with Z = X_S' (k x r): sums over d features go through X X'
+        rows, gram = C.columns(index), C.gram
+        A = rows @ rows.T
+    else:
+        rows, gram = C[index], None  # k x d
+        A = rows[:, index]
+    A = A + ridge * torch.eye(len(index), dtype=C.dtype, device=C.device)
     spread = A.diagonal()
     # unit diagonal, so that "dependent" means the same at every scale of the features
     scale = torch.where(spread > 0, spread.rsqrt(), 0.0)
@@ -65,11 +72,16 @@ def residual_of(C: Tensor, S: Any, ridge: float) -> float:
         values, vectors = torch.linalg.eigh(A)
         keep = values > DEPENDENT * values[-1].clamp_min(1e-300)
         whitened = (vectors[:, keep] / values[keep].sqrt()).T @ (scale[:, None] * rows)
-        explained = float((whitened * whitened).sum())
+        explained = _squared(whitened, gram)
     else:
         whitened = torch.linalg.solve_triangular(L, scale[:, None] * rows, upper=False)
-        explained = float((whitened * whitened).sum())
+        explained = _squared(whitened, gram)
     return max(0.0, float(C.trace()) - explained)
+
+
+def _squared(rows: Tensor, gram: Tensor | None) -> float:
+    """Sum of squares of rows, or of rows X with the Gram matrix of X."""
+    return float((rows * (rows if gram is None else rows @ gram)).sum())
 
 
 def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
@@ -84,7 +96,7 @@ def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
     return scale[:, None] * ((vectors * inverse) @ (vectors.T @ (scale[:, None] * cross)))
 
 
-def worth(C: Tensor, S: Any, constraints: Constraints, ridge: float) -> float:
+def worth(C: Matrix, S: Any, constraints: Constraints, ridge: float) -> float:
     """What a search minimises: `residual`, plus the price of the panel where costs have weight."""
     return residual_of(C, S, ridge) + constraints.price(S)
 
@@ -107,8 +119,12 @@ def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
         jitter *= 100
 
 
-def covariance(C: Any, device: str | torch.device | None = None) -> Tensor:
-    """C as a float64 tensor on `device` (by default where it is), checked."""
+def covariance(C: Any, device: str | torch.device | None = None) -> Matrix:
+    """C in float64 on `device` (by default where it is), checked."""
+    if isinstance(C, FactoredCovariance):
+        if not torch.isfinite(C.trace()):
+            raise InputError("the rows have NaN or infinite values; impute or drop those features")
+        return C.to(device or C.device)
     matrix = torch.as_tensor(C)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) == 0:
         raise InputError(f"C has shape {tuple(matrix.shape)}; give a square d x d covariance")
@@ -129,7 +145,7 @@ def covariance(C: Any, device: str | torch.device | None = None) -> Tensor:
 
 def check_problem(
     C: Any, k: int | Constraints, ridge: float, device: str | torch.device | None
-) -> tuple[Tensor, Constraints, float]:
+) -> tuple[Matrix, Constraints, float]:
     """Arguments of a search, checked: covariance, constraints and penalty."""
     matrix = covariance(C, device)
     constraints = k if isinstance(k, Constraints) else resolve(None, len(matrix), k)

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fewer.constraints import Constraints
+from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.errors import InputError
-from fewer.search.exchange import Places, WholeExchange
+from fewer.search.exchange import Places, whole_exchange
 from fewer.search.greedy import greedy
 from fewer.search.objective import ROUNDING, check_problem, on_cpu_if_short, regular_inverse, worth
 from fewer.search.swap import Explorer, GroupExplorer, swap
@@ -144,7 +144,7 @@ class _Run:
 
     def __init__(
         self,
-        C: Tensor,
+        C: Matrix,
         constraints: Constraints,
         ridge: float,
         begin: float,
@@ -206,10 +206,16 @@ class _Run:
             return False
         chosen = np.array(list(combinations(free, k - len(include))), dtype=np.int64)
         panels = np.hstack([np.tile(include, (count, 1)), chosen])
-        S = torch.as_tensor(panels, device=self.C.device)
-        at = S[:, :, None], S[:, None]
-        P = regular_inverse(self.C[at], torch.ones_like(S, dtype=torch.bool), self.ridge)
-        values = -(P * (self.C @ self.C)[at]).sum((1, 2))
+        C = self.C
+        S = torch.as_tensor(panels, device=C.device)
+        if isinstance(C, FactoredCovariance):
+            Z = C.columns(S)  # panels x k x r
+            A, M = Z @ Z.mT, Z @ C.gram @ Z.mT
+        else:
+            at = S[:, :, None], S[:, None]
+            A, M = C[at], (C @ C)[at]
+        P = regular_inverse(A, torch.ones_like(S, dtype=torch.bool), self.ridge)
+        values = -(P * M).sum((1, 2))
         if constraints.costs is not None:
             prices = constraints.cost_weight * constraints.d * constraints.costs
             values += torch.as_tensor(prices, device=values.device)[S].sum(1)
@@ -311,7 +317,7 @@ class _Run:
         value = np.where(self.C.diagonal().cpu().numpy() > 0, 0.0, -1e300)
         if int((value == 0).sum()) > most:
             places = Places(constraints, self.C.device)
-            state = WholeExchange(
+            state = whole_exchange(
                 self.C, self.ridge, places.fill([best]), places.closed, places.prices
             )
             value = places.gains(state)[0].amax(0).cpu().numpy()

@@ -14,8 +14,16 @@ from torch import Tensor
 
 from fewer._threads import for_operations
 from fewer.constraints import Constraints
-from fewer.search.exchange import Exchange, Places, Purse, WholeExchange, best_swap
-from fewer.search.greedy import block_gain, greedy, padded, unit_blocks, unit_table
+from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.search.exchange import Exchange, Places, Purse, WholeExchange, best_swap, whole_exchange
+from fewer.search.greedy import (
+    block_gain,
+    factored_blocks,
+    greedy,
+    padded,
+    unit_blocks,
+    unit_table,
+)
 from fewer.search.objective import (
     DEPENDENT,
     ROUNDING,
@@ -29,6 +37,7 @@ __all__ = ["Explorer", "GroupExplorer", "SwapResult", "swap"]
 
 Panel = NDArray[np.int64]
 
+FIRST_CANDIDATES = 1024  # that swaps of wide data start with
 MANY = 16  # scoring all swaps from scratch takes about as long as this many single swaps
 # Steps during which a feature that left may not return, and one that entered may not leave;
 # randomly up to twice as long.
@@ -114,13 +123,25 @@ def swap(
 
 
 def _swap_features(
-    C: Tensor, panel: Panel, constraints: Constraints, ridge: float, deadline: float | None
+    C: Matrix, panel: Panel, constraints: Constraints, ridge: float, deadline: float | None
 ) -> SwapResult:
     places = Places(constraints, C.device)
-    state = WholeExchange(C, ridge, places.fill([panel]), places.closed, places.prices)
+    state = whole_exchange(C, ridge, places.fill([panel]), places.closed, places.prices)
     best = worth(C, panel, constraints, ridge)
     least = ROUNDING * state.trace
     evaluations = 0
+    if isinstance(C, FactoredCovariance) and len(C) > 2 * FIRST_CANDIDATES:
+        # a swap of all features reads all rows; among the most promising ones it does not
+        gains = places.gains(state)[0].amax(0)
+        gains[state.S[0][state.S[0] < places.c]] = torch.inf
+        some = gains.topk(FIRST_CANDIDATES + places.K).indices.sort().values.cpu().numpy()
+        explorer = Explorer(C, constraints, ridge, some, torch.Generator())
+        near = explorer.descend(panel)
+        evaluations += explorer.steps + 1
+        value = worth(C, near, constraints, ridge)
+        if value < best - least:
+            best, panel = value, near
+            state.reset(places.fill([panel]))
     # together or one by one; how many before the exact objective is computed again
     together, count = True, places.K // 4
     while deadline is None or time.monotonic() < deadline:
@@ -188,7 +209,7 @@ class Explorer:
 
     def __init__(
         self,
-        C: Tensor,
+        C: Matrix,
         constraints: Constraints,
         ridge: float,
         candidates: NDArray[np.int64],
@@ -197,7 +218,10 @@ class Explorer:
         self.places = Places(constraints, C.device, candidates)
         self.generator, self.device = generator, C.device
         at = torch.as_tensor(candidates, device=C.device)
-        if len(candidates) == len(C):
+        if isinstance(C, FactoredCovariance):
+            x = C.columns(at)  # c x r
+            self.part, self.square = x @ x.T, x @ C.gram @ x.T
+        elif len(candidates) == len(C):
             self.part, self.square = C, C @ C.T
         else:
             rows = C[at]
@@ -229,15 +253,7 @@ class Explorer:
         """
         with for_operations(len(panels) * self.places.K * self.places.c):
             B, c, at = len(panels), self.places.c, torch.arange(len(panels), device=self.device)
-            state = Exchange(
-                self.part,
-                self.square,
-                self.trace,
-                self.ridge,
-                self.places.fill(panels),
-                self.places.closed,
-                self.places.prices,
-            )
+            state = self._state(panels)
             # the steps from which candidates may enter
             back = torch.zeros(B, c + 1, dtype=torch.long, device=self.device)
             for row, features in zip(back, barred, strict=True):
@@ -269,6 +285,24 @@ class Explorer:
             state.reset(found)
             self._descend(state)
             return [self.places.panel(row) for row in state.S]
+
+    def descend(self, panel: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Swap to a local optimum among the candidates."""
+        with for_operations(self.places.K * self.places.c):
+            state = self._state([panel])
+            self._descend(state)
+            return self.places.panel(state.S[0])
+
+    def _state(self, panels: Sequence[NDArray[np.int64]]) -> Exchange:
+        return Exchange(
+            self.part,
+            self.square,
+            self.trace,
+            self.ridge,
+            self.places.fill(panels),
+            self.places.closed,
+            self.places.prices,
+        )
 
     def _descend(self, state: Exchange) -> None:
         """Swap to a local optimum, with the swaps that the walk did not allow."""
@@ -318,7 +352,7 @@ Found = tuple[NDArray[np.int64], float, int, bool]
 
 
 def swap_groups(
-    C: Tensor,
+    C: Matrix,
     panel: NDArray[np.int64],
     constraints: Constraints,
     ridge: float,
@@ -351,7 +385,7 @@ class GroupExchange:
     D the inverse of the block of P on the unit that leaves, removing it adds V^T D V to E.
     """
 
-    def __init__(self, C: Tensor, constraints: Constraints, ridge: float) -> None:
+    def __init__(self, C: Matrix, constraints: Constraints, ridge: float) -> None:
         self.C, self.constraints, self.ridge = C, constraints, ridge
         self.table = unit_table(constraints, C.device)  # n x m
         self.least = DEPENDENT * padded(C.diagonal())[self.table]
@@ -385,14 +419,21 @@ class GroupExchange:
 
     def _leaving(self, S: Tensor) -> Callable[[Tensor], Tensor]:
         """A function from the rows of S (K features) of a leaving unit to the gains (n)."""
-        full = len(self.C) > S
-        C_S = self.C[S.clamp_max(len(self.C) - 1)] * full[:, None]
+        C, full = self.C, len(self.C) > S
+        C_S = C[S.clamp_max(len(C) - 1)] * full[:, None]
         A = padded(C_S)[:, S]
         P = regular_inverse(A[None], full[None], self.ridge)[0]
         V = P @ C_S  # K x d
-        E = torch.addmm(self.C, C_S.T, V, alpha=-1)
-        U, N = V @ E, V @ V.T
-        E_JJ, EE_JJ = unit_blocks(E.__getitem__, self.table, len(E))  # n x m x m
+        N = V @ V.T
+        if isinstance(C, FactoredCovariance):
+            Z = C.columns(S.clamp_max(len(C) - 1)) * full[:, None]
+            Y = torch.addmm(C.rows, Z.T, V, alpha=-1)  # E = X' Y
+            U = (V @ C.rows.T) @ Y
+            E_JJ, EE_JJ = factored_blocks(C, Y, self.table)  # n x m x m
+        else:
+            E = torch.addmm(C, C_S.T, V, alpha=-1)
+            U = V @ E
+            E_JJ, EE_JJ = unit_blocks(E.__getitem__, self.table, len(E))
 
         def gain(place: Tensor) -> Tensor:
             D = torch.linalg.inv(P[place][:, place])
@@ -418,7 +459,7 @@ class GroupExplorer:
     batch = 4
     patience = 2**31  # rounds are short
 
-    def __init__(self, C: Tensor, constraints: Constraints, ridge: float, least: float) -> None:
+    def __init__(self, C: Matrix, constraints: Constraints, ridge: float, least: float) -> None:
         self.C, self.constraints, self.ridge, self.least = C, constraints, ridge, least
         self.steps = 0
 

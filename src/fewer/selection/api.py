@@ -464,7 +464,7 @@ def _wrap(
     )
     d, names = context.source.shape[1], context.source.names
     labels = None if names is None else np.array(names, dtype=object)
-    large = 8 * d * d * len(context.covariances.parts) > EAGER_BYTES
+    large = context.covariances.nbytes > EAGER_BYTES
     return Panel(
         Reconstructor(columns, decoder, d, labels, held.quantiles),
         held_out=held.score,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fewer import __version__, distributed
 from fewer._threads import entry_point
+from fewer.data.factored import Matrix
 from fewer.data.source import RowView, Source, read_blocks
 from fewer.evidence import Evidence
 from fewer.reconstructor import sample_size
@@ -336,7 +337,7 @@ def _fold_curve(
 
 
 def _substitutes(
-    C: Tensor, order: Columns, ridge: float, exclude: Columns
+    C: Matrix, order: Columns, ridge: float, exclude: Columns
 ) -> tuple[Columns, NDArray[np.float64]]:
     """Best substitutes for each chosen feature, best first, and the increase of the residual."""
     losses = swap_losses(C, order, ridge).astype(np.float64)
@@ -347,7 +348,7 @@ def _substitutes(
 
 
 def _correlations(
-    C: Tensor, order: Columns
+    C: Matrix, order: Columns
 ) -> tuple[Columns, NDArray[np.float32], Columns, NDArray[np.float32]]:
     """Most correlated features, their correlations, number represented, and correlations inside."""
     spread = C.diagonal().clamp_min(0).sqrt()

@@ -25,7 +25,9 @@ from fewer.validation import Fold
 __all__ = ["HeldOutScore", "refit_on_all_rows", "score_on_held_out_rows", "to_data_units"]
 
 FEW_ROWS = 10  # per chosen feature: with fewer, final swaps lower the held-out error itself
-WIDEST_POLISH, POLISH_ROUNDS = 8192, 20
+POLISH_ROUNDS = 20
+LONGEST_POLISH = 2**37  # multiplications per round: beyond, final swaps take minutes
+SOME_FEATURES = 1024  # whose quantiles are computed at a time
 MOST_RESIDUALS = 4000  # rows kept for prediction intervals
 
 Columns = NDArray[np.int64]
@@ -54,7 +56,13 @@ def refit_on_all_rows(
 def _for_linear(context: SelectionContext, winner: Candidate, everything: Fold) -> Columns:
     """The winning strategy on all rows, started from what it found before."""
     context.budget.allocate(2)  # the other half is for the final swaps
-    if winner.strategy.restarts:
+    if context.covariances.factored and winner.strategy.searches:
+        # with the penalty of the decoder, from the best panel: where rows are few, it matters
+        C, unit = everything.matrix(), float(everything.variance.mean()) or 1.0
+        values = [worth(C, one, context.constraints, winner.ridge) for one in winner.panels]
+        start = winner.panels[int(np.argmin(values))]
+        panel = search_panel(context, everything, [start], winner.ridge / unit)
+    elif winner.strategy.restarts:
         panel = search_panel(context, everything, winner.panels)
     else:
         panel = propose(context, winner.strategy, everything)
@@ -136,7 +144,8 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
     plain = plain and not constraints.cost_weight
     many = n >= FEW_ROWS * len(panel)
     partition = len(splits) == len(splits.parts) > 1
-    if many or not plain or d > WIDEST_POLISH or not partition:
+    long = n * min(n, d) * d > LONGEST_POLISH
+    if many or long or not plain or not partition:
         return panel
     context.plan.begin("swaps on held-out error", "swaps on held-out error ...")
     rows, mean = everything.train_source, everything.scaled_mean
@@ -228,12 +237,22 @@ def score_on_held_out_rows(
         value = 1.0 - float(per_feature.sum()) / total if total > 0 else value
     return HeldOutScore(
         Score(value, per_feature),
-        # "weibull": a fraction i / (n + 1) of new values lies below the i-th of n
-        np.nanquantile(np.concatenate(residuals), QUANTILE_LEVELS, axis=0, method="weibull"),
+        _quantiles(residuals),
         errors,
         list(shown),
         list(reconstructed),
     )
+
+
+def _quantiles(residuals: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Quantiles of all residuals per feature, some features at a time to save memory."""
+    found = []
+    for start in range(0, residuals[0].shape[1], SOME_FEATURES):
+        some = slice(start, start + SOME_FEATURES)
+        part = np.concatenate([each[:, some] for each in residuals])
+        # "weibull": a fraction i / (n + 1) of new values lies below the i-th of n
+        found.append(np.nanquantile(part, QUANTILE_LEVELS, axis=0, method="weibull"))
+    return np.concatenate(found, axis=1)
 
 
 class _Sample:

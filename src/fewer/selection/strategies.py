@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fewer import distributed
 from fewer._threads import mapped
 from fewer.constraints import Constraints
-from fewer.data.moments import Covariance, moments
+from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.data.moments import Summary, moments
 from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
@@ -54,6 +56,7 @@ class Strategy:
     name: str  # as in the leaderboard
     run: Propose
     all_ranks: bool = False  # run by all processes together, not by rank 0 alone
+    searches: bool = False  # a covariance, with a penalty
     restarts: bool = False  # on all rows it starts from the panels that it found on the folds
     weight: float = 0.2  # roughly what it takes, relative to training one decoder
     improves_found: bool = False  # it improves the panels of other strategies, so it runs last
@@ -85,9 +88,12 @@ def propose_side_by_side(
     """
     alone = [one for one in strategies if not one.all_ranks and not one.improves_found]
     new = [one for one in alone if _recall(context, one, fold) is None]
-    wide = context.source.shape[1] > WIDEST_SIDE_BY_SIDE
+    factored = context.covariances.factored
+    wide = context.source.shape[1] > WIDEST_SIDE_BY_SIDE and not factored
     if len(new) < 2 or wide or context.device.type != "cpu":
         return {}
+    if factored and new[0].name == "greedy":  # the others start from it
+        propose(context, new.pop(0), fold)
 
     def run(strategy: Strategy) -> tuple[Columns, float]:
         start = time.perf_counter()
@@ -140,10 +146,12 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     plain = Strategy("greedy", greedy_panel, weight=0.02)
     found = [plain] if linear else []
     if "search" in asked:
-        found.append(Strategy("search", search_panel, restarts=True))
+        found.append(Strategy("search", search_panel, searches=True, restarts=True))
         if linear and folds > 1:
             found += [
-                Strategy(f"search, ridge {ridge:g}", partial(search_panel, ridge=ridge))
+                Strategy(
+                    f"search, ridge {ridge:g}", partial(search_panel, ridge=ridge), searches=True
+                )
                 for ridge in SEARCH_RIDGES
             ]
     if not linear:
@@ -172,13 +180,23 @@ def search_panel(
     """The search for a linear decoder, with a penalty in units of the mean variance.
 
     On the training rows of a single split it is shorter, since the search on all rows starts there.
+    On folds of wide data it ends with the first swaps: rows are too few to tell what more would
+    find, and the search on all rows, with the penalty that did best, is the one that matters.
     """
     single = len(context.covariances.folds) == 1 and fold.number is not None
     stall = FEW_ROUNDS if ridge else SOME_ROUNDS if single else None
+    C, unit = fold.matrix().to(context.device), float(fold.variance.mean())
+    if context.covariances.factored and fold.number is not None and not single:
+        start = context.found.get(("greedy", fold.number))
+        start = greedy(C, context.constraints).panel() if start is None else start
+        left = context.budget.remaining()
+        return swap(C, start, context.constraints, ridge=ridge * unit, time_limit=left).indices
+    if context.covariances.factored:
+        stall = SOME_ROUNDS if single else None
     return search(
-        fold.matrix().to(context.device),
+        C,
         context.constraints,
-        ridge=ridge * float(fold.variance.mean()),
+        ridge=ridge * unit,
         stall=stall,
         seed=context.seed,
         time_limit=context.budget.remaining(),
@@ -225,7 +243,7 @@ def _selected(
 def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Swaps judged by a surrogate of the network, from the best panel proposed so far."""
     starts = [panel for (_, number), panel in context.found.items() if number == fold.number]
-    summary = Covariance(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
+    summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
     return network_swaps(
         fold.train_source,
         summary,
@@ -245,17 +263,21 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     that they hardly count as targets, which does not change how well they predict.
     """
     assert context.target is not None
-    y = context.target.centred(fold.train_rows)
     C = fold.matrix().cpu()
-    n, d = y.shape[0], len(C)
-    cross = torch.zeros(d, y.shape[1], dtype=torch.float64)
-    mean = fold.scaled_mean
-    for rows, x in read_blocks(fold.train_source):
-        cross += torch.nan_to_num(x - mean, nan=0.0).T @ y[rows]
-    own = y.T @ y / n
-    small = (FEATURES_WEIGHT * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
-    top = torch.cat([small**2 * C, small * cross / n], dim=1)
-    joint = torch.cat([top, torch.cat([small * cross.T / n, own], dim=1)])
+    joint: Matrix
+    if isinstance(C, FactoredCovariance):
+        y = context.target.centred(fold.matrix_rows)
+        small = _feature_weight(y, C)
+        joint = FactoredCovariance(torch.cat([small * C.rows, y / len(y) ** 0.5], dim=1))
+    else:
+        y = context.target.centred(fold.train_rows)
+        small, n = _feature_weight(y, C), len(y)
+        cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64)
+        mean = fold.scaled_mean
+        for rows, x in read_blocks(fold.train_source):
+            cross += torch.nan_to_num(x - mean, nan=0.0).T @ y[rows]
+        top = torch.cat([small**2 * C, small * cross / n], dim=1)
+        joint = torch.cat([top, torch.cat([small * cross.T / n, y.T @ y / n], dim=1)])
     found = search(
         joint.to(context.device),
         _with_targets(context.constraints, y.shape[1]),
@@ -263,6 +285,12 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
         time_limit=context.budget.remaining(),
     )
     return found.indices
+
+
+def _feature_weight(y: Tensor, C: Matrix) -> Tensor:
+    """Factor of the features, so that together they are FEATURES_WEIGHT of the target."""
+    total = y.square().sum() / len(y)
+    return (FEATURES_WEIGHT * total / C.trace().clamp_min(1e-300)).sqrt()
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:

@@ -10,7 +10,9 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fewer.constraints import Constraints
-from fewer.data import Source, covariance
+from fewer.data import Source
+from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.data.moments import summarize
 from fewer.distributed import on_rank0
 from fewer.search import greedy
 from fewer.validation import Scaling
@@ -47,11 +49,15 @@ def nodes_for(
     """k, or without k the number of units that a greedy search buys with the budget."""
     if constraints.k is not None:
         return constraints.k
-    summary = covariance(source, device=device)
+    summary = summarize(source, device)
     C = summary.matrix.cpu()
     if scaling is not None:
-        scale = scaling.fit(summary.mean.cpu().numpy(), C.diagonal().numpy())[1]
-        C = C / torch.from_numpy(scale) / torch.from_numpy(scale)[:, None]
+        fitted = scaling.fit(summary.mean.cpu().numpy(), C.diagonal().numpy())[1]
+        scale = torch.from_numpy(fitted)
+        if isinstance(C, FactoredCovariance):
+            C = FactoredCovariance(C.rows / scale)
+        else:
+            C = C / scale / scale[:, None]
     panel = on_rank0(lambda: greedy(C, constraints).panel())
     return len(np.unique(constraints.unit_of[panel]))
 
@@ -65,7 +71,7 @@ def distinct_features(logits: Tensor) -> NDArray[np.int64]:
 
 
 def obeying_features(
-    logits: Tensor, constraints: Constraints, C: Callable[[], Tensor] | None = None
+    logits: Tensor, constraints: Constraints, C: Callable[[], Matrix] | None = None
 ) -> NDArray[np.int64]:
     """One feature for each node, from different units of ``constraints``, within its budget.
 
@@ -93,7 +99,7 @@ def obeying_features(
 
 
 def _filled_up(
-    scores: NDArray[np.float64], constraints: Constraints, C: Callable[[], Tensor]
+    scores: NDArray[np.float64], constraints: Constraints, C: Callable[[], Matrix]
 ) -> NDArray[np.int64]:
     chosen = scores.argmax(axis=1)
     holder: dict[int, int] = {}  # unit -> the node that prefers it most

@@ -5,7 +5,8 @@ known, so only the selector is trained, and only the covariance C is needed:
 
     minimise  tr C - tr((M C M' + p I)^-1 M C C M')  over the logits,  M ~ Concrete(logits, T).
 
-A step costs two products of a k x d with a d x d matrix, whatever the number of rows.
+A step costs two products of a k x d with a d x d matrix, whatever the number of rows; of wide data,
+whose covariance is X' X with few rows X, four of a k x d matrix with X.
 
 For nonlinear decoders, random features replace the trained network. Every step draws a random
 layer Phi = [relu(u R + c), u] of the k selected values u, solves ridge regression from Phi to the
@@ -25,13 +26,16 @@ import torch
 from torch import Tensor, nn
 
 from fewer.constraints import Constraints
-from fewer.data import Moments, Source, covariance
+from fewer.data import Moments, Source
 from fewer.data.batches import Batches
+from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.data.moments import summarize
 from fewer.distributed import on_rank0
 from fewer.errors import NotConvergedWarning, warn
 from fewer.nn import Loss, MeasuredDecoder, gumbel_noise, relaxed_choice
 from fewer.nn.schedule import Schedule, exponential
 from fewer.search import residual
+from fewer.search.eigen import leading_eigenvectors
 from fewer.train.assignment import distinct_features, eligible, obeying_features
 from fewer.train.config import TrainingConfig
 from fewer.train.device import float64_device, pick_device, products, seeded
@@ -77,7 +81,7 @@ class SelectorFit:
 
 
 def fit_closed_form(
-    C: Tensor,
+    C: Matrix,
     k: int,
     *,
     include: np.ndarray | None = None,
@@ -100,7 +104,7 @@ def fit_closed_form(
     Parameters
     ----------
     C : Tensor (d, d)
-        Covariance.
+        Covariance; that of wide data may be given as a `FactoredCovariance`.
     k : int
         Number of features to choose, including those of ``include``.
     include, allowed : array of int, array of bool (d), default=None
@@ -237,8 +241,10 @@ def _included_and_forbidden(
     return fixed, forbidden
 
 
-def _in_units(C: Tensor, variance: float) -> Tensor:
+def _in_units(C: Matrix, variance: float) -> Matrix:
     """C / variance in float32, some rows at a time: no second matrix in float64."""
+    if isinstance(C, FactoredCovariance):
+        return FactoredCovariance((C.rows / variance**0.5).float())
     found = torch.empty(C.shape, dtype=torch.float32, device=C.device)
     for own, rows in zip(found.chunk(8), C.chunk(8), strict=True):
         own.copy_(rows / variance)
@@ -252,14 +258,15 @@ class Products:
     matters, both factors are split into two parts of eleven bits each.
     """
 
-    def __init__(self, C: Tensor) -> None:
-        self.split = C.is_cuda
+    def __init__(self, C: Matrix) -> None:
         self.trace = C.diagonal().sum()
-        extra = -len(C) % 64 if self.split else 0
-        self.C = nn.functional.pad(C, (0, extra, 0, extra)) if extra else C
-        self.width = len(self.C)
-        if self.split:
+        self.C = C
+        self.split = False
+        if isinstance(C, Tensor) and C.is_cuda:
+            self.split, extra = True, -len(C) % 64
+            self.C = nn.functional.pad(C, (0, extra, 0, extra)) if extra else C
             self.high, self.low = _two_parts(self.C)
+        self.width = len(self.C)
 
     def __call__(self, M: Tensor) -> Tensor:
         """M C (M is m x width) in the precision of float32."""
@@ -350,7 +357,7 @@ def fit_covariance(
     The best of ``config.n_init`` starts is the one with the smallest residual. Each rank sums over
     its own rows, and rank 0 chooses.
     """
-    summary = covariance(source, device=float64_device(pick_device(config.device)))
+    summary = summarize(source, float64_device(pick_device(config.device)))
     C = summary.matrix
     fit = partial(
         fit_closed_form,
@@ -408,7 +415,7 @@ def fit_surrogate(
 
     logits, history = on_rank0(choose)
     home = pick_device(config.device)
-    features = obeying_features(logits, constraints, lambda: covariance(source, device=home).matrix)
+    features = obeying_features(logits, constraints, lambda: summarize(source, home).matrix)
     data = prepare(source, stats, config, loss, seed)
     columns = constraints.complete(features)
     with products(data.precision), seeded(seed + 1, data.device) as generator:
@@ -515,7 +522,7 @@ def fit_random_features(
     """
     device = torch.device(device)
     n, d = source.shape
-    summary = covariance(source, device=device)
+    summary = summarize(source, device)
     variance = float(summary.matrix.diagonal().mean()) or 1.0
     rows = Batches(
         source,
@@ -525,7 +532,10 @@ def fit_random_features(
         scale=variance**0.5,
         device=device,
     )
-    axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components].float().to(device)
+    if isinstance(summary.matrix, FactoredCovariance):
+        axes = leading_eigenvectors(summary.matrix, components).float().to(device)
+    else:
+        axes = torch.linalg.eigh(summary.matrix)[1].flip(1)[:, :components].float().to(device)
     fixed, forbidden = _included_and_forbidden(d, include, allowed, device)
     half = min(batch, n // 2)  # rows
     temperature = exponential(start_temperature, end_temperature, steps)

@@ -15,8 +15,9 @@ from torch import Tensor
 from fewer._threads import for_operations
 from fewer.constraints import Constraints, resolve
 from fewer.cuda import fast_epochs, padded, unpadded
-from fewer.data import Moments, RowView, Source, covariance, read_blocks
+from fewer.data import Moments, RowView, Source, read_blocks
 from fewer.data.batches import Batch
+from fewer.data.moments import summarize
 from fewer.distributed import broadcast, broadcast_tensors, is_rank0, on_rank0, rank, world_size
 from fewer.errors import InputError, NotConvergedWarning, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
@@ -204,7 +205,7 @@ class _Start:
         return obeying_features(
             self.logits,
             self.constraints,
-            lambda: covariance(data.source, device=data.device).matrix,
+            lambda: summarize(data.source, data.device).matrix,
         )
 
     @property

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from fewer.data import Covariance, Moments, Source, read_blocks
-from fewer.data.moments import rows_on
+from fewer.data import Moments, Source, read_blocks
+from fewer.data.moments import Summary, rows_on
 from fewer.data.source import shard_of_rank
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.nn.decoder import linear_layer
@@ -48,7 +48,7 @@ def fit_linear(
     *,
     targets: Tensor | None = None,
     ridge: float = 0.0,
-    summary: Covariance | None = None,
+    summary: Summary | None = None,
     device: torch.device | None = None,
 ) -> nn.Linear:
     """Least squares from some columns to all columns (or to ``targets``), in float64.

@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.constraints import Constraints
-from fewer.data import Covariance, Source
+from fewer.data import Source
+from fewer.data.factored import Matrix
+from fewer.data.moments import Summary
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import swap_losses
 
@@ -37,6 +39,7 @@ VERIFIED = (24, 48, 96)  # swaps that the finer surrogate checks: more after a f
 MOST_SWAPS = 4  # in a round
 PANELS_ON_GPU = 16  # that are solved at once
 COARSE, FINE = (256, 2500), (512, 6000)  # random features and rows of the two surrogates
+MOST_ENTERING = 1024  # features that later rounds of swaps on held-out rows consider
 PROGRESS = 1e-4  # minimum relative improvement
 
 Columns = NDArray[np.int64]
@@ -53,7 +56,7 @@ class RandomFeatureSurrogate:
     def __init__(
         self,
         source: Source,
-        summary: Covariance,
+        summary: Summary,
         *,
         k: int,
         width: int = 512,
@@ -144,7 +147,7 @@ def _shuffled(labels: NDArray, seed: int) -> NDArray[np.int64]:
 
 def network_swaps(
     source: Source,
-    summary: Covariance,
+    summary: Summary,
     starts: Sequence[Columns],
     constraints: Constraints,
     *,
@@ -229,7 +232,7 @@ def network_swaps(
 
 
 def _promising(
-    judge: Judge, C: Tensor, constraints: Constraints, units: list[int], random: np.random.Generator
+    judge: Judge, C: Matrix, constraints: Constraints, units: list[int], random: np.random.Generator
 ) -> list[tuple[int, int]]:
     """Swaps (out, into), best first according to the coarse surrogate."""
     included = set(constraints.included_units.tolist())
@@ -270,7 +273,7 @@ def _judged(
 
 
 def _unit_losses(
-    C: Tensor, constraints: Constraints, units: list[int], free: list[int], others: Columns
+    C: Matrix, constraints: Constraints, units: list[int], free: list[int], others: Columns
 ) -> NDArray[np.float32]:
     """Linear loss of swapping each free unit for each other unit, by their best features."""
     columns = constraints.features(units)
@@ -304,8 +307,10 @@ class HeldOut:
 
     Removing the i-th member changes R by :math:`w_i b_i^\top`, with
     :math:`w_i = Y_S P_i / P_{ii}`, and E by :math:`b_i b_i^\top / P_{ii}`; adding j then changes R
-    by :math:`-R_j E_j^\top / (E_{jj} + \lambda)`. The errors after all k x d swaps follow from a
-    few products of k x d with d x d matrices.
+    by :math:`-R_j E_j^\top / (E_{jj} + \lambda)`. With :math:`A = P X_S^\top`, B is A X, and
+    :math:`E = X^\top T` with :math:`T = X - X_S B`. So no d x d matrix is formed, and what sums
+    over all features follows from the products of rows X X' and X Y'. Where there are more rows
+    than features, X and Y are the triangular factors of the rows, which have the same errors.
 
     Examples
     --------
@@ -315,7 +320,7 @@ class HeldOut:
     True
     """
 
-    parts: list[tuple[Tensor, Tensor]]  # training and held-out rows of each fold, float32
+    parts: list["_FoldRows"]
     ridge: float
 
     @classmethod
@@ -326,68 +331,102 @@ class HeldOut:
         for index in held:
             out = torch.zeros(len(X), dtype=torch.bool)
             out[torch.from_numpy(index)] = True
-            train, rest = X[~out], X[out]
-            mean = train.mean(0)
-            parts.append(((train - mean) / len(train) ** 0.5, (rest - mean) / len(rest) ** 0.5))
+            mean = X[~out].mean(0)
+            parts.append(_FoldRows.of(*(_short(x.sub_(mean)) for x in (X[~out], X[out]))))
         return cls(parts, ridge)
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.parts[0].train.shape[1]
 
     def error(self, panel: Columns) -> float:
         """Mean squared residual on held-out rows, over folds and features."""
         S = torch.from_numpy(panel)
-        total = sum(float(self._decode(part, S)[2].square().sum()) for part in self.parts)
-        return total / len(self.parts) / self.parts[0][0].shape[1]
+        total = 0.0
+        for part in self.parts:
+            W = part.held[:, S].double() @ part.decode(S, self.ridge)[1]  # R = Y - W X
+            total += part.total + float((W * (W @ part.gram - 2 * part.cross.T)).sum())
+        return total / len(self.parts) / self.d
 
     def drops(self, panel: Columns) -> NDArray[np.float64]:
         """Increase of the error when each member is removed."""
         S = torch.from_numpy(panel)
-        total = torch.zeros(len(S))
+        total = torch.zeros(len(S), dtype=torch.float64)
         for part in self.parts:
-            P, B, R = self._decode(part, S)
-            W = part[1][:, S] @ P / P.diagonal()
-            total += 2 * (W.T @ R * B).sum(1) + W.square().sum(0) * B.square().sum(1)
-        return (total / len(self.parts) / self.parts[0][0].shape[1]).double().numpy()
+            total += part.swaps(S, self.ridge, None)
+        return (total / len(self.parts) / self.d).numpy()
 
-    def swaps(self, panel: Columns) -> NDArray[np.float64]:
-        """Change of the error by each swap (out i, in j), k x d; infinite for members j."""
+    def swaps(self, panel: Columns, columns: Columns | None = None) -> NDArray[np.float64]:
+        """Change of the error by each swap (out i, in j), k x d; infinite for members j.
+
+        With ``columns``, only of swaps that bring one of these, in their order.
+        """
         S = torch.from_numpy(panel)
-        d = self.parts[0][0].shape[1]
-        total = torch.zeros(len(S), d)
+        into = np.arange(self.d) if columns is None else columns
+        total = torch.zeros(len(S), len(into), dtype=torch.float64)
         for part in self.parts:
-            total += self._swaps(part, S)
-        total /= len(self.parts) * d
-        total[:, S] = torch.inf
-        return total.double().numpy()
+            total += part.swaps(S, self.ridge, slice(None) if columns is None else into)
+        total /= len(self.parts) * self.d
+        total[:, torch.from_numpy(np.isin(into, panel))] = torch.inf
+        return total.numpy()
 
-    def _decode(self, part: tuple[Tensor, Tensor], S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # in float64: with as many features as rows the matrix is nearly singular
-        X, Y = part
-        Z = X[:, S].double()
-        gram = Z.T @ Z + self.ridge * torch.eye(len(S), dtype=torch.float64)
-        P = torch.linalg.inv(gram)
-        B = P @ (Z.T @ X.double())
-        R = Y.double() - Y[:, S].double() @ B
-        return P.float(), B.float(), R.float()
 
-    def _swaps(self, part: tuple[Tensor, Tensor], S: Tensor) -> Tensor:
-        X, Y = part
-        P, B, R = self._decode(part, S)
+@dataclass(frozen=True, eq=False)
+class _FoldRows:
+    """Training rows X and held-out rows Y of a fold, and their products."""
+
+    train: Tensor  # float32, as ``held``; the others are float64
+    held: Tensor
+    gram: Tensor  # X X'
+    cross: Tensor  # X Y'
+    total: float  # sum of squares of Y
+
+    @classmethod
+    def of(cls, train: Tensor, held: Tensor) -> "_FoldRows":
+        X, Y = train.double(), held.double()
+        return cls(train, held, X @ X.T, X @ Y.T, float(Y.square().sum()))
+
+    def decode(self, S: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+        """P and A; in float64, since with as many features as rows P is nearly singular."""
+        Z = self.train[:, S].double()
+        P = torch.linalg.inv(Z.T @ Z + ridge * torch.eye(len(S), dtype=torch.float64))
+        return P, P @ Z.T
+
+    def swaps(self, S: Tensor, ridge: float, into: Any) -> Tensor:
+        """Change of the squared error by swaps that bring the columns ``into``, or by removals."""
+        Y_S = self.held[:, S].double()
+        P, A = self.decode(S, ridge)
         p = P.diagonal()[:, None]
-        E = X.T @ X
-        E -= (X.T @ X[:, S]) @ B
-        G = R.T @ R
-        W = Y[:, S] @ P / p.T
-        U = W.T @ R  # u_i = R' w_i
+        M = self.cross.T - Y_S @ A @ self.gram  # R X'
+        W = Y_S @ P / p.T
+        AG, WM = A @ self.gram, W.T @ M
         c = W.square().sum(0)[:, None]
-        bb, ub = B.square().sum(1)[:, None], (U * B).sum(1)[:, None]
-        EB, GB, EU = B @ E, B @ G, U @ E
+        bb, ub = (AG * A).sum(1)[:, None], (WM * A).sum(1)[:, None]  # with u_i = R' w_i
+        if into is None:
+            return (2 * ub + c * bb)[:, 0]
+        M, W, AG, WM, AM, A32, p32, c32, bb32, ub32 = (
+            x.float() for x in (M, W, AG, WM, A @ M.T, A, p, c, bb, ub)
+        )
+        X, Y = self.train[:, into], self.held[:, into]
+        B = A32 @ X
+        T = torch.addmm(X, self.train[:, S], B, alpha=-1)
+        R = torch.addmm(Y, self.held[:, S], B, alpha=-1)
+        U, EB, GB, EU = W.T @ R, AG @ T, AM @ R, WM @ T
         # products of the changed G and E, row by row: what adding j explains
-        explained = (G * E).sum(1) + B * GB / p + U * EB + B * EU + c * B * EB
-        explained += B * (U * bb + B * ub + c * bb * B) / p
-        pivot = E.diagonal() + B.square() / p + self.ridge
-        own = G.diagonal() + 2 * U * B + c * B.square()
-        length = E.square().sum(1) + 2 * B * EB / p + B.square() * bb / p.square()
-        gain = 2 * explained / pivot - own * length / pivot.square()
-        return 2 * ub + c * bb - gain
+        explained = (R * (M @ T)).sum(0) + B * GB / p32 + U * EB + B * EU + c32 * B * EB
+        explained += B * (U * bb32 + B * ub32 + c32 * bb32 * B) / p32
+        pivot = (X * T).sum(0) + B.square() / p32 + ridge
+        own = R.square().sum(0) + 2 * U * B + c32 * B.square()
+        length = (T * (self.gram.float() @ T)).sum(0)
+        length = length + 2 * B * EB / p32 + B.square() * bb32 / p32.square()
+        return 2 * ub + c * bb - (2 * explained / pivot - own * length / pivot.square())
+
+
+def _short(x: Tensor) -> Tensor:
+    """Rows over the root of their number, no more than columns, with the same products x' x."""
+    x = x / len(x) ** 0.5
+    return torch.linalg.qr(x, mode="r")[1] if len(x) > x.shape[1] else x
 
 
 def held_out_swaps(
@@ -403,7 +442,8 @@ def held_out_swaps(
     """Swap members for others while that lowers the held-out error.
 
     Each round scores all swaps and makes the best compatible ones together, half as many if the
-    error does not fall.
+    error does not fall. Of many features, the first round finds the most promising ones, and the
+    next rounds score only these, until they no longer help.
 
     Parameters
     ----------
@@ -431,15 +471,17 @@ def held_out_swaps(
     """
     panel = start.copy()
     error = folds.error(panel)
+    some: Columns | None = None  # features that may enter, if not all
     for _ in range(rounds):
         if deadline is not None and time.monotonic() > deadline:
             break
-        change = folds.swaps(panel)
+        change = folds.swaps(panel, some)
+        into = np.arange(folds.d) if some is None else some
         if keep is not None:
             change[np.isin(panel, keep)] = np.inf
         if shut is not None:
-            change[:, shut] = np.inf
-        entering, value = change.argmin(axis=1), change.min(axis=1)
+            change[:, np.isin(into, shut)] = np.inf
+        entering, value = into[change.argmin(axis=1)], change.min(axis=1)
         order = [i for i in np.argsort(value) if value[i] < 0]
         # one feature cannot enter twice
         order = [i for at, i in enumerate(order) if entering[i] not in entering[order[:at]]]
@@ -450,6 +492,10 @@ def held_out_swaps(
             if (found := folds.error(tried)) < error:
                 panel, error = tried, found
             size //= 2
-        if error == before:
+        if error == before and some is None:
             break
+        if error == before:
+            some = None  # all of them once more
+        elif some is None and folds.d > 2 * MOST_ENTERING:
+            some = np.argsort(change.min(axis=0), kind="stable")[:MOST_ENTERING]
     return np.sort(panel)
