@@ -26,6 +26,7 @@ __all__ = ["HeldOutScore", "refit_on_all_rows", "score_on_held_out_rows", "to_da
 
 FEW_ROWS = 10  # per chosen feature: with fewer, final swaps lower the held-out error itself
 POLISH_ROUNDS = 20
+FEW_FEATURES = 32  # chosen from wide data: with fewer, final swaps only fit the folds
 LONGEST_POLISH = 2**37  # multiplications per round: beyond, final swaps take minutes
 SOME_FEATURES = 1024  # whose quantiles are computed at a time
 MOST_RESIDUALS = 4000  # rows kept for prediction intervals
@@ -57,11 +58,9 @@ def _for_linear(context: SelectionContext, winner: Candidate, everything: Fold) 
     """The winning strategy on all rows, started from what it found before."""
     context.budget.allocate(2)  # the other half is for the final swaps
     if context.covariances.factored and winner.strategy.searches:
-        # with the penalty of the decoder, from the best panel: where rows are few, it matters
-        C, unit = everything.matrix(), float(everything.variance.mean()) or 1.0
-        values = [worth(C, one, context.constraints, winner.ridge) for one in winner.panels]
-        start = winner.panels[int(np.argmin(values))]
-        panel = search_panel(context, everything, [start], winner.ridge / unit)
+        # with the penalty of the decoder: where rows are few, it matters
+        unit = float(everything.variance.mean()) or 1.0
+        panel = search_panel(context, everything, winner.panels, winner.ridge / unit)
     elif winner.strategy.restarts:
         panel = search_panel(context, everything, winner.panels)
     else:
@@ -145,7 +144,8 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
     many = n >= FEW_ROWS * len(panel)
     partition = len(splits) == len(splits.parts) > 1
     long = n * min(n, d) * d > LONGEST_POLISH
-    if many or long or not plain or not partition:
+    small = context.covariances.factored and len(panel) < FEW_FEATURES
+    if many or long or small or not plain or not partition:
         return panel
     context.plan.begin("swaps on held-out error", "swaps on held-out error ...")
     rows, mean = everything.train_source, everything.scaled_mean
