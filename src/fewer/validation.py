@@ -26,6 +26,7 @@ from sklearn.model_selection import KFold, TimeSeriesSplit
 from torch import Tensor
 
 from fewer._checks import check_choice
+from fewer._threads import for_operations
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import (
     Covariance,
@@ -497,15 +498,16 @@ class Fold:
     def error(self, columns: Columns, ridge: float = 0.0, *, known: bool = False) -> float:
         """Mean squared residual on the held-out rows; 0 for the columns where they are known."""
         if self.covariances.factored:
-            return self._error_of_rows(columns, ridge, known)
+            grams = self.covariances.grams(self)
+            with for_operations(grams.train.numel()):  # short products: threads would wait
+                return self._error_of_rows(grams, columns, ridge, known)
         each = self.residuals(columns, self.decoder(columns, ridge))
         if known:
             each[columns] = 0.0
         return float(each.sum()) / len(each)
 
-    def _error_of_rows(self, columns: Columns, ridge: float, known: bool) -> float:
+    def _error_of_rows(self, grams: _Grams, columns: Columns, ridge: float, known: bool) -> float:
         covariances, at = self.covariances, torch.from_numpy(columns)
-        grams = covariances.grams(self)
         Z = covariances.rows(self, covariances.terms(self.number), at)  # X_S
         Y = covariances.rows(self, self._held, at)  # Y_S
         W = Y @ solve_normal(Z.T @ Z, Z.T, ridge)
