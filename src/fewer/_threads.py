@@ -32,6 +32,7 @@ __all__ = [
     "for_matrix",
     "for_operations",
     "mapped",
+    "own_cores",
     "owned",
     "reapply",
 ]
@@ -166,6 +167,11 @@ def for_matrix(d: int) -> Iterator[None]:
     threads = share.cores if d > SMALL_MATRIX else 1
     with _with_threads(threads, share._replace(blas=threads)):
         yield
+
+
+def own_cores() -> int:
+    """Number of cores that the calling Python thread may use."""
+    return _share().cores
 
 
 def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

@@ -6,13 +6,20 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from fewer.cuda.graphs import GraphedEpochs, Optimizer, can_be_recorded, padded, unpadded
+from fewer.cuda.graphs import (
+    GraphedEpochs,
+    Optimizer,
+    PaddedLinear,
+    can_be_recorded,
+    padded,
+    unpadded,
+)
 from fewer.cuda.linear import CompiledEpochs
 from fewer.data.batches import Batch, Batches
 from fewer.nn import ConcreteNetwork, Loss
 from fewer.nn.concrete import linear_parts
 
-__all__ = ["Epochs", "fast_epochs", "padded", "unpadded"]
+__all__ = ["Epochs", "PaddedLinear", "fast_epochs", "padded", "unpadded"]
 
 SMALLEST = 2**14  # k x d: below it, compiling takes longer than training
 
@@ -58,7 +65,6 @@ def fast_epochs(
         backward is not None
         and held is not None
         and len(batches) >= 2 * batch_size
-        and len(optimizer.groups) == 1
         and not loss.name.startswith("your")
         and can_be_recorded(network)
     ):

@@ -16,7 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewer.data.batches import Batch
-from fewer.nn.decoder import ACTIVATIONS, NORMS, linear_layer
+from fewer.nn.decoder import (
+    ACTIVATIONS,
+    NORMS,
+    DecoderStack,
+    LinearStack,
+    NormStack,
+    linear_layer,
+)
 
 __all__ = ["GraphedEpochs", "Optimizer", "can_be_recorded", "padded", "recorded", "unpadded"]
 
@@ -102,6 +109,7 @@ def can_be_recorded(network: nn.Module) -> bool:
     """Whether no layer of the network synchronises with the GPU."""
     known = {nn.Sequential, nn.Linear, PaddedLinear, nn.Dropout}
     known |= {*ACTIVATIONS.values(), *NORMS.values()}
+    known |= {DecoderStack, LinearStack, NormStack, nn.ModuleList}
     return all(type(module) in known for module in network.modules())
 
 
@@ -120,7 +128,7 @@ class GraphedEpochs:
         self.network, self.backward, self.optimizer = network, backward, optimizer
         self.x, self.target, self.size = x, target, batch_size
         self.rows = torch.zeros(batch_size, dtype=torch.long, device=x.device)
-        self.rate = torch.zeros((), device=x.device)
+        self.rates = [torch.zeros((), device=x.device) for _ in optimizer.groups]
         self.total = torch.zeros((), device=x.device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -128,7 +136,8 @@ class GraphedEpochs:
         """Train on these batches of row numbers; the mean loss."""
         whole = [part for part in order if len(part) == self.size]
         rest = [part for part in order if len(part) != self.size]
-        self.rate.fill_(self.optimizer.rates[0])
+        for own, rate in zip(self.rates, self.optimizer.rates, strict=True):
+            own.fill_(rate)
         if self.graph is None:
             self.graph = self._recorded()
         self.total.zero_()
@@ -143,13 +152,15 @@ class GraphedEpochs:
         self.optimizer.zero_grad()
         x, target = self.x.index_select(0, rows), self.target.index_select(0, rows)
         self.total += self.backward(Batch(x, target, None))
-        self.optimizer.step([self.rate])
+        self.optimizer.step(self.rates)
 
     @torch.no_grad()
     def _recorded(self) -> torch.cuda.CUDAGraph:
         """Record a step, and leave network and optimizer as they were before."""
-        group = self.optimizer.groups[0]
-        moments = [*group["exp_avgs"], *group["exp_avg_sqs"], *group["state_steps"]]
+        names = ("exp_avgs", "exp_avg_sqs", "state_steps")
+        moments = [
+            part for group in self.optimizer.groups for name in names for part in group[name]
+        ]
         state = [*self.network.parameters(), *self.network.buffers(), *moments]
         before = [part.clone() for part in state]
 

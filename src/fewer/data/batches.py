@@ -76,7 +76,10 @@ class Batches:
         return len(self.index)
 
     def with_inputs(self, columns: np.ndarray, factor: Tensor | None = None) -> "Batches":
-        """The same rows and targets, with only these columns as inputs, each times its factor."""
+        """The same rows and targets, with only these columns as inputs, each times its factor.
+
+        With m x k columns, inputs are n x m x k: those of m networks.
+        """
         other = copy.copy(self)
         other.columns = torch.as_tensor(columns, device=self.device)
         other.factor = None if factor is None else factor.to(self.device)
@@ -103,6 +106,11 @@ class Batches:
     def several(self) -> bool:
         """Whether other ranks have the other rows of each batch."""
         return self._world > 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether no value is missing."""
+        return not self.has_missing or self.targets is not None
 
     @property
     def resident(self) -> Tensor | None:

@@ -11,7 +11,15 @@ from torch import Tensor, nn
 from fewer._checks import check_choice, check_number
 from fewer.errors import InputError, TypeInputError
 
-__all__ = ["MeasuredDecoder", "build_decoder", "check_decoder", "hidden_widths", "linear_layer"]
+__all__ = [
+    "DecoderStack",
+    "MeasuredDecoder",
+    "build_decoder",
+    "check_decoder",
+    "hidden_widths",
+    "linear_layer",
+    "without_norms",
+]
 
 DecoderSpec = str | int | Sequence[int] | Callable[[int, int], nn.Module]
 
@@ -159,6 +167,7 @@ class MeasuredDecoder(nn.Module):
     log_inputs: Tensor
     known: Tensor | None
     epochs: int | None = None  # of training until its held-out loss was lowest
+    ridge: float | None = None  # of its last layer, where that was solved exactly
 
     def inputs(self, measured: Tensor) -> Tensor:
         """Inputs of the network: without gaps, centred, scaled and in node order."""
@@ -178,6 +187,137 @@ class MeasuredDecoder(nn.Module):
         guessed = output[:, self.known]
         measured = torch.where(torch.isnan(measured), guessed, measured.to(output.dtype))
         return output.index_copy(1, self.known, measured)
+
+
+class DecoderStack(nn.Module):
+    """Decoders of the same layers that run as one: from n x m x k inputs to m x n x out outputs.
+
+    A step of a small network takes longer to start than to compute; m networks together take
+    hardly longer than one. `members` are the decoders, with the weights as they are now.
+
+    Examples
+    --------
+    >>> import torch
+    >>> decoders = [build_decoder((4,), k=2, out=3) for _ in range(5)]
+    >>> stack = DecoderStack(decoders)
+    >>> x = torch.randn(7, 5, 2)
+    >>> torch.allclose(stack(x)[1], decoders[1](x[:, 1]), atol=1e-6)
+    True
+    """
+
+    def __init__(self, decoders: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.decoders = [list(part) for part in decoders if isinstance(part, nn.Sequential)]
+        self.layers = nn.ModuleList(_stacked(parts) for parts in zip(*self.decoders, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.decoders)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """What the last layer takes (m x n x width)."""
+        x = x.transpose(0, 1)
+        for layer in self.layers[:-1]:
+            x = layer(x)
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Decode the inputs of every member."""
+        output: Tensor = self.layers[-1](self.hidden(x))
+        return output
+
+    @property
+    def last(self) -> "LinearStack":
+        """The last layer of all members."""
+        layer = self.layers[-1]
+        assert isinstance(layer, LinearStack)
+        return layer
+
+    def members(self) -> list[nn.Module]:
+        """The decoders one by one."""
+        for at, decoder in enumerate(self.decoders):
+            for layer, stacked in zip(decoder, self.layers, strict=True):
+                if isinstance(stacked, (LinearStack, NormStack)):
+                    stacked.write(at, layer)
+        return [nn.Sequential(*layers) for layers in self.decoders]
+
+
+class LinearStack(nn.Module):
+    """Linear layers of the same size."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach() for layer in layers]))
+        self.bias = nn.Parameter(torch.stack([layer.bias.detach()[None] for layer in layers]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the last axis of m x n x inputs."""
+        return torch.baddbmm(self.bias, x, self.weight.mT)
+
+    def write(self, at: int, layer: nn.Module) -> None:
+        """Copy the weights of a member to its own layer."""
+        layer.load_state_dict({"weight": self.weight[at], "bias": self.bias[at, 0]})
+
+
+class NormStack(nn.Module):
+    """Layers of batch or layer normalisation of the same width."""
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        states = [layer.state_dict() for layer in layers]
+        self.batch = "running_mean" in states[0]
+        self.weight, self.bias = (
+            nn.Parameter(torch.stack([state[name][None] for state in states]))
+            for name in ("weight", "bias")
+        )
+        if self.batch:
+            for name in ("running_mean", "running_var"):
+                self.register_buffer(name, torch.stack([state[name][None] for state in states]))
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise over the rows of a batch, or over the last axis."""
+        if not self.batch:
+            var, mean = torch.var_mean(x, dim=2, correction=0, keepdim=True)
+        elif self.training:
+            var, mean = torch.var_mean(x, dim=1, correction=0, keepdim=True)
+            with torch.no_grad():  # as nn.BatchNorm1d does by default
+                self.running_mean.lerp_(mean, 0.1)
+                self.running_var.lerp_(var * (x.shape[1] / max(x.shape[1] - 1, 1)), 0.1)
+        else:
+            var, mean = self.running_var, self.running_mean
+        return torch.addcmul(self.bias, x - mean, torch.rsqrt(var + 1e-5) * self.weight)
+
+    def write(self, at: int, layer: nn.Module) -> None:
+        """Copy the state of a member to its own layer."""
+        state = {name: part[at, 0] for name, part in self.state_dict().items()}
+        layer.load_state_dict(state, strict=False)  # without the number of batches
+
+
+def _stacked(layers: Sequence[nn.Module]) -> nn.Module:
+    if isinstance(layers[0], nn.Linear):
+        return LinearStack([layer for layer in layers if isinstance(layer, nn.Linear)])
+    if isinstance(layers[0], tuple(NORMS.values())):
+        return NormStack(layers)
+    return layers[0]
+
+
+def without_norms(decoder: nn.Module) -> nn.Module:
+    """A decoder whose batch normalisation has become part of the linear layers before it."""
+    if not isinstance(decoder, nn.Sequential):
+        return decoder
+    layers: list[nn.Module] = []
+    for layer in decoder:
+        if isinstance(layer, nn.BatchNorm1d) and isinstance(linear := layers[-1], nn.Linear):
+            assert layer.running_mean is not None
+            assert layer.running_var is not None
+            factor = layer.weight * torch.rsqrt(layer.running_var + layer.eps)
+            bias = (linear.bias - layer.running_mean) * factor + layer.bias
+            layers[-1] = linear_layer(linear.weight * factor[:, None], bias).to(bias.device)
+        elif not isinstance(layer, nn.Dropout):
+            layers.append(layer)
+    return nn.Sequential(*layers)
 
 
 def hidden_widths(spec: int | Sequence[int]) -> tuple[int, ...]:

@@ -169,9 +169,9 @@ class TrainingConfig(TrainingOptions):
         """Number of training epochs: as configured, or enough for a selector to settle."""
         return _epochs(self.epochs, SELECTOR_STEPS, SELECTOR_EPOCHS, rows, self.batch_size)
 
-    def refit_epochs_for(self, rows: int) -> int:
-        """Number of epochs of the final decoder: as configured, or enough for a small network."""
-        return _epochs(self.refit_epochs, REFIT_STEPS, REFIT_EPOCHS, rows, self.batch_size)
+    def refit_epochs_for(self, rows: int, steps: int = REFIT_STEPS) -> int:
+        """Number of epochs of the final decoder: as configured, or enough for so many steps."""
+        return _epochs(self.refit_epochs, steps, REFIT_EPOCHS, rows, self.batch_size)
 
 
 def _plain(value: Any) -> Any:

@@ -365,7 +365,9 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
                 loss = train_epoch(backward, train, optimizer, config.batch_size, generator)
             optimizer.rates[1] *= config.learning_rate_decay
             network.eval()
-            held_out = None if data.valid is None else evaluate(network, data.valid, data.loss)
+            held_out = None
+            if data.valid is not None:
+                held_out = evaluate(network, data.valid, data.loss).item()
             row = {
                 "try": attempt,
                 "epoch": epoch,

@@ -1,9 +1,10 @@
 """Decoders trained by gradient descent on measured columns, in one plain loop."""
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,24 +14,38 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer._progress import shown as progress_shown
-from fewer._threads import for_operations
-from fewer.cuda import fast_epochs, padded, unpadded
+from fewer._threads import for_operations, mapped, own_cores
+from fewer.cuda import PaddedLinear, fast_epochs, padded, unpadded
 from fewer.data import Moments, RowView, Source, moments, read_blocks
 from fewer.data.batches import Batch, Batches
 from fewer.distributed import all_reduce, broadcast, broadcast_tensors, is_rank0, rank, world_size
 from fewer.nn import Loss, MeasuredDecoder
 from fewer.nn.concrete import run_mixed
+from fewer.nn.decoder import DecoderStack, LinearStack, without_norms
 from fewer.train.checkpoint import Checkpoint, TrainingState
-from fewer.train.config import TrainingConfig
+from fewer.train.config import REFIT_STEPS, TrainingConfig
 from fewer.train.device import enough_memory, float64_device, products, seeded
 from fewer.train.linear import fit_classifier, fit_linear, fits
-from fewer.train.optimize import Adam, CosineDecay, KeepBest
+from fewer.train.optimize import Adam, CosineDecay, KeepBestMembers
 from fewer.train.training_data import TrainingData, new_decoder, prepare
 
-__all__ = ["epoch_bar", "finetune_decoder", "fit_decoder", "stops_after", "train_decoder"]
+__all__ = [
+    "epoch_bar",
+    "finetune_decoder",
+    "fit_decoder",
+    "stops_after",
+    "train_decoder",
+    "train_decoders",
+]
 
 FINETUNE_RATE = 0.1  # times the initial learning rate: the decoder needs little change
 PATIENCE = 30
+RATE, CLASS_RATE = 2e-2, 1e-2  # highest learning rates of a short training
+NARROW = 64  # inputs of a layer: the rate of wider ones is lower in proportion
+SHORT_STEPS, MANY_ROWS = 600, 4000  # steps of a short training; beyond these rows, more
+WARM_UP = 0.1  # of the epochs
+LAST_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # of a last layer, in units of the mean variance
+CACHED = 2**20  # outputs of a step on one core
 
 History = list[dict[str, Any]]
 Backward = Callable[[Batch], Tensor]
@@ -93,21 +108,141 @@ def train_decoder(
     torch.Size([2, 64])
     """
     data = prepare(source, stats, config, loss, seed, targets, out, groups)
-    known = torch.from_numpy(columns)
-    if targets is None:
-        data = replace(data, loss=data.loss.apart_from(known.to(data.device)))
+    return train_decoders(data, [columns], seed, groups=groups, seconds=seconds)[0]
+
+
+def train_decoders(
+    data: TrainingData,
+    panels: Sequence[NDArray[np.int64]],
+    seed: int,
+    *,
+    groups: NDArray | None = None,
+    seconds: float | None = None,
+    ridges: Sequence[float] | None = None,
+) -> list[MeasuredDecoder]:
+    """Train a decoder for each of several panels on the same rows.
+
+    Networks with as many inputs are trained as one, on a CPU some of them on each core; all begin
+    with the same weights and see the rows in the same order.
+
+    Parameters
+    ----------
+    data : TrainingData
+        The rows, what to predict, and how to train.
+    panels : list of arrays of int
+        Measured columns, ascending.
+    seed, groups, seconds
+        As in `train_decoder`; ``seconds`` are for all of them.
+    ridges : list of float, default=None
+        Penalty of each last layer where there are no held-out rows to choose it.
+
+    Examples
+    --------
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> from fewer.nn import make_loss
+    >>> from sklearn.datasets import load_digits
+    >>> source = array_source(load_digits().data / 16)
+    >>> config = TrainingConfig(k=3, decoder=(16,), refit_epochs=5)
+    >>> data = prepare(source, moments(source), config, make_loss("mse"), seed=0)
+    >>> len(train_decoders(data, [np.array([20, 34, 43]), np.array([20, 34, 60])], seed=0))
+    2
+    """
+    config, values = (
+        data.config,
+        data.config.values_per_operation(max(data.out, data.source.shape[1])),
+    )
+    alone = config.linear or callable(config.decoder) or config.dropout > 0
     with (
-        for_operations(config.values_per_operation(max(data.out, source.shape[1]))),
+        for_operations(values),
         enough_memory(data.device, config.batch_size),
         products(data.precision),
-        seeded(seed, data.device) as generator,
     ):
-        decoder, history = fit_decoder(data, columns, generator, groups=groups, seconds=seconds)
-    decoder = decoder.cpu().double().eval()
-    decoder.known = known if targets is None else None
-    if history and history[0]["val_loss"] is not None:
-        decoder.epochs = min(history, key=lambda row: row["val_loss"])["trained"]
-    return decoder
+        if alone or world_size() > 1:
+            found = []
+            for at, columns in enumerate(panels):
+                with seeded(seed, data.device) as generator:
+                    own = None if ridges is None else ridges[at : at + 1]
+                    found.append(_fit(data, columns, generator, groups, seconds, ridges=own))
+        else:
+            found = _fit_together(data, panels, seed, seconds, ridges)
+    for decoder, columns in zip(found, panels, strict=True):
+        decoder.cpu().double().eval()
+        decoder.known = torch.from_numpy(columns) if data.targets is None else None
+    return found
+
+
+def _fit(
+    data: TrainingData,
+    columns: NDArray[np.int64],
+    generator: torch.Generator,
+    groups: NDArray | None,
+    seconds: float | None,
+    ridges: Sequence[float] | None,
+) -> MeasuredDecoder:
+    """One decoder, whatever it is."""
+    if data.targets is None:
+        known = torch.from_numpy(columns).to(data.device)
+        data = replace(data, loss=data.loss.apart_from(known))
+    if data.config.linear:
+        return fit_decoder(data, columns, generator, groups=groups, seconds=seconds)[0]
+    net = new_decoder(data, len(columns))
+    return _fit_networks([net], data, columns[None], generator, seconds=seconds, ridges=ridges)[0]
+
+
+def _fit_together(
+    data: TrainingData,
+    panels: Sequence[NDArray[np.int64]],
+    seed: int,
+    seconds: float | None,
+    ridges: Sequence[float] | None,
+) -> list[MeasuredDecoder]:
+    """Networks of as many inputs as one; on a CPU, some of them on each core."""
+    found: dict[int, MeasuredDecoder] = {}
+    shares, starts = [], []
+    for members in _shares(panels, data):
+        with seeded(seed, data.device) as generator:  # the same start for all
+            net = new_decoder(data, len(panels[members[0]]))
+        shares.append(members)
+        starts.append(([net, *(copy.deepcopy(net) for _ in members[1:])], generator))
+
+    def train(at: int) -> None:
+        members, (nets, generator) = shares[at], starts[at]
+        columns = np.stack([panels[member] for member in members])
+        own = None if ridges is None else [ridges[member] for member in members]
+        with torch.enable_grad():
+            decoders = _fit_networks(
+                nets,
+                data,
+                columns,
+                generator,
+                seconds=seconds,
+                ridges=own,
+                known=data.targets is None,
+            )
+        found.update(zip(members, decoders, strict=True))
+
+    if data.device.type == "cpu":
+        mapped(train, range(len(shares)))
+    else:
+        for at in range(len(shares)):
+            train(at)
+    return [found[at] for at in range(len(panels))]
+
+
+def _shares(panels: Sequence[NDArray[np.int64]], data: TrainingData) -> list[list[int]]:
+    """Panels that are trained as one: of the same size, on a CPU no more than fit its cache."""
+    sizes: dict[int, list[int]] = {}
+    for at, panel in enumerate(panels):
+        sizes.setdefault(len(panel), []).append(at)
+    shares = []
+    for members in sizes.values():
+        parts = 1
+        if data.device.type == "cpu":
+            most = max(1, CACHED // (data.config.batch_size * data.out))
+            parts = max(min(own_cores(), len(members)), -(-len(members) // most))
+        shares += [part.tolist() for part in np.array_split(np.array(members), parts)]
+    return shares
 
 
 def fit_decoder(
@@ -136,11 +271,45 @@ def fit_decoder(
     if config.linear and labels and fits(data.source, len(columns)):
         return _exact_classifier(data, columns, hold_out, groups)
     net = new_decoder(data, len(columns))
+    history: History = []
+    decoder = _fit_networks(
+        [net],
+        data,
+        columns[None],
+        generator,
+        seconds=seconds,
+        checkpoint=checkpoint,
+        history=history,
+    )
+    return decoder[0], history
+
+
+def _fit_networks(
+    nets: list[nn.Module],
+    data: TrainingData,
+    columns: NDArray[np.int64],
+    generator: torch.Generator,
+    *,
+    seconds: float | None = None,
+    checkpoint: Checkpoint | None = None,
+    history: History | None = None,
+    **options: Any,
+) -> list[MeasuredDecoder]:
+    """Train new networks, one for each row of ``columns``, on inputs of unit variance."""
     spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
-    scale = torch.where(spread > 0, spread, 1.0)  # a new network sees unit variances
+    scale = torch.where(spread > 0, spread, 1.0)
     factor = (data.scale / scale).float()
-    history = _train_network(net, data, columns, generator, checkpoint, factor, seconds=seconds)
-    return _measured(data, net, columns, scale), history
+    trained = _train_networks(
+        nets, data, columns, generator, checkpoint, factor, seconds=seconds, **options
+    )
+    if history is not None:
+        history += trained.history
+    found = []
+    for at, net in enumerate(trained.nets):
+        decoder = _measured(data, without_norms(net), columns[at], scale[at])
+        decoder.epochs, decoder.ridge = trained.epochs[at], trained.ridges[at]
+        found.append(decoder)
+    return found
 
 
 def finetune_decoder(
@@ -156,14 +325,27 @@ def finetune_decoder(
     columns = np.sort(features)
     history: History = []
     if train:
-        history = _train_network(trained, data, features, generator, checkpoint, finetune=True)
+        found = _train_networks(
+            [trained], data, features[None], generator, checkpoint, finetune=True
+        )
+        history = found.history
     order = torch.from_numpy(np.argsort(np.argsort(features)))  # position of node i in columns
     scale = torch.full((len(columns),), data.scale, dtype=torch.float64)
     return _measured(data, trained, columns, scale, order), history
 
 
-def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
-    net: nn.Module,
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Trained networks, and for each the epochs to its lowest loss and its last layer's penalty."""
+
+    nets: list[nn.Module]
+    history: History
+    epochs: list[int | None]
+    ridges: list[float | None]
+
+
+def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
+    nets: list[nn.Module],
     data: TrainingData,
     columns: NDArray[np.int64],
     generator: torch.Generator,
@@ -172,40 +354,50 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
     *,
     finetune: bool = False,
     seconds: float | None = None,
-) -> History:
-    """Train ``net`` in place on these columns, times ``factor``, to its best held-out state.
+    known: bool = False,
+    ridges: Sequence[float] | None = None,
+) -> Trained:
+    """Train networks on these columns, times ``factor``, each to its best held-out state.
 
-    The learning rate decays to zero by a cosine: within fewer epochs, from the best state, once
-    patience has run out, and within ``seconds``. "trained" in the history is the number of epochs
-    that led to a state.
+    The learning rate rises, then decays to zero by a cosine: within fewer epochs, from the best
+    state, once patience has run out, and within ``seconds``. "trained" in the history is the number
+    of epochs that led to a state. Columns that are ``known`` do not count in the loss.
     """
     began = time.perf_counter()
-    config, loss = data.config, data.loss
-    train = data.train.with_inputs(columns, factor)
-    valid = None if data.valid is None else data.valid.with_inputs(columns, factor)
-    if data.device.type == "cuda":
-        padded(net)
-    net.to(data.device)
-    broadcast_tensors(*net.state_dict().values())
-    rate = config.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
-    optimizer = Adam((net.parameters(), rate))
-    decay = CosineDecay(0, config.refit_epochs_for(len(train)))
-    patience = PATIENCE if config.patience is None else config.patience
-    best = KeepBest(patience)
-    state = TrainingState(net, optimizer, best, generator, data.device)
+    config, device = data.config, data.device
+    one = len(nets) == 1
+    train, valid = (
+        None if rows is None else rows.with_inputs(columns[0] if one else columns, factor)
+        for rows in (data.train, data.valid)
+    )
+    assert train is not None
+    if one and device.type == "cuda":
+        padded(nets[0])
+    network = nets[0].to(device) if one else DecoderStack(nets).to(device)
+    broadcast_tensors(*network.state_dict().values())
+    plan = _Plan.of(data, finetune)
+    optimizer = Adam(*plan.groups(network))
+    rates = list(optimizer.rates)
+    decay = CosineDecay(0, plan.epochs, warm_up=plan.warm_up)
+    best = KeepBestMembers(plan.patience)
+    state = TrainingState(network, optimizer, best, generator, device)
     history = state.history
     if checkpoint is not None and (saved := checkpoint.load("decoder")) is not None:
         state.restore(saved)
         decay = CosineDecay(*saved[0]["decay"])
+    run = partial(run_mixed, network) if data.mixed else network
+    losses = MemberLosses(data.loss, columns if known else None, data.out, device)
 
-    forward = partial(run_mixed, net) if data.mixed else net
+    def forward(x: Tensor) -> Tensor:
+        return run(x)[None] if one else run(x)
 
     def backward(batch: Batch) -> Tensor:
-        value = loss(forward(batch.x), batch.target, batch.observed)
-        value.backward()
-        return value.detach()
+        each = losses(forward(batch.x), batch.target, batch.observed)
+        each.sum().backward()
+        return each.detach().mean()
 
-    fast = fast_epochs(net, train, optimizer, loss, batch_size=config.batch_size, backward=backward)
+    size = config.batch_size
+    fast = fast_epochs(network, train, optimizer, data.loss, batch_size=size, backward=backward)
     with epoch_bar("decoder", decay.last, config.progress and is_rank0()) as bar:
         while len(history) < decay.last:
             epoch = len(history) + 1
@@ -214,35 +406,228 @@ def _train_network(  # noqa: PLR0915 (the loop reads top to bottom)
             spent = 0.0 if seconds is None else broadcast((time.perf_counter() - began) / seconds)
             if spent >= 1 and history:
                 break
-            optimizer.rates[0] = rate * decay.factor(epoch, spent)
-            net.train()
+            optimizer.rates[:] = [rate * decay.factor(epoch, spent) for rate in rates]
+            network.train()
             if fast is None:
-                value = train_epoch(backward, train, optimizer, config.batch_size, generator)
+                value = train_epoch(backward, train, optimizer, size, generator)
             else:
-                value = fast.epoch(list(train.shuffled_positions(config.batch_size, generator)))
-            net.eval()
-            held_out = None if valid is None else evaluate(forward, valid, loss)
+                value = fast.epoch(list(train.shuffled_positions(size, generator)))
+            network.eval()
+            held_out = None if valid is None else evaluate(forward, valid, losses)
             value, held_out = broadcast((value, held_out))
             # a shortened decay starts from the best network
-            trained = epoch - patience if decay.shortened else epoch
-            row = {"epoch": epoch, "loss": value, "val_loss": held_out, "trained": trained}
+            trained = epoch - plan.patience if decay.shortened else epoch
+            mean = None if held_out is None else float(held_out.mean())
+            row = {"epoch": epoch, "loss": value, "val_loss": mean, "trained": trained}
             history.append(row)
             bar(row)
-            stalled = held_out is not None and best.seen(held_out, net)
+            stalled = held_out is not None and best.seen_members(held_out, network, trained)
             if stalled and not decay.shortened:
-                best.restore(net)
-                decay.shorten(epoch, max(patience, (epoch - patience) // 2))
+                best.restore(network)
+                decay.shorten(epoch, max(plan.patience, (epoch - plan.patience) // 2))
             if not np.isfinite(value):
                 break
             if checkpoint is not None and checkpoint.due():
                 state.save(checkpoint, "decoder", decay=astuple(decay))
-    best.restore(net)
-    unpadded(net)
-    unit = data.out_scale ** (loss.degree or 0)  # losses in the data's own units
+    best.restore(network)
+    network.eval()
+    if one:
+        unpadded(network)
+    chosen: list[float | None] = [None] * len(nets)
+    if plan.short and data.loss.name == "mse" and train.complete:
+        chosen = _solve_last(network, train, valid, losses, best.lowest, ridges)
+    elif plan.short and data.loss.name == "cross_entropy" and valid is not None:
+        _calibrate(network, valid)
+    if isinstance(network, DecoderStack):
+        nets = network.members()
+    unit = data.out_scale ** (data.loss.degree or 0)  # losses in the data's own units
     for entry in history:
         entry["loss"] *= unit
         entry["val_loss"] = None if entry["val_loss"] is None else entry["val_loss"] * unit
-    return history
+    epochs: list[int | None] = [*best.epochs] or [None] * len(nets)
+    return Trained(nets, history, epochs, chosen)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How long and how fast to train networks.
+
+    With squared error, or with cross-entropy and batch normalisation, a short cycle to a high rate
+    ends at least as low as one ten times as long at a low rate; wide layers need lower rates.
+    """
+
+    short: bool
+    rate: float
+    epochs: int
+    warm_up: int
+    patience: int
+    scaled: bool  # rates fall with the width of a layer
+
+    @classmethod
+    def of(cls, data: TrainingData, finetune: bool) -> "_Plan":
+        config, rows = data.config, len(data.train)
+        classes = data.loss.name == "cross_entropy" and config.norm == "batch"
+        short = not finetune and not config.linear and not callable(config.decoder)
+        short = short and (classes or data.loss.name == "mse")
+        auto = isinstance(config.learning_rate, str)
+        rate = config.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
+        if short and auto:
+            rate = CLASS_RATE if classes else RATE
+        steps = round(SHORT_STEPS * max(1.0, rows / MANY_ROWS) ** 0.7) if short else REFIT_STEPS
+        epochs = config.refit_epochs_for(rows, steps)
+        patience = PATIENCE if config.patience is None else config.patience
+        warm_up = max(1, round(WARM_UP * epochs)) if short and epochs > 1 else 0
+        return cls(short, rate, epochs, warm_up, patience, scaled=short and auto)
+
+    def groups(self, network: nn.Module) -> list[tuple[list[Tensor], float]]:
+        """Parameters by learning rate."""
+        wide: dict[int, float] = {}
+        for layer in network.modules() if self.scaled else ():
+            if isinstance(layer, (nn.Linear, PaddedLinear, LinearStack)):
+                wide[id(layer.weight)] = min(1.0, NARROW / layer.weight.shape[-1])
+        found: dict[float, list[Tensor]] = {}
+        for parameter in network.parameters():
+            found.setdefault(wide.get(id(parameter), 1.0), []).append(parameter)
+        return [(parameters, self.rate * factor) for factor, parameters in found.items()]
+
+
+class MemberLosses:
+    """The loss of each of several networks, without the columns that each knows."""
+
+    def __init__(
+        self, loss: Loss, known: NDArray[np.int64] | None, out: int, device: torch.device
+    ) -> None:
+        self.loss, self.known, self.weight = loss, None, None
+        if known is not None:
+            self.known = torch.from_numpy(known).to(device)
+            ones = torch.ones(len(known), 1, out, device=device, dtype=torch.float32)
+            self.weight = ones.scatter_(2, self.known[:, None], 0.0)
+
+    def __call__(self, output: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
+        """Losses (m) of m x n x out outputs."""
+        if self.loss.name == "mse" and self.loss.mean is not None and observed is None:
+            return MeanSquares.apply(output, target, self.weight)
+        own = [self.loss] * len(output)
+        if self.known is not None:
+            own = [self.loss.apart_from(known) for known in self.known]
+        return torch.stack(
+            [one(part, target, observed) for one, part in zip(own, output, strict=True)]
+        )
+
+
+class MeanSquares(torch.autograd.Function):
+    """Mean squared error of m x n x d outputs, each entry counted or not; in as few passes."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        gap = output - target
+        if weight is not None:
+            gap.mul_(weight)
+        ctx.gap = gap
+        return torch.linalg.vector_norm(gap, dim=(1, 2)).square_() / gap[0].numel()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        gap: Tensor = ctx.gap
+        del ctx.gap
+        return gap.mul_((2 / gap[0].numel()) * grad[:, None, None]), None, None
+
+
+@torch.no_grad()
+def _solve_last(
+    network: nn.Module,
+    train: Batches,
+    valid: Batches | None,
+    losses: MemberLosses,
+    lowest: Tensor | None,
+    ridges: Sequence[float] | None,
+) -> list[float | None]:
+    """Replace last layers by ridge regression on what they take, if that lowers the loss.
+
+    The penalty, relative to the mean variance, is what does best on held-out rows, or is given in
+    ``ridges``; it is returned for each network, None where the layer stays.
+    """
+    stack, hidden, last = _last_layer(network)
+    if valid is None and ridges is None:
+        return [None] * len(last[0])
+    gram = cross = first = means = torch.zeros((), dtype=torch.float64, device=train.device)
+    count = torch.zeros((), dtype=torch.float64, device=train.device)
+    for batch in train.in_order():
+        h, y = hidden(batch.x).double(), batch.target.double()
+        gram, cross = gram + h.mT @ h, cross + h.mT @ y
+        first, means = first + h.sum(1), means + y.sum(0)
+        count += len(y)
+    for part in (gram, cross, first, means, count):
+        all_reduce(part)
+    first, means = first / count, means / count
+    gram = gram / count - first[:, :, None] * first[:, None]
+    cross = cross / count - first[:, :, None] * means
+    values, vectors = torch.linalg.eigh(gram)
+    values, unit = values.clamp_min(0), gram.diagonal(dim1=1, dim2=2).mean(1)
+    turned = vectors.mT @ cross
+
+    def layer(penalty: Tensor) -> tuple[Tensor, Tensor]:
+        scale = values + (penalty * unit).clamp_min(1e-12)[:, None]
+        weight = vectors @ (turned / scale[..., None])  # m x width x out
+        bias = means - (first[:, None] @ weight)[:, 0]
+        return weight.mT.float(), bias[:, None].float()
+
+    weight, bias = last
+    if valid is None or lowest is None:
+        assert ridges is not None
+        use = torch.tensor([-1.0 if r is None else r for r in ridges], dtype=torch.float64)
+        use = use.to(unit.device)
+        found = layer(use.clamp_min(0))
+        for own, other in zip((weight, bias), found, strict=True):
+            own.copy_(torch.where((use >= 0)[:, None, None], other, own))
+        return list(ridges)
+    best = lowest.to(unit.device)
+    kept = [weight.clone(), bias.clone()]
+    chosen = torch.full_like(unit, -1.0)
+    for ridge in LAST_RIDGES:
+        for own, other in zip((weight, bias), layer(torch.full_like(unit, ridge)), strict=True):
+            own.copy_(other)
+        error = evaluate(stack, valid, losses).to(unit.device)
+        better = error < best
+        best, chosen = torch.minimum(error, best), torch.where(better, ridge, chosen)
+        for at, own in enumerate((weight, bias)):
+            kept[at] = torch.where(better[:, None, None], own, kept[at])
+    weight.copy_(kept[0])
+    bias.copy_(kept[1])
+    return [None if ridge < 0 else ridge for ridge in chosen.tolist()]
+
+
+def _last_layer(
+    network: nn.Module,
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], tuple[Tensor, Tensor]]:
+    """Outputs of all members, what their last layers take, and the weights of those, in place."""
+    if isinstance(network, DecoderStack):
+        return network, network.hidden, (network.last.weight, network.last.bias)
+    assert isinstance(network, nn.Sequential)
+    *body, last = network
+    before = nn.Sequential(*body)
+    assert isinstance(last, nn.Linear)
+    return (
+        lambda x: network(x)[None],
+        lambda x: before(x)[None],
+        (last.weight[None], last.bias[None, None]),
+    )
+
+
+@torch.no_grad()
+def _calibrate(network: nn.Module, valid: Batches) -> None:
+    """Divide outputs by the temperature at which held-out classes are most likely."""
+    outputs, _, (weight, bias) = _last_layer(network)
+    parts = [(outputs(batch.x), batch.target) for batch in valid.in_order()]
+    logits = torch.cat([part for part, _ in parts], dim=1)  # m x n x classes
+    classes = torch.cat([target for _, target in parts]).expand(len(logits), -1)[..., None]
+    inverse = torch.logspace(-1, 1, 41, device=logits.device)
+    likely = [
+        torch.log_softmax(logits * one, dim=-1).gather(2, classes).mean((1, 2)) for one in inverse
+    ]
+    factor = inverse[torch.stack(likely).argmax(0)][:, None, None]
+    weight.mul_(factor)
+    bias.mul_(factor)
 
 
 def train_epoch(
@@ -271,17 +656,19 @@ def train_epoch(
 
 
 @torch.no_grad()
-def evaluate(forward: Callable[[Tensor], Tensor], batches: Batches, loss: Loss) -> float:
-    """Mean loss over all rows."""
-    total = weight = 0.0
+def evaluate(
+    forward: Callable[[Tensor], Tensor], batches: Batches, loss: Loss | MemberLosses
+) -> Tensor:
+    """Mean loss over all rows, of one network or of each."""
+    total, weight = torch.zeros((), dtype=torch.float64), 0.0
     for batch in batches.in_order():
         entries = _entries(batch)
-        total += float(loss(forward(batch.x), batch.target, batch.observed)) * entries
-        weight += entries
-    sums = torch.tensor([total, weight], dtype=torch.float64)
-    all_reduce(sums)
-    total, weight = sums.tolist()
-    return total / max(weight, 1.0)
+        value = loss(forward(batch.x), batch.target, batch.observed)
+        total, weight = total + value.double().cpu() * entries, weight + entries
+    count = torch.tensor(weight, dtype=torch.float64)
+    all_reduce(total)
+    all_reduce(count)
+    return total / count.clamp_min(1)
 
 
 def _average_gradients(parameters: Sequence[Tensor], loss: Tensor, entries: float) -> Tensor:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-__all__ = ["Adam", "CosineDecay", "KeepBest"]
+__all__ = ["Adam", "CosineDecay", "KeepBest", "KeepBestMembers"]
 
 
 class Adam:
@@ -30,7 +30,9 @@ class Adam:
                     "exp_avgs": [torch.zeros_like(p) for p in params],
                     "exp_avg_sqs": [torch.zeros_like(p) for p in params],
                     "max_exp_avg_sqs": [],
-                    "state_steps": [torch.zeros((), device=p.device) for p in params],
+                    "state_steps": [
+                        torch.zeros((), dtype=torch.float32, device=p.device) for p in params
+                    ],
                 }
             )
             self.rates.append(rate)
@@ -76,6 +78,8 @@ class Adam:
 class CosineDecay:
     """Half a cosine from ``start`` to 0 between two epochs; the last is earlier after a stall.
 
+    The rate rises in the first ``warm_up`` epochs.
+
     A loss that has stalled at a high rate falls again when the rate does, so training does not
     stop after a stall, but the decay is shortened.
     """
@@ -83,6 +87,7 @@ class CosineDecay:
     first: int
     last: int
     start: float = 1.0
+    warm_up: int = 0
 
     @property
     def shortened(self) -> bool:
@@ -90,8 +95,11 @@ class CosineDecay:
         return self.first > 0
 
     def factor(self, epoch: int, spent: float = 0.0) -> float:
-        """Factor of the initial rate in an epoch, with a fraction of the time ``spent``."""
-        done = (epoch - 1 - self.first) / max(1, self.last - self.first)
+        """Factor of the highest rate in an epoch, with a fraction of the time ``spent``."""
+        if epoch <= self.warm_up and not self.shortened:
+            return min((epoch - 0.5) / self.warm_up, _fall(spent))
+        first = max(self.first, self.warm_up)
+        done = (epoch - 1 - first) / max(1, self.last - first)
         return min(self.start * _fall(done), _fall(spent))
 
     def shorten(self, epoch: int, left: int) -> None:
@@ -117,7 +125,7 @@ class KeepBest:
         """Record the loss of an epoch; True when patience has run out."""
         if loss < self.loss:
             self.loss, self.since = loss, 0
-            self.state = {name: part.clone() for name, part in network.state_dict().items()}
+            self._keep(network.state_dict())
         elif counts:
             self.since += 1
         return self.patience is not None and self.since >= self.patience
@@ -127,3 +135,37 @@ class KeepBest:
         """Restore the best state."""
         if self.state is not None:
             network.load_state_dict(self.state)
+
+    @torch.no_grad()
+    def _keep(self, state: dict[str, Tensor], members: Tensor | None = None) -> None:
+        """Copy a state, or the part of it that belongs to some members."""
+        if self.state is None:
+            self.state = {name: part.clone() for name, part in state.items()}
+            return
+        for name, part in self.state.items():
+            new = state[name]
+            if members is not None:
+                new = torch.where(members.view(-1, *[1] * (part.ndim - 1)), new, part)
+            part.copy_(new)
+
+
+@dataclass
+class KeepBestMembers(KeepBest):
+    """The best state of every member of a `DecoderStack`; patience is about their mean loss."""
+
+    lowest: Tensor | None = None
+    epochs: list[int] = field(default_factory=list)  # of the lowest loss of each member
+
+    def seen_members(self, losses: Tensor, network: nn.Module, epoch: int) -> bool:
+        """Record the losses of an epoch; True when patience has run out."""
+        if self.lowest is None:
+            self.lowest = torch.full_like(losses, self.loss)
+            self.epochs = [epoch] * len(losses)
+        better, mean = losses < self.lowest, float(losses.mean())
+        if bool(better.any()):
+            self._keep(network.state_dict(), None if bool(better.all()) else better)
+        self.lowest = torch.minimum(losses, self.lowest)
+        found = zip(better.tolist(), self.epochs, strict=True)
+        self.epochs = [epoch if now else before for now, before in found]
+        self.loss, self.since = (mean, 0) if mean < self.loss else (self.loss, self.since + 1)
+        return self.patience is not None and self.since >= self.patience
