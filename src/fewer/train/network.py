@@ -44,7 +44,15 @@ RATE, CLASS_RATE = 2e-2, 1e-2  # highest learning rates of a short training
 NARROW = 64  # inputs of a layer: the rate of wider ones is lower in proportion
 SHORT_STEPS, MANY_ROWS = 600, 4000  # steps of a short training; beyond these rows, more
 WARM_UP = 0.1  # of the epochs
-LAST_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # of a last layer, in units of the mean variance
+LAST_RIDGES = (
+    1e-6,
+    1e-5,
+    1e-4,
+    1e-3,
+    1e-2,
+    1e-1,
+    1.0,
+)  # of a last layer, relative to the mean variance
 CACHED = 2**20  # outputs of a step on one core
 
 History = list[dict[str, Any]]
