@@ -140,11 +140,13 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def make_loss(loss: str | LossFunction | Loss, *, delta: float = 1.0) -> Loss:
+def make_loss(
+    loss: str | LossFunction | Loss, *, delta: float = 1.0, smoothing: float = 0.0
+) -> Loss:
     """Look a loss up by name, or wrap your own ``(output, target) -> tensor``.
 
     Your function may return a scalar or one number for each entry; with missing values it must
-    be the latter.
+    be the latter. ``delta`` is for "huber", ``smoothing`` of labels for "cross_entropy".
 
     Examples
     --------
@@ -160,6 +162,9 @@ def make_loss(loss: str | LossFunction | Loss, *, delta: float = 1.0) -> Loss:
         return Loss(f"your {getattr(loss, '__name__', type(loss).__name__)}", _checked(loss))
     if isinstance(loss, str) and loss == "huber":
         return _huber(delta)
+    if isinstance(loss, str) and loss == "cross_entropy" and smoothing:
+        smoothed = partial(F.cross_entropy, label_smoothing=smoothing)
+        return replace(LOSSES[loss], entries=partial(smoothed, reduction="none"), mean=smoothed)
     if not isinstance(loss, str) or loss not in LOSSES:
         raise InputError(
             f"loss={loss!r} is not known; use one of {', '.join(map(repr, LOSSES))}, "

@@ -31,6 +31,7 @@ from fewer.selection.compare import (
     LinearComparison,
     NetworkComparison,
     TargetComparison,
+    complete,
 )
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
 from fewer.selection.evidence import gather_evidence
@@ -59,7 +60,7 @@ FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the prop
 RESULT_OPTIONS = ("scale", "strategies", "validation", "k", *CONSTRAINTS)
 LONG = 1000  # values: of longer options only the length is recorded
 # steps, besides those of strategies, and what they take relative to training one decoder
-PANELS, DECODERS, FIRST_DECODER, FINAL = "panels", "decoders", "first decoder", "all rows"
+PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
 LINEAR_WEIGHT = 0.01
 EAGER_BYTES = 2**30  # of fold covariances: beyond it, evidence is computed at once
 
@@ -330,7 +331,7 @@ def _shown(progress: Any) -> Iterator[WorkPlan]:
 
 def _comparison(context: SelectionContext) -> Comparison:
     if context.target is not None:
-        return TargetComparison(context, context.target)
+        return TargetComparison(context, target=context.target)
     return LinearComparison(context) if context.config.linear else NetworkComparison(context)
 
 
@@ -343,65 +344,60 @@ def _compare(
     linear = isinstance(comparison, LinearComparison)
     for candidate in candidates:
         plan.expect(candidate.strategy.name, len(folds), candidate.strategy.weight)
-    plan.expect(DECODERS, len(candidates), LINEAR_WEIGHT if linear else len(folds))
+    stages = comparison.stages(folds)
+    plan.expect(DECODERS, len(stages), LINEAR_WEIGHT if linear else len(candidates))
     plan.expect(FINAL, 1, 0.5 if linear else 3.0)
     budget.reserve = 0.0 if linear else FOR_TRAINING * (budget.limit or 0.0)
-    if linear and budget.limit is None:
-        _propose_by_fold(context, candidates, folds)
     slowest = 0.0
-    for number, candidate in enumerate(candidates):
-        if number and budget.exhausted:  # the first one is always finished
-            break
-        for at, fold in enumerate(folds[len(candidate.panels) :]):
-            budget.allocate(2 * (len(folds) - at))  # half the time is for the next candidates
-            _propose(context, candidate, fold, len(folds))
-            if number and budget.exhausted:
-                break
-            if at == 0:
-                start = time.perf_counter()
-                plan.begin(FIRST_DECODER)
-                comparison.prune(candidate, folds)
-                candidate.seconds += time.perf_counter() - start
-                if candidate.pruned_by is not None:
-                    plan.expect(candidate.strategy.name, 0)
-                    break
-        if len(candidate.panels) < len(folds) and candidate.pruned_by is None:
-            break
+    for stage in stages:
+        _propose_all(context, candidates, folds, stage)
         start = time.perf_counter()
-        plan.expect(DECODERS, len(candidates) - number)
-        if candidate.pruned_by is None:
-            plan.begin(DECODERS)
-            comparison.measure(candidate, folds)
-        took = time.perf_counter() - start
-        candidate.seconds += took
-        slowest = max(slowest, took)
-        # for measuring the next candidate, and for fitting the winner on all rows
-        budget.reserve = slowest + slowest / len(folds)
-        plan.say(f"{candidate.strategy.name}: held-out error {candidate.error:.6g}")
-    plan.expect(DECODERS, 0)
-    candidates = [c for c in candidates if c.errors or c.pruned_by is not None]
+        plan.begin(DECODERS, "comparing panels ...")
+        comparison.measure(candidates, folds[: stage.stop])
+        slowest = max(slowest, (time.perf_counter() - start) / len(stage))
+        # for measuring the other folds, and for fitting the winner on all rows
+        budget.reserve = slowest * (len(folds) - stage.stop + 1)
+        for candidate in candidates:
+            if candidate.pruned_by is not None:
+                plan.expect(candidate.strategy.name, 0)
+            if candidate.errors and (candidate.pruned_by or stage.stop == len(folds)):
+                plan.say(f"{candidate.strategy.name}: held-out error {candidate.error:.6g}")
+    candidates = [c for c in candidates if c.pruned_by is not None or len(c.errors) == len(folds)]
     if not budget.exhausted:
         comparison.break_ties(candidates, folds)
-    again = slowest if isinstance(comparison, NetworkComparison) else 0.0
-    budget.reserve = again + slowest / len(folds)  # a last comparison, and the final fit
+    again = slowest * len(folds) if isinstance(comparison, NetworkComparison) else 0.0
+    budget.reserve = again + slowest  # a last comparison, and the final fit
     return sorted(candidates, key=lambda candidate: candidate.sort_key)
 
 
-def _propose_by_fold(
-    context: SelectionContext, candidates: Sequence[Candidate], folds: Sequence[Fold]
+def _propose_all(
+    context: SelectionContext,
+    candidates: Sequence[Candidate],
+    folds: Sequence[Fold],
+    stage: range,
 ) -> None:
-    """All panels of a fold before the next, so that the covariance of each is assembled once."""
-    plan, strategies = context.plan, [candidate.strategy for candidate in candidates]
-    for at, fold in enumerate(folds):
-        which = f", fold {at + 1} of {len(folds)}" if len(folds) > 1 else ""
-        plan.begin(PANELS, f"proposing panels{which} ...")
-        seconds = propose_side_by_side(context, strategies, fold)
-        for name in seconds:
-            plan.expect(name, 0)
-            plan.expect(PANELS, len(folds) - at - 1)
-        for candidate in candidates:
-            _propose(context, candidate, fold, len(folds))
-            candidate.seconds += seconds.get(candidate.strategy.name, 0.0)
+    """Let all candidates that are left propose panels on some folds, as far as time allows."""
+    budget, plan = context.budget, context.plan
+    left = complete(candidates, folds[: stage.start])
+    if budget.limit is None:
+        # fold by fold, so that the covariance of each is assembled once
+        for at in stage:
+            which = f", fold {at + 1} of {len(folds)}" if len(folds) > 1 else ""
+            plan.begin(PANELS, f"proposing panels{which} ...")
+            seconds = propose_side_by_side(context, [c.strategy for c in left], folds[at])
+            for name in seconds:
+                plan.expect(name, 0)
+                plan.expect(PANELS, len(folds) - at - 1)
+            for candidate in left:
+                _propose(context, candidate, folds[at], len(folds))
+                candidate.seconds += seconds.get(candidate.strategy.name, 0.0)
+        return
+    for number, candidate in enumerate(left):
+        for at in stage:
+            if number and budget.exhausted:  # the first one is always finished
+                return
+            budget.allocate(2 * (len(folds) - at))  # half the time is for the next candidates
+            _propose(context, candidate, folds[at], len(folds))
 
 
 def _propose(context: SelectionContext, candidate: Candidate, fold: Fold, folds: int) -> None:

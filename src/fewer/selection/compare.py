@@ -3,7 +3,8 @@
 Every rank computes the same numbers up to rounding; rank 0 broadcasts those that decide.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -23,7 +24,8 @@ from fewer.search.objective import worth
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
-from fewer.train import TrainingConfig, fit_linear, train_decoder
+from fewer.train import TrainingConfig, fit_linear, train_decoders
+from fewer.train.training_data import TrainingData, prepare
 from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
@@ -34,7 +36,10 @@ TIED = 1.02  # linear panels within this ratio on one held-out part: the trainin
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
 
+SMOOTHING = 0.05  # of class labels in training
+
 Columns = NDArray[np.int64]
+Key = tuple[bytes, int | None, int]
 
 
 @dataclass(eq=False)
@@ -74,12 +79,12 @@ class Candidate:
 class Comparison(Protocol):
     """How one kind of decoder is fitted and compared."""
 
-    def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
-        """Set the errors of a candidate that has a panel for each fold."""
+    def stages(self, folds: Sequence[Fold]) -> list[range]:
+        """Numbers of the folds for which panels are proposed before they are compared."""
+        return [range(len(folds))]
 
-    def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
-        """Set ``pruned_by`` where the panel of the first fold is too far behind to win."""
-        return  # only networks take so long to train that this pays
+    def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """Set the errors of candidates that have a panel for each of these folds."""
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Decide between candidates that are too close to call."""
@@ -99,12 +104,13 @@ class LinearComparison(Comparison):
 
     context: SelectionContext
 
-    def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+    def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors with the penalty that does best over the folds."""
         ridges = RIDGES if len(folds) > 1 else (0.0,)
-        found = best_ridge(folds, candidate.panels, ridges)
-        candidate.ridge, candidate.errors = distributed.broadcast(found)
-        candidate.price = mean_price(candidate.panels, self.context.constraints)
+        for candidate in complete(candidates, folds):
+            found = best_ridge(folds, candidate.panels, ridges)
+            candidate.ridge, candidate.errors = distributed.broadcast(found)
+            candidate.price = mean_price(candidate.panels, self.context.constraints)
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """With one held-out part, the training rows decide between candidates that are close.
@@ -138,46 +144,128 @@ class LinearComparison(Comparison):
 
 
 @dataclass
-class NetworkComparison(Comparison):
-    """Networks, trained on the training rows of each fold, several times where it is close.
+class TrainedComparison(Comparison):
+    """Decoders that are trained, those of all candidates together.
 
-    ``errors`` and ``decoders`` are keyed by panel, fold number and repeat; only the decoders of
-    the leading candidate's first trainings are kept.
+    ``errors`` and ``decoders`` are keyed by panel, fold number and repeat.
     """
 
     context: SelectionContext
-    errors: dict[tuple[bytes, int, int], float] = field(default_factory=dict)
-    decoders: dict[tuple[bytes, int], MeasuredDecoder] = field(default_factory=dict)
-    # by panel: epochs after which each training did best, over the number of training rows
-    epochs_per_row: dict[bytes, list[float]] = field(default_factory=dict)
-    leader: Candidate | None = None
+    errors: dict[Key, float] = field(default_factory=dict)
+    decoders: dict[Key, MeasuredDecoder] = field(default_factory=dict)
 
-    def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
+    def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors of one training per fold, with the same seed for every candidate."""
-        self.context.budget.per_training(len(folds) + 1)
-        before = dict(self.decoders)
-        candidate.errors = self._errors(candidate.panels, folds)
-        candidate.price = mean_price(candidate.panels, self.context.constraints)
-        if self.leader is None or candidate.objective < self.leader.objective:
-            self.leader = candidate
-            pairs = zip(candidate.panels, folds, strict=True)
-            own = {(panel.tobytes(), fold.number) for panel, fold in pairs}
-            self.decoders = {key: part for key, part in self.decoders.items() if key in own}
-        else:
-            self.decoders = before
+        ready = complete(candidates, folds)
+        # one for each fold here, the others, a last comparison, and the final fit
+        self.context.budget.per_training(2 * len(self.context.covariances.folds) + 1)
+        start = time.perf_counter()
+        for at, fold in enumerate(folds):
+            self.train([candidate.panels[at] for candidate in ready], fold)
+        for candidate in ready:
+            candidate.errors = [
+                self.errors[panel.tobytes(), fold.number, 0]
+                for panel, fold in zip(candidate.panels, folds, strict=False)
+            ]
+            candidate.price = mean_price(candidate.panels, self.context.constraints)
+            candidate.seconds += (time.perf_counter() - start) / len(ready)
 
-    def prune(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
-        """Prune a candidate that is far behind on the first fold, to save time on the others."""
-        leader = self.leader
-        if leader is None or len(folds) == 1 or not leader.errors[0]:
+    def retrain_close(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """Add further trainings to candidates that are too close to call, until it is clear."""
+        best = min(candidate.objective for candidate in candidates)
+        close = [c for c in candidates if c.objective <= CLOSE * best]
+        for repeat in range(1, REPEATS + 1):
+            chosen = {b"".join(panel.tobytes() for panel in c.panels) for c in close}
+            if len(chosen) < 2 or self.context.budget.exhausted:
+                return
+            for at, fold in enumerate(folds):
+                self.train([c.panels[at] for c in close], fold, repeat)
+            for candidate in close:
+                candidate.errors += [
+                    self.errors[panel.tobytes(), fold.number, repeat]
+                    for panel, fold in zip(candidate.panels, folds, strict=True)
+                ]
+            leader = min(close, key=lambda candidate: candidate.objective)
+            close = [c for c in close if not clearly_behind(c.errors, leader.errors)]
+
+    def train(
+        self,
+        panels: Sequence[Columns],
+        fold: Fold,
+        repeat: int = 0,
+        config: TrainingConfig | None = None,
+        ridge: float | None = None,
+    ) -> list[MeasuredDecoder]:
+        """Train the panels that are not trained yet; the decoders of all of them.
+
+        Repeats have other seeds. With held-out rows, their errors are recorded.
+        """
+        keys = [(panel.tobytes(), fold.number, repeat) for panel in panels]
+        new = {key: panel for key, panel in zip(keys, panels, strict=True)}
+        new = {key: panel for key, panel in new.items() if key not in self.decoders}
+        if new:
+            rows, held = self.rows(fold, repeat)
+            seed = self.context.seed + repeat
+            decoders = train_decoders(
+                self.data(fold, rows, seed, config),
+                list(new.values()),
+                seed,
+                groups=self.context.groups_of(rows),
+                seconds=self.context.budget.per_training(1),
+                ridges=None if ridge is None else [ridge] * len(new),
+            )
+            for (key, panel), decoder in zip(new.items(), decoders, strict=True):
+                self.decoders[key] = self.in_units(decoder, rows)
+                if len(held):
+                    error = self.held_out_error(self.decoders[key], fold, held, panel)
+                    self.errors[key] = distributed.broadcast(error)
+        return [self.decoders[key] for key in keys]
+
+    def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
+        """Training rows and held-out rows."""
+        return fold.train_rows, fold.held_rows
+
+    def data(
+        self, fold: Fold, rows: Columns, seed: int, config: TrainingConfig | None
+    ) -> TrainingData:
+        """Rows of a fold, prepared for training."""
+        part = fold.rows(rows)
+        config = self.context.config if config is None else config
+        groups = self.context.groups_of(rows)
+        return prepare(part, moments(part), config, make_loss("mse"), seed, groups=groups)
+
+    def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
+        """The decoder for outputs in scaled units."""
+        return decoder
+
+    def held_out_error(
+        self, decoder: MeasuredDecoder, fold: Fold, held: Columns, panel: Columns
+    ) -> float:
+        """Error on held-out rows, in scaled units."""
+        return float(explained_variance(decoder, fold.rows(held), panel)[1].mean())
+
+
+@dataclass
+class NetworkComparison(TrainedComparison):
+    """Networks that reconstruct the features."""
+
+    def stages(self, folds: Sequence[Fold]) -> list[range]:
+        """The first fold prunes candidates, to save time on the others."""
+        found = [range(1), range(1, len(folds))]
+        return found[: len(folds)]
+
+    def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """Errors on these folds; candidates that are far behind on the first are pruned."""
+        super().measure(candidates, folds)
+        ready = complete(candidates, folds)
+        leader = min(ready, key=lambda candidate: candidate.objective)
+        own = {panel.tobytes() for panel in leader.panels}
+        self.decoders = {key: part for key, part in self.decoders.items() if key[0] in own}
+        if len(folds) > 1 or len(self.context.covariances.folds) == 1 or not leader.errors[0]:
             return
-        before = dict(self.decoders)
-        self.context.budget.per_training(len(folds) + 1)
-        ratio = self._errors(candidate.panels, folds[:1])[0] / leader.errors[0]
-        price = mean_price(candidate.panels, self.context.constraints)
-        if leader.error * ratio + price > FAR_BEHIND * leader.objective:
-            self.decoders = before
-            candidate.pruned_by, candidate.price = (leader, ratio), price
+        for candidate in ready:
+            if candidate.objective > FAR_BEHIND * leader.objective:
+                candidate.pruned_by = leader, candidate.errors[0] / leader.errors[0]
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Retrain candidates that are close, with other seeds and other held-out rows.
@@ -186,9 +274,14 @@ class NetworkComparison(Comparison):
         count in the score of a panel. With folds, panels from all rows decide: see `best_of`.
         """
         if len(folds) == 1:
-            retrain_close(
-                candidates, lambda c, repeat: self._errors(c.panels, folds, repeat), self.context
-            )
+            self.retrain_close(candidates, folds)
+
+    def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
+        """Training rows and held-out rows; others for each repeat, in the same units."""
+        if not repeat:
+            return fold.train_rows, fold.held_rows
+        others = self.context.split(self.context.seed + repeat)
+        return others.train_rows(0), others.held_rows(0)
 
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
         """A network that decodes these columns.
@@ -197,16 +290,23 @@ class NetworkComparison(Comparison):
         proportion to the number of rows, since more rows are overfitted later.
         """
         if fold.number is not None:
-            found = self.decoders.get((columns.tobytes(), fold.number))
-            if found is not None:
-                return found
-        config = self.context.config
+            return self.train([columns], fold)[0]
         compared = {panel.tobytes() for panel in (columns, *candidate.panels)}
-        helped = [epochs for panel in compared for epochs in self.epochs_per_row.get(panel, [])]
-        if helped and fold.number is None:
-            epochs = max(1, round(np.median(helped) * fold.n_train))
-            config = replace(config, validation_fraction=0.0, refit_epochs=epochs)
-        return self._train(columns, fold, fold.train_rows, self.context.seed, config)
+        trained = [part for key, part in self.decoders.items() if key[0] in compared]
+        helped = [part.epochs for part in trained if part.epochs is not None]
+        if not helped:
+            return self.train([columns], fold)[0]
+        config = self.context.config
+        grown = len(fold.train_rows) / self.context.covariances.folds[0].n_train
+        grown /= 1 - config.validation_fraction
+        config = replace(
+            config,
+            validation_fraction=0.0,
+            refit_epochs=max(1, round(float(np.median(helped)) * grown)),
+        )
+        ridges = [part.ridge for part in trained if part.ridge is not None]
+        ridge = float(np.median(ridges)) if 2 * len(ridges) > len(trained) else None
+        return self.train([columns], fold, config=config, ridge=ridge)[0]
 
     def finalists(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Candidates whose panels from all rows may turn out to be the best."""
@@ -219,110 +319,38 @@ class NetworkComparison(Comparison):
         A search may end elsewhere with a few rows more, and a surrogate may prefer what the
         network does not, so that the network itself has to judge the final panels.
         """
-        budget = self.context.budget
-        if len({panel.tobytes() for panel in panels}) == 1 or budget.exhausted:
+        if len({panel.tobytes() for panel in panels}) == 1 or self.context.budget.exhausted:
             return 0
-        objectives: list[float] = []
-        before = dict(self.decoders)
-        for panel in panels:
-            if objectives and budget.exhausted:
-                break
-            errors = self._errors([panel] * len(folds), folds)
-            price = mean_price([panel], self.context.constraints)
-            objectives.append(float(np.mean(errors)) + price)
-        self.decoders = before
-        return int(np.argmin(objectives))
-
-    def _errors(
-        self, panels: Sequence[Columns], folds: Sequence[Fold], repeat: int = 0
-    ) -> list[float]:
-        """Held-out error of each panel on its fold; strategies may agree on a panel."""
-        found = []
-        for panel, fold in zip(panels, folds, strict=True):
-            assert fold.number is not None
-            key = (panel.tobytes(), fold.number, repeat)
-            if key not in self.errors:
-                self.errors[key] = distributed.broadcast(self._error(panel, fold, repeat))
-            found.append(self.errors[key])
-        return found
-
-    def _error(self, panel: Columns, fold: Fold, repeat: int) -> float:
-        context = self.context
-        train, held = fold.train_rows, fold.held_rows
-        if repeat:  # other held-out rows, in the same units
-            others = context.split(context.seed + repeat)
-            train, held = others.train_rows(0), others.held_rows(0)
-        decoder = self._train(panel, fold, train, context.seed + repeat, context.config)
-        if decoder.epochs is not None:
-            rows = len(train) * (1 - context.config.validation_fraction)
-            self.epochs_per_row.setdefault(panel.tobytes(), []).append(decoder.epochs / rows)
-        if not repeat and fold.number is not None:
-            self.decoders[panel.tobytes(), fold.number] = decoder
-        return float(explained_variance(decoder, fold.rows(held), panel)[1].mean())
-
-    def _train(
-        self, columns: Columns, fold: Fold, rows: Columns, seed: int, config: TrainingConfig
-    ) -> MeasuredDecoder:
-        part = fold.rows(rows)
-        return train_decoder(
-            part,
-            moments(part),
-            columns,
-            config,
-            make_loss("mse"),
-            seed,
-            groups=self.context.groups_of(rows),
-            seconds=self.context.budget.per_training(1),
-        )
-
-
-def retrain_close(
-    candidates: Sequence[Candidate],
-    errors: Callable[[Candidate, int], list[float]],
-    context: SelectionContext,
-) -> None:
-    """Add the errors of further trainings to candidates that are too close to call."""
-    best = min(candidate.objective for candidate in candidates)
-    close = [c for c in candidates if c.objective <= CLOSE * best]
-    chosen = {b"".join(panel.tobytes() for panel in c.panels) for c in close}
-    if len(chosen) < 2:
-        return
-    for repeat in range(1, REPEATS + 1):
-        for candidate in close:
-            if context.budget.exhausted:
-                return
-            candidate.errors += errors(candidate, repeat)
+        for fold in folds:
+            self.train(panels, fold)
+        errors = [
+            np.mean([self.errors[panel.tobytes(), fold.number, 0] for fold in folds])
+            + mean_price([panel], self.context.constraints)
+            for panel in panels
+        ]
+        return int(np.argmin(errors))
 
 
 @dataclass
-class TargetComparison(Comparison):
-    """Predictors of the target, trained on each panel and compared on held-out rows."""
+class TargetComparison(TrainedComparison):
+    """Predictors of the target, compared by cross-entropy or mean squared error."""
 
-    context: SelectionContext
-    target: TargetData
-    decoders: dict[tuple[bytes, int | None, int], MeasuredDecoder] = field(default_factory=dict)
-
-    def measure(self, candidate: Candidate, folds: Sequence[Fold]) -> None:
-        """Held-out loss: cross-entropy, or mean squared error."""
-        self.context.budget.per_training(len(folds) + 1)
-        candidate.errors = self._errors(candidate, folds)
+    target: TargetData = field(kw_only=True)
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Retrain candidates that are close with other seeds, unless training is exact."""
         if not self.context.config.linear:
-            retrain_close(
-                candidates, lambda c, repeat: self._errors(c, folds, repeat), self.context
-            )
+            self.retrain_close(candidates, folds)
 
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
         """The predictor for scaled rows."""
-        return self._trained(columns, fold)
+        return self.train([columns], fold)[0]
 
     def score(self, candidate: Candidate, folds: Sequence[Fold]) -> float:
         """Accuracy, or R squared, on held-out rows."""
         outputs, truths = [], []
         for fold, panel in zip(folds, candidate.panels, strict=True):
-            decoder = self._trained(panel, fold)
+            decoder = self.train([panel], fold)[0]
             outputs.append(_outputs(decoder, fold.rows(fold.held_rows), panel))
             truths.append(self.target.values[torch.from_numpy(fold.held_rows)])
         output, truth = torch.cat(outputs), torch.cat(truths)
@@ -331,45 +359,59 @@ class TargetComparison(Comparison):
         spread = (truth - truth.mean(0)).square().sum(0).clamp_min(1e-300)
         return 1.0 - float(((output - truth).square().sum(0) / spread).mean())
 
-    def _errors(self, candidate: Candidate, folds: Sequence[Fold], repeat: int = 0) -> list[float]:
-        target = self.target
-        # several numbers count the same, whatever their units; a single one keeps its unit
-        several = target.classes is None and target.outputs > 1
-        unit = target.values.var(0) if several else torch.ones(1)
-        found = []
-        for fold, panel in zip(folds, candidate.panels, strict=True):
-            decoder = self._trained(panel, fold, repeat)
-            output = _outputs(decoder, fold.rows(fold.held_rows), panel)
-            truth = target.values[torch.from_numpy(fold.held_rows)]
-            if target.classes is None:
-                found.append(float(((output - truth).square() / unit).mean()))
-            else:
-                likelihood = output.gather(1, truth[:, None]).clamp_min(1e-9)
-                found.append(float(-likelihood.log().mean()))
-        return distributed.broadcast(found)
+    def data(
+        self, fold: Fold, rows: Columns, seed: int, config: TrainingConfig | None
+    ) -> TrainingData:
+        """Rows of a fold and their target."""
+        part, target = fold.rows(rows), self.target
+        config = self.context.config if config is None else config
+        loss = target.loss
+        if target.classes is not None and not config.linear and not callable(config.decoder):
+            # the norm becomes part of the layer before it
+            config = replace(config, norm="batch")
+            loss = make_loss("cross_entropy", smoothing=SMOOTHING)
+        return prepare(
+            part,
+            moments(part),
+            config,
+            loss,
+            seed,
+            targets=target.in_units_of(rows),
+            out=target.outputs,
+            groups=self.context.groups_of(rows),
+        )
 
-    def _trained(self, columns: Columns, fold: Fold, repeat: int = 0) -> MeasuredDecoder:
-        key = (columns.tobytes(), fold.number, repeat)
-        if key not in self.decoders:
-            rows = fold.train_rows
-            part = fold.rows(rows)
-            decoder = train_decoder(
-                part,
-                moments(part),
-                columns,
-                self.context.config,
-                self.target.loss,
-                self.context.seed + repeat,
-                targets=self.target.in_units_of(rows),
-                out=self.target.outputs,
-                groups=self.context.groups_of(rows),
-                seconds=self.context.budget.per_training(1),
-            )
-            spread = self.target.spread(rows)
-            decoder.out_center = decoder.out_center * spread
-            decoder.out_scale = decoder.out_scale * spread
-            self.decoders[key] = decoder
-        return self.decoders[key]
+    def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
+        """Outputs in the units of the target."""
+        spread = self.target.spread(rows)
+        decoder.out_center = decoder.out_center * spread
+        decoder.out_scale = decoder.out_scale * spread
+        return decoder
+
+    def held_out_error(
+        self, decoder: MeasuredDecoder, fold: Fold, held: Columns, panel: Columns
+    ) -> float:
+        """Held-out loss: cross-entropy, or mean squared error."""
+        target = self.target
+        output = _outputs(decoder, fold.rows(held), panel)
+        truth = target.values[torch.from_numpy(held)]
+        if target.classes is not None:
+            likelihood = output.gather(1, truth[:, None]).clamp_min(1e-9)
+            return float(-likelihood.log().mean())
+        # several numbers count the same, whatever their units; a single one keeps its unit
+        unit = target.values.var(0) if target.outputs > 1 else torch.ones(1)
+        return float(((output - truth).square() / unit).mean())
+
+
+def complete(candidates: Sequence[Candidate], folds: Sequence[Fold]) -> list[Candidate]:
+    """Candidates with a panel for each of these folds that have not been pruned."""
+    return [c for c in candidates if c.pruned_by is None and len(c.panels) >= len(folds)]
+
+
+def clearly_behind(errors: Sequence[float], leader: Sequence[float]) -> bool:
+    """Whether paired errors differ by more than two standard errors of their mean difference."""
+    gaps = np.subtract(errors, leader)
+    return bool(gaps.mean() > 2 * gaps.std(ddof=1) / len(gaps) ** 0.5)
 
 
 @torch.no_grad()

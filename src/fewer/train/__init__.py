@@ -5,7 +5,7 @@ from fewer.train.closed_form import SelectorFit, fit_closed_form, fit_random_fea
 from fewer.train.config import TrainingConfig
 from fewer.train.gradient import choose_by_gradient, fit_gradient
 from fewer.train.linear import fit_linear
-from fewer.train.network import train_decoder
+from fewer.train.network import train_decoder, train_decoders
 from fewer.train.swaps import HeldOut, held_out_swaps, network_swaps
 from fewer.train.training_data import Fit
 
@@ -23,4 +23,5 @@ __all__ = [
     "held_out_swaps",
     "network_swaps",
     "train_decoder",
+    "train_decoders",
 ]
