@@ -259,7 +259,8 @@ class NetworkComparison(TrainedComparison):
         super().measure(candidates, folds)
         ready = complete(candidates, folds)
         leader = min(ready, key=lambda candidate: candidate.objective)
-        own = {panel.tobytes() for panel in leader.panels}
+        close = [c for c in ready if c.objective <= FINALIST * leader.objective]
+        own = {panel.tobytes() for candidate in close for panel in candidate.panels}
         self.decoders = {key: part for key, part in self.decoders.items() if key[0] in own}
         if len(folds) > 1 or len(self.context.covariances.folds) == 1 or not leader.errors[0]:
             return
