@@ -1,5 +1,6 @@
 """State of a selection: data, folds, constraints, time budget and checkpoint."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -98,6 +99,7 @@ class WorkPlan:
         self._took: dict[str, list[float]] = {}
         self._now: tuple[str, float] | None = None  # the current step, and when it began
         self._inside, self._message, self._reached = 0.0, "", 0.0
+        self._thread = threading.get_ident()
 
     def expect(self, kind: str, steps: int, weight: float = 1.0) -> None:
         """Say how many steps of a kind are to come."""
@@ -121,7 +123,12 @@ class WorkPlan:
             self._report(message, self.fraction())
 
     def inside(self, fraction: float) -> None:
-        """Take the fraction of the current step that is done; shown once per second."""
+        """Take the fraction of the current step that is done; shown once per second.
+
+        Strategies that run in parallel are one step, of which none knows the fraction.
+        """
+        if threading.get_ident() != self._thread:
+            return
         self._inside = fraction
         if self._clock() - self._last >= 1:
             self.say(self._message)

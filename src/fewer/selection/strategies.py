@@ -39,7 +39,7 @@ FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 # rounds without progress that end a search with a penalty, and one that another search continues
 FEW_ROUNDS, SOME_ROUNDS = 2, 3
-FEATURE_STEPS = 600  # of a selector on random features
+FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
@@ -81,12 +81,15 @@ def propose(context: SelectionContext, strategy: Strategy, fold: Fold) -> Column
 def propose_side_by_side(
     context: SelectionContext, strategies: Sequence[Strategy], fold: Fold
 ) -> dict[str, float]:
-    """Run strategies that need only a covariance in parallel, one per core; the seconds of each.
+    """Run strategies that do not depend on others in parallel, one per core; the seconds of each.
 
     `propose` then recalls their panels. A search consists of thousands of steps that are too short
     to be shared between cores; whole searches are not.
     """
-    alone = [one for one in strategies if not one.all_ranks and not one.improves_found]
+    several = distributed.world_size() > 1
+    alone = [
+        one for one in strategies if not one.improves_found and not (one.all_ranks and several)
+    ]
     new = [one for one in alone if _recall(context, one, fold) is None]
     factored = context.covariances.factored
     wide = context.source.shape[1] > WIDEST_SIDE_BY_SIDE and not factored
@@ -94,6 +97,7 @@ def propose_side_by_side(
         return {}
     if factored and new[0].name == "greedy":  # the others start from it
         propose(context, new.pop(0), fold)
+    new.sort(key=lambda one: -one.weight)  # the longest ones first
 
     def run(strategy: Strategy) -> tuple[Columns, float]:
         start = time.perf_counter()
@@ -215,7 +219,8 @@ def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
 
 def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
     """A concrete selector with an exact decoder on random features."""
-    fit = partial(fit_random_features, fold.train_source, steps=FEATURE_STEPS)
+    fit = partial(fit_random_features, fold.train_source, learning_rate=FEATURE_RATE)
+    fit = partial(fit, steps=FEATURE_STEPS)
     return _selected(context, fold, "random features", fit, FEATURE_STEPS)
 
 

@@ -539,35 +539,42 @@ def fit_random_features(
     fixed, forbidden = _included_and_forbidden(d, include, allowed, device)
     half = min(batch, n // 2)  # rows
     temperature = exponential(start_temperature, end_temperature, steps)
-    with seeded(seed, device) as order:
-        logits = 0.01 * torch.randn(1, k - len(fixed), d, device=device)
-        logits.masked_fill_(forbidden, -torch.inf).requires_grad_()
-        drawn = rows.draws(2 * half, order)
+    # generators of its own, so that it can run beside other strategies
+    order = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
+    drawn = rows.draws(2 * half, order)
+    shape = 1, k - len(fixed), d
+    logits = torch.randn(shape, generator=generator, device=device, dtype=torch.float32).mul_(0.01)
+    logits.masked_fill_(forbidden, -torch.inf).requires_grad_()
 
-        def backward(T: float) -> Tensor:
-            M = relaxed_choice(logits[0], T, gumbel_noise(logits[0]))
-            x = next(drawn).x
-            chosen = torch.cat([x[:, fixed], x @ M.T], dim=1)
-            loss = _second_half_error(chosen, x @ axes, half, width, ridge)
-            logits.grad = None
-            loss.backward()
-            return loss
+    def backward(T: float) -> Tensor:
+        M = relaxed_choice(logits[0], T, gumbel_noise(logits[0], generator))
+        x = next(drawn).x
+        chosen = torch.cat([x[:, fixed], x @ M.T], dim=1)
+        loss = _second_half_error(chosen, x @ axes, half, width, ridge, generator)
+        logits.grad = None
+        loss.backward()
+        return loss
 
-        unit = variance / d
+    unit = variance / d
+    with torch.enable_grad():
         history = _train(backward, logits, fixed, temperature, steps, learning_rate, unit, on_row)
     return _finished(logits.detach(), fixed, history)
 
 
-def _second_half_error(u: Tensor, y: Tensor, half: int, width: int, ridge: float) -> Tensor:
+def _second_half_error(
+    u: Tensor, y: Tensor, half: int, width: int, ridge: float, generator: torch.Generator
+) -> Tensor:
     """Error on the second half of ridge regression on random features, fitted on the first."""
     spread = u.detach().std(dim=0).clamp_min(1e-3)
     z = u / spread
-    mix = torch.randn(z.shape[1], width, device=u.device) / z.shape[1] ** 0.5
-    shift = torch.randn(width, device=u.device)
+    draw = partial(torch.randn, generator=generator, device=u.device, dtype=u.dtype)
+    mix = draw(z.shape[1], width) / z.shape[1] ** 0.5
+    shift = draw(width)
     phi = torch.cat([torch.relu(z @ mix + shift), z, torch.ones_like(z[:, :1])], dim=1)
     fit, check = phi[:half], phi[half:]
     gram = fit.T @ fit / half
-    penalty = torch.full((len(gram),), ridge, device=u.device)
+    penalty = torch.full((len(gram),), ridge, device=u.device, dtype=u.dtype)
     penalty[width:] = ridge / 100  # hardly any on the linear part
     weights = torch.linalg.solve(gram + torch.diag(penalty), fit.T @ y[:half] / half)
     return (check @ weights - y[half:]).square().sum(dim=1).mean()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fewer._threads import mapped, own_cores
 from fewer.constraints import Constraints
 from fewer.data import Source
 from fewer.data.factored import Matrix
@@ -38,7 +40,7 @@ POOL = 64  # units that are tried as additions, half of them at random
 VERIFIED = (12, 24, 48)  # swaps that the finer surrogate checks: more after a failed round
 MOST_SWAPS = 4  # in a round
 PANELS_ON_GPU = 16  # that are solved at once
-COARSE, FINE = (256, 2500), (512, 6000)  # random features and rows of the two surrogates
+COARSE, FINE = (128, 1500), (384, 4000)  # random features and rows of the two surrogates
 MOST_ENTERING = 1024  # features that later rounds of swaps on held-out rows consider
 PROGRESS = 1e-4  # minimum relative improvement
 
@@ -90,7 +92,6 @@ class RandomFeatureSurrogate:
         self.one_by_one = torch.device(device).type == "cpu"
         penalty = [torch.full((width,), RIDGE), torch.full((d + 1,), RIDGE / 100)]
         self.penalty = torch.cat(penalty).to(device)
-        self.buffer = torch.zeros(0)  # for the random features of one panel
         self.known: dict[bytes, float] = {}  # the round after a failed one meets the same panels
 
     def errors(self, panels: Sequence[Columns]) -> NDArray[np.float64]:
@@ -101,8 +102,11 @@ class RandomFeatureSurrogate:
         return np.array([self.known[panel.tobytes()] for panel in panels])
 
     def _computed(self, panels: list[Columns]) -> list[float]:
-        if not panels or self.one_by_one:
-            return [self._error(torch.from_numpy(panel)) for panel in panels]
+        if not panels or self.one_by_one:  # some panels on each core
+            parts = [range(at, len(panels), own_cores()) for at in range(own_cores())]
+            found = mapped(lambda part: self._one_by_one([panels[at] for at in part]), parts)
+            pairs = zip(chain(*parts), chain(*found), strict=True)
+            return [error for _, error in sorted(pairs)]
         table = np.full((len(panels), max(map(len, panels))), self.inputs.shape[1] - 1)
         for row, panel in zip(table, panels, strict=True):
             row[: len(panel)] = panel
@@ -118,19 +122,22 @@ class RandomFeatureSurrogate:
         gap = held @ weights - self.targets[self.cut :]
         return gap.square().sum(dim=2).mean(dim=1) / (self.inputs.shape[1] - 1)
 
-    def _error(self, panel: Tensor) -> float:
-        """The same for one panel, in a reused buffer: new memory costs as much as the sums."""
-        rows, width = len(self.inputs), len(self.shift)
-        if self.buffer.shape[1:] != (width + len(panel) + 1,):
-            self.buffer = torch.ones(rows, width + len(panel) + 1)
-        phi = self.buffer
-        z = self.inputs[:, panel]
-        torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
-        phi[:, width:-1] = z
-        fit, held = phi[: self.cut], phi[self.cut :]
-        weights = self._solved(fit.T @ fit, fit.T @ self.targets[: self.cut])
-        gap = torch.addmm(self.targets[self.cut :], held, weights, beta=-1)
-        return float(gap.square_().sum(dim=1).mean()) / (self.inputs.shape[1] - 1)
+    def _one_by_one(self, panels: Sequence[Columns]) -> list[float]:
+        """The same for each panel in turn, in one buffer: new memory costs as much as the sums."""
+        rows, width, found = len(self.inputs), len(self.shift), []
+        phi = torch.zeros(0, 0)
+        for columns in panels:
+            panel = torch.from_numpy(columns)
+            if phi.shape[1] != width + len(panel) + 1:
+                phi = torch.ones(rows, width + len(panel) + 1, dtype=self.inputs.dtype)
+            z = self.inputs[:, panel]
+            torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
+            phi[:, width:-1] = z
+            fit, held = phi[: self.cut], phi[self.cut :]
+            weights = self._solved(fit.T @ fit, fit.T @ self.targets[: self.cut])
+            gap = torch.addmm(self.targets[self.cut :], held, weights, beta=-1)
+            found.append(float(gap.square_().sum(dim=1).mean()) / (self.inputs.shape[1] - 1))
+        return found
 
     def _solved(self, gram: Tensor, right: Tensor) -> Tensor:
         """Weights of ridge regression, from sums over the rows."""
