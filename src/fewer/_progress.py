@@ -16,6 +16,7 @@ Report = Callable[[str, float | None], None]  # what is going on, and the fracti
 Clock = Callable[[], float]
 
 EVERY = 10.0  # seconds between lines
+TICK = 0.5  # seconds between two looks at the clock
 MIN_FRACTION, MIN_SECONDS = 0.03, 1.0  # before which nothing is said about the remaining time
 NEARLY_DONE = 0.9
 
@@ -119,7 +120,7 @@ class Lines:
                 self._write()
 
     def _tick(self) -> None:
-        while not self._done.wait(0.5):
+        while not self._done.wait(TICK):
             self.tick()
 
 

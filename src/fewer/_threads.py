@@ -174,10 +174,16 @@ def own_cores() -> int:
     return _share().cores
 
 
-def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+def mapped(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    on_error: Callable[[], object] | None = None,
+) -> list[Result]:
     """Results of a function for each item, computed by as many Python threads as there are cores.
 
-    Each of them has one library thread, so that nothing waits for anything else.
+    Each of them has one library thread, so that nothing waits for anything else. After an error or
+    Ctrl-C nothing new starts; ``on_error`` can tell what is still running to stop.
     """
     todo, share = list(items), _share()
     workers = min(len(todo), share.cores)
@@ -191,7 +197,13 @@ def mapped(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Re
         return [function(item) for item in todo]
     contexts = [contextvars.copy_context() for _ in todo]
     with _with_threads(1, alone), ThreadPoolExecutor(workers, "fewer-side-by-side") as pool:
-        return list(pool.map(run, todo, contexts))
+        try:
+            return list(pool.map(run, todo, contexts))
+        except BaseException:
+            if on_error is not None:
+                on_error()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def reapply() -> None:

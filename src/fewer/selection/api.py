@@ -346,7 +346,7 @@ def _compare(
         plan.expect(candidate.strategy.name, len(folds), candidate.strategy.weight)
     stages = comparison.stages(folds)
     plan.expect(DECODERS, len(stages), LINEAR_WEIGHT if linear else len(candidates))
-    plan.expect(FINAL, 1, 0.5 if linear else 3.0)
+    plan.expect(FINAL, 1, 0.3 if linear else 3.0)
     budget.reserve = 0.0 if linear else FOR_TRAINING * (budget.limit or 0.0)
     slowest = 0.0
     for stage in stages:

@@ -31,6 +31,7 @@ class TimeBudget:
         self.limit = limit
         self.reserve = 0.0  # seconds before the limit, for what has to follow
         self.start = time.perf_counter()
+        self.cancelled = False  # by an error or Ctrl-C
         self._slot_end = 0.0 if limit is None else limit
         self._per_training: float | None = None
 
@@ -54,8 +55,12 @@ class TimeBudget:
 
     @property
     def slot_over(self) -> bool:
-        """Whether the slot has ended, by the clock of this process."""
-        return self.limit is not None and self.seconds > self._slot_end
+        """Whether the slot has ended, by the clock of this process, or the call was cancelled."""
+        return self.cancelled or (self.limit is not None and self.seconds > self._slot_end)
+
+    def cancel(self) -> None:
+        """Stop what polls `slot_over`."""
+        self.cancelled = True
 
     def remaining(self) -> float | None:
         """Seconds left in the slot, always above 0; None without a limit."""

@@ -105,7 +105,7 @@ def propose_side_by_side(
 
     def run_all() -> tuple[list[tuple[Columns, float]], dict[str, list[dict[str, Any]]]]:
         fold.matrix()  # assembled before the threads share it
-        return mapped(run, new), context.history
+        return mapped(run, new, on_error=context.budget.cancel), context.history
 
     found, history = distributed.on_rank0(run_all)
     context.history.update(history)
