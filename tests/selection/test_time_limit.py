@@ -38,7 +38,7 @@ def strategies(panel):
 
 
 def test_nothing_starts_after_the_limit_but_the_first_candidate(digits, select_until):
-    panel, _ = select_until("greedy: held-out", digits[0][:300], 5, time_limit=1)
+    panel, _ = select_until("greedy", digits[0][:300], 5, time_limit=1)
     assert strategies(panel) == ["greedy"]
     assert panel.k == 5
     assert panel.settings["seconds"] == 1e6
@@ -69,7 +69,7 @@ def test_training_of_a_selector_ends_with_its_slot(digits, select_until):
 def test_networks_are_not_compared_after_the_time_limit(digits, select_until):
     X = digits[0][:200, 20:44]
     options = {"decoder": (4,), "validation": 2, "time_limit": 0.3}
-    panel, messages = select_until("search: held-out", X, 3, **options)
+    panel, messages = select_until("search, fold 1", X, 3, **options)
     assert strategies(panel) == ["search"]
     assert not any("all rows" in message and "greedy" in message for message in messages)
 

@@ -53,6 +53,7 @@ LAST_RIDGES = (
     1e-1,
     1.0,
 )  # of a last layer, relative to the mean variance
+SPREAD = 0.25  # of the logarithm of the factor of outputs, before any row is seen
 CACHED = 2**20  # outputs of a step on one core
 
 History = list[dict[str, Any]]
@@ -624,16 +625,18 @@ def _last_layer(
 
 @torch.no_grad()
 def _calibrate(network: nn.Module, valid: Batches) -> None:
-    """Divide outputs by the temperature at which held-out classes are most likely."""
+    """Multiply outputs so that held-out classes are most likely; hardly, where rows are few."""
     outputs, _, (weight, bias) = _last_layer(network)
     parts = [(outputs(batch.x), batch.target) for batch in valid.in_order()]
     logits = torch.cat([part for part, _ in parts], dim=1)  # m x n x classes
     classes = torch.cat([target for _, target in parts]).expand(len(logits), -1)[..., None]
-    inverse = torch.logspace(-1, 1, 41, device=logits.device)
+    factors = torch.logspace(-0.6, 0.6, 49, device=logits.device)
     likely = [
-        torch.log_softmax(logits * one, dim=-1).gather(2, classes).mean((1, 2)) for one in inverse
+        torch.log_softmax(logits * one, dim=-1).gather(2, classes).sum((1, 2))
+        - one.log().square() / (2 * SPREAD**2)
+        for one in factors
     ]
-    factor = inverse[torch.stack(likely).argmax(0)][:, None, None]
+    factor = factors[torch.stack(likely).argmax(0)][:, None, None]
     weight.mul_(factor)
     bias.mul_(factor)
 

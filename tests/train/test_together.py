@@ -1,0 +1,159 @@
+"""Networks of several panels that are trained as one."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fewer.data import moments
+from fewer.data.source import array_source
+from fewer.nn import build_decoder, make_loss
+from fewer.nn.decoder import DecoderStack, without_norms
+from fewer.train import TrainingConfig
+from fewer.train.network import MeanSquares, train_decoder, train_decoders
+from fewer.train.optimize import KeepBestMembers
+from fewer.train.training_data import prepare
+
+
+def prepared(rows, loss="mse", targets=None, out=None, **options):
+    source = array_source(rows)
+    config = TrainingConfig(**{"k": 3, "decoder": (8,), "device": "cpu"} | options)
+    return prepare(source, moments(source), config, make_loss(loss), 0, targets, out)
+
+
+def panels(*lists):
+    return [np.array(one) for one in lists]
+
+
+@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_stack_computes_what_its_members_do(norm, training):
+    torch.manual_seed(0)
+    decoders = [build_decoder((5, 4), 3, 6, norm=norm) for _ in range(4)]
+    stack = DecoderStack(copy.deepcopy(decoders)).train(training)
+    x = torch.randn(9, 4, 3)
+    for _ in range(2):  # twice: running means and variances move with each batch
+        found = stack(x)
+        for at, decoder in enumerate(decoders):
+            torch.testing.assert_close(found[at], decoder.train(training)(x[:, at]))
+    for member, decoder in zip(stack.members(), decoders, strict=True):
+        torch.testing.assert_close(
+            member.eval()(x[:, 0]), decoder.eval()(x[:, 0]), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_a_norm_becomes_part_of_the_layer_before_it():
+    torch.manual_seed(0)
+    decoder = build_decoder((5, 4), 3, 6, norm="batch", dropout=0.2)
+    for _ in range(20):
+        decoder(torch.randn(30, 3) * 4 + 1)
+    plain = without_norms(decoder.eval())
+    assert [type(layer) for layer in plain] == [
+        nn.Linear,
+        nn.LeakyReLU,
+        nn.Linear,
+        nn.LeakyReLU,
+        nn.Linear,
+    ]
+    x = torch.randn(7, 3)
+    torch.testing.assert_close(plain(x), decoder(x))
+
+
+def test_panels_are_trained_as_if_alone(digits):
+    data = prepared(digits[0][:300], refit_epochs=12)
+    chosen = panels([20, 34, 43], [10, 20, 30], [5, 12, 50])
+    together = train_decoders(data, chosen, seed=3)
+    x = torch.from_numpy(digits[1])
+    for columns, decoder in zip(chosen, together, strict=True):
+        alone = train_decoders(data, [columns], seed=3)[0]
+        torch.testing.assert_close(
+            decoder(x[:, columns]), alone(x[:, columns]), rtol=1e-3, atol=1e-3
+        )
+        assert decoder.known.tolist() == columns.tolist()
+
+
+def test_panels_of_different_sizes(digits):
+    data = prepared(digits[0][:200], refit_epochs=3)
+    chosen = panels([20, 34, 43], [10, 20, 30, 40], [5, 12, 50], [7])
+    found = train_decoders(data, chosen, seed=0)
+    assert [len(decoder.fill) for decoder in found] == [3, 4, 3, 1]
+
+
+def test_a_single_network_of_the_same_seed_is_the_same(digits):
+    data = prepared(digits[0][:200], refit_epochs=3)
+    source = array_source(digits[0][:200])
+    columns = np.array([20, 34, 43])
+    one = train_decoders(data, [columns], seed=0)[0]
+    other = train_decoder(source, moments(source), columns, data.config, make_loss("mse"), 0)
+    x = torch.from_numpy(digits[1][:, columns])
+    torch.testing.assert_close(one(x), other(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("loss", ["mae", "huber"])
+def test_other_losses(digits, loss):
+    data = prepared(digits[0][:300], loss, refit_epochs=5)
+    found = train_decoders(data, panels([20, 34, 43], [10, 20, 30]), seed=0)
+    assert all(torch.isfinite(one(torch.rand(4, 3))).all() for one in found)
+
+
+def test_missing_values_do_not_count(digits):
+    rows = digits[0][:300].copy()
+    rows[::3, 40] = np.nan
+    found = train_decoders(prepared(rows, refit_epochs=5), panels([20, 34, 43], [9, 20, 30]), 0)
+    assert all(torch.isfinite(one(torch.rand(4, 3))).all() for one in found)
+
+
+def test_classes_are_calibrated():
+    """A quarter of the labels is wrong: the mean probability is about the accuracy."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(4000, 4))
+    y = torch.from_numpy(((x[:, 0] > 0) ^ (random.random(4000) < 0.25)).astype(np.int64))
+    data = prepared(x[:2000], "cross_entropy", y[:2000], 2, k=2, norm="batch")
+    decoder = train_decoders(data, panels([0, 1]), seed=0)[0]
+    assert not any(isinstance(layer, nn.BatchNorm1d) for layer in decoder.modules())
+    chance = decoder(torch.from_numpy(x[2000:, :2])).detach()
+    accuracy = (chance.argmax(1) == y[2000:]).double().mean()
+    assert accuracy > 0.7
+    assert abs(chance.amax(1).mean() - accuracy) < 0.04
+
+
+def test_the_last_layer_is_solved_exactly():
+    """With as many hidden units as needed, a linear map is found to rounding."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(500, 3))
+    rows = np.hstack([x, np.maximum(x, 0) @ random.normal(size=(3, 4))])
+    data = prepared(rows, decoder=(32,), refit_epochs=60)
+    decoder = train_decoders(data, panels([0, 1, 2]), seed=0)[0]
+    assert decoder.ridge is not None
+    with torch.no_grad():
+        error = (decoder(torch.from_numpy(x)) - torch.from_numpy(rows)).square().mean()
+    assert float(error) < 0.002 * rows.var()
+
+
+def test_the_gradient_of_mean_squares():
+    torch.manual_seed(0)
+    output = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    target = torch.randn(3, 4, dtype=torch.float64)
+    weight = torch.ones(2, 1, 4, dtype=torch.float64)
+    weight[0, 0, 2] = 0
+    found = MeanSquares.apply(output, target, weight)
+    plain = ((output - target) * weight).square().mean((1, 2))
+    torch.testing.assert_close(found, plain)
+    ours = torch.autograd.grad(found.sum(), output)[0]
+    torch.testing.assert_close(ours, torch.autograd.grad(plain.sum(), output)[0])
+
+
+def test_each_member_keeps_its_own_best_state():
+    stack = DecoderStack([build_decoder((2,), 1, 1) for _ in range(2)])
+    best = KeepBestMembers(patience=2)
+    seen = []
+    for epoch, losses in enumerate([[3.0, 3.0], [2.0, 4.0], [5.0, 1.0], [9.0, 9.0]], start=1):
+        with torch.no_grad():
+            stack.last.bias.fill_(epoch)
+        seen.append(best.seen_members(torch.tensor(losses), stack, epoch))
+    assert best.epochs == [2, 3]
+    assert seen == [False, False, True, True]  # their mean has not fallen
+    best.restore(stack)
+    assert stack.last.bias.flatten().tolist() == [2.0, 3.0]
