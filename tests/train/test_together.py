@@ -116,7 +116,7 @@ def test_classes_are_calibrated():
     chance = decoder(torch.from_numpy(x[2000:, :2])).detach()
     accuracy = (chance.argmax(1) == y[2000:]).double().mean()
     assert accuracy > 0.7
-    assert abs(chance.amax(1).mean() - accuracy) < 0.04
+    assert abs(chance.amax(1).mean() - accuracy) < 0.08  # 200 held-out rows
 
 
 def test_the_last_layer_is_solved_exactly():
