@@ -126,7 +126,7 @@ def test_the_last_layer_is_solved_exactly():
     rows = np.hstack([x, np.maximum(x, 0) @ random.normal(size=(3, 4))])
     data = prepared(rows, decoder=(32,), refit_epochs=60)
     decoder = train_decoders(data, panels([0, 1, 2]), seed=0)[0]
-    assert decoder.ridge is not None
+    assert decoder.tuned is not None
     with torch.no_grad():
         error = (decoder(torch.from_numpy(x)) - torch.from_numpy(rows)).square().mean()
     assert float(error) < 0.002 * rows.var()

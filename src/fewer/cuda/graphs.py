@@ -20,6 +20,7 @@ from fewer.nn.decoder import (
     ACTIVATIONS,
     NORMS,
     DecoderStack,
+    DropoutStack,
     LinearStack,
     NormStack,
     linear_layer,
@@ -109,7 +110,7 @@ def can_be_recorded(network: nn.Module) -> bool:
     """Whether no layer of the network synchronises with the GPU."""
     known = {nn.Sequential, nn.Linear, PaddedLinear, nn.Dropout}
     known |= {*ACTIVATIONS.values(), *NORMS.values()}
-    known |= {DecoderStack, LinearStack, NormStack, nn.ModuleList}
+    known |= {DecoderStack, DropoutStack, LinearStack, NormStack, nn.ModuleList}
     return all(type(module) in known for module in network.modules())
 
 

@@ -167,7 +167,7 @@ class MeasuredDecoder(nn.Module):
     log_inputs: Tensor
     known: Tensor | None
     epochs: int | None = None  # of training until its held-out loss was lowest
-    ridge: float | None = None  # of its last layer, where that was solved exactly
+    tuned: float | None = None  # what held-out rows chose: a penalty, or a factor of outputs
 
     def inputs(self, measured: Tensor) -> Tensor:
         """Inputs of the network: without gaps, centred, scaled and in node order."""
@@ -232,6 +232,12 @@ class DecoderStack(nn.Module):
         assert isinstance(layer, LinearStack)
         return layer
 
+    def seed(self, seed: int) -> None:
+        """Draw what is dropped from a generator that other threads do not use."""
+        for layer in self.layers:
+            if isinstance(layer, DropoutStack):
+                layer.generator = torch.Generator().manual_seed(seed)
+
     def members(self) -> list[nn.Module]:
         """The decoders one by one."""
         for at, decoder in enumerate(self.decoders):
@@ -295,7 +301,25 @@ class NormStack(nn.Module):
         layer.load_state_dict(state, strict=False)  # without the number of batches
 
 
+class DropoutStack(nn.Module):
+    """Dropout of the same values of every member, from a generator of its own on a CPU."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop a share of m x n x width values in training."""
+        if not self.training:
+            return x
+        keep = torch.empty_like(x[0]).bernoulli_(1 - self.p, generator=self.generator)
+        return x * keep.div_(1 - self.p)
+
+
 def _stacked(layers: Sequence[nn.Module]) -> nn.Module:
+    if isinstance(layers[0], nn.Dropout):
+        return DropoutStack(layers[0].p)
     if isinstance(layers[0], nn.Linear):
         return LinearStack([layer for layer in layers if isinstance(layer, nn.Linear)])
     if isinstance(layers[0], tuple(NORMS.values())):

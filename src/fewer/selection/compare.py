@@ -32,11 +32,12 @@ __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "
 
 CLOSE = 1.01  # candidates within this ratio of the best are retrained
 REPEATS = 2
+FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
 
-SMOOTHING = 0.05  # of class labels in training
+SMOOTHING, DROPOUT = 0.1, 0.1  # of class labels, and of hidden values, in training
 
 Columns = NDArray[np.int64]
 Key = tuple[bytes, int | None, int]
@@ -170,6 +171,28 @@ class TrainedComparison(Comparison):
             candidate.price = mean_price(candidate.panels, self.context.constraints)
             candidate.seconds += (time.perf_counter() - start) / len(ready)
 
+    def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
+        """The decoder of these columns.
+
+        Without held-out rows, the number of epochs is what did best on the folds, in proportion to
+        the number of rows, since more rows are overfitted later.
+        """
+        folds, config = self.context.covariances.folds, self.context.config
+        if fold.number is not None or config.linear:
+            return self.train([columns], fold, FULL)[0]
+        pairs = zip(candidate.panels, folds, strict=True)
+        trained = [self.train([panel], one, FULL)[0] for panel, one in pairs]
+        helped = [part.epochs for part in trained if part.epochs is not None]
+        chosen = [part.tuned for part in trained if part.tuned is not None]
+        if not helped and not chosen:
+            return self.train([columns], fold, FULL)[0]
+        config = replace(config, validation_fraction=0.0)
+        if helped:
+            grown = fold.n_train / folds[0].n_train / (1 - self.context.config.validation_fraction)
+            config.refit_epochs = max(1, round(float(np.median(helped)) * grown))
+        tuned = float(np.median(chosen)) if 2 * len(chosen) > len(trained) else None
+        return self.train([columns], fold, FULL, config=config, tuned=tuned)[0]
+
     def retrain_close(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Add further trainings to candidates that are too close to call, until it is clear."""
         best = min(candidate.objective for candidate in candidates)
@@ -194,25 +217,27 @@ class TrainedComparison(Comparison):
         fold: Fold,
         repeat: int = 0,
         config: TrainingConfig | None = None,
-        ridge: float | None = None,
+        tuned: float | None = None,
     ) -> list[MeasuredDecoder]:
         """Train the panels that are not trained yet; the decoders of all of them.
 
-        Repeats have other seeds. With held-out rows, their errors are recorded.
+        Repeats have other seeds. With held-out rows, their errors are recorded. Trainings that only
+        compare are half as long as those that are in the result (FULL).
         """
         keys = [(panel.tobytes(), fold.number, repeat) for panel in panels]
         new = {key: panel for key, panel in zip(keys, panels, strict=True)}
         new = {key: panel for key, panel in new.items() if key not in self.decoders}
         if new:
             rows, held = self.rows(fold, repeat)
-            seed = self.context.seed + repeat
+            seed = self.context.seed + max(repeat, 0)
             decoders = train_decoders(
                 self.data(fold, rows, seed, config),
                 list(new.values()),
                 seed,
                 groups=self.context.groups_of(rows),
                 seconds=self.context.budget.per_training(1),
-                ridges=None if ridge is None else [ridge] * len(new),
+                tuned=None if tuned is None else [tuned] * len(new),
+                effort=1.0 if repeat == FULL else 0.5,
             )
             for (key, panel), decoder in zip(new.items(), decoders, strict=True):
                 self.decoders[key] = self.in_units(decoder, rows)
@@ -279,35 +304,10 @@ class NetworkComparison(TrainedComparison):
 
     def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
         """Training rows and held-out rows; others for each repeat, in the same units."""
-        if not repeat:
+        if repeat in (0, FULL):
             return fold.train_rows, fold.held_rows
         others = self.context.split(self.context.seed + repeat)
         return others.train_rows(0), others.held_rows(0)
-
-    def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
-        """A network that decodes these columns.
-
-        Without held-out rows, the number of epochs is what did best in the comparison, in
-        proportion to the number of rows, since more rows are overfitted later.
-        """
-        if fold.number is not None:
-            return self.train([columns], fold)[0]
-        compared = {panel.tobytes() for panel in (columns, *candidate.panels)}
-        trained = [part for key, part in self.decoders.items() if key[0] in compared]
-        helped = [part.epochs for part in trained if part.epochs is not None]
-        if not helped:
-            return self.train([columns], fold)[0]
-        config = self.context.config
-        grown = len(fold.train_rows) / self.context.covariances.folds[0].n_train
-        grown /= 1 - config.validation_fraction
-        config = replace(
-            config,
-            validation_fraction=0.0,
-            refit_epochs=max(1, round(float(np.median(helped)) * grown)),
-        )
-        ridges = [part.ridge for part in trained if part.ridge is not None]
-        ridge = float(np.median(ridges)) if 2 * len(ridges) > len(trained) else None
-        return self.train([columns], fold, config=config, ridge=ridge)[0]
 
     def finalists(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Candidates whose panels from all rows may turn out to be the best."""
@@ -343,15 +343,11 @@ class TargetComparison(TrainedComparison):
         if not self.context.config.linear:
             self.retrain_close(candidates, folds)
 
-    def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
-        """The predictor for scaled rows."""
-        return self.train([columns], fold)[0]
-
     def score(self, candidate: Candidate, folds: Sequence[Fold]) -> float:
         """Accuracy, or R squared, on held-out rows."""
         outputs, truths = [], []
         for fold, panel in zip(folds, candidate.panels, strict=True):
-            decoder = self.train([panel], fold)[0]
+            decoder = self.train([panel], fold, FULL)[0]
             outputs.append(_outputs(decoder, fold.rows(fold.held_rows), panel))
             truths.append(self.target.values[torch.from_numpy(fold.held_rows)])
         output, truth = torch.cat(outputs), torch.cat(truths)
@@ -369,7 +365,7 @@ class TargetComparison(TrainedComparison):
         loss = target.loss
         if target.classes is not None and not config.linear and not callable(config.decoder):
             # the norm becomes part of the layer before it
-            config = replace(config, norm="batch")
+            config = replace(config, norm="batch", dropout=DROPOUT)
             loss = make_loss("cross_entropy", smoothing=SMOOTHING)
         return prepare(
             part,

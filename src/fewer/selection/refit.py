@@ -48,6 +48,8 @@ def refit_on_all_rows(
         if len(winner.panels) == 1 or context.budget.exhausted:
             return winner, winner.panels[0]
         context.budget.allocate(2)
+        if winner.strategy.improves_found:
+            _start_from_compared(context, winner)
         return winner, propose(context, winner.strategy, everything)
     if isinstance(comparison, NetworkComparison):
         return _for_networks(context, candidates, comparison, folds, everything)
@@ -114,11 +116,16 @@ def _network_panel(context: SelectionContext, candidate: Candidate, everything: 
         return _search_again(context, strategy, everything, candidate.panels)
     if strategy.improves_found:  # starts from the search, and from what was compared
         _search_again(context, Strategy("search", search_panel), everything, [])
-        for number, panel in enumerate(candidate.panels):
-            context.found[f"compared on fold {number}", None] = panel
+        _start_from_compared(context, candidate)
     elif len(candidate.panels) == 1:
         return candidate.panels[0]
     return propose(context, strategy, everything)
+
+
+def _start_from_compared(context: SelectionContext, candidate: Candidate) -> None:
+    """Let a strategy that improves panels start from those that it found on the folds."""
+    for number, panel in enumerate(candidate.panels):
+        context.found[f"compared on fold {number}", None] = panel
 
 
 def _search_again(

@@ -40,6 +40,7 @@ SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 # rounds without progress that end a search with a penalty, and one that another search continues
 FEW_ROUNDS, SOME_ROUNDS = 2, 3
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
+SOME_SWAPS, MOST_SWAPS = 8, 40  # rounds of network swaps: on one of several folds, and otherwise
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
@@ -137,13 +138,7 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     if forced or len(constraints.included_units) == constraints.k:
         return [Strategy("only choice", greedy_panel)]
     if context.target is not None:
-        found = []
-        if asked == "auto" or "search" in asked:
-            found.append(Strategy("search, without target", search_panel))
-            found.append(Strategy("search", supervised_search_panel))
-        if asked == "auto" or "gradient" in asked:
-            found.append(Strategy("gradient", gradient_panel, all_ranks=True, weight=2.0))
-        return found
+        return _shortlist_for_target(context)
     if asked == "auto":
         few = 2 if folds * constraints.d <= SMALL else 1
         asked = STRATEGIES[:few] if linear else STRATEGIES
@@ -167,9 +162,21 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     if "gradient" in asked:
         found.append(Strategy("gradient", gradient_panel, all_ranks=True, weight=2.0))
     if "search" in asked and not linear:
-        found.append(
-            Strategy("search, network swaps", network_swaps_panel, improves_found=True, weight=2.0)
-        )
+        found.append(NETWORK_SWAPS)
+    return found
+
+
+def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
+    asked = STRATEGIES if context.strategies == "auto" else context.strategies
+    found = []
+    if "search" in asked:
+        found.append(Strategy("search, without target", search_panel))
+        found.append(Strategy("search", supervised_search_panel))
+    if "gradient" in asked:
+        found.append(Strategy("gradient", gradient_panel, all_ranks=True, weight=2.0))
+    enough = context.source.shape[0] >= FEWEST_FOR_FEATURES
+    if "search" in asked and enough and not context.config.linear:
+        found.append(NETWORK_SWAPS)
     return found
 
 
@@ -189,6 +196,8 @@ def search_panel(
     """
     single = len(context.covariances.folds) == 1 and fold.number is not None
     stall = FEW_ROUNDS if ridge else SOME_ROUNDS if single else None
+    if context.target is not None or not context.config.linear:  # it is not the last word
+        stall = 1
     C, unit = fold.matrix().to(context.device), float(fold.variance.mean())
     if context.covariances.factored and fold.number is not None and not single:
         start = context.found.get(("greedy", fold.number))
@@ -249,47 +258,65 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Swaps judged by a surrogate of the network, from the best panel proposed so far."""
     starts = [panel for (_, number), panel in context.found.items() if number == fold.number]
     summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
+    targets = linear = None
+    several = len(context.covariances.folds) > 1
+    if context.target is not None:
+        targets = context.target.centred(fold.train_rows)
+        linear = _joint_covariance(context, fold)
     return network_swaps(
         fold.train_source,
         summary,
         starts or [search_panel(context, fold)],
         context.constraints,
+        rounds=SOME_SWAPS if several and fold.number is not None else MOST_SWAPS,
         seed=context.seed,
         device=context.device,
         labels=context.groups_of(fold.train_rows),
         time_limit=context.budget.remaining(),
+        targets=targets,
+        linear=linear,
     )
 
 
-def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """The search for a linear map from features to the target.
+NETWORK_SWAPS = Strategy(
+    "search, network swaps", network_swaps_panel, improves_found=True, weight=2.0
+)
 
-    The target joins the covariance as columns that cannot be chosen. Features are scaled down so
-    that they hardly count as targets, which does not change how well they predict.
-    """
+
+def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """The search for a linear map from features to the target."""
     assert context.target is not None
-    C = fold.matrix().cpu()
-    joint: Matrix
-    if isinstance(C, FactoredCovariance):
-        y = context.target.centred(fold.matrix_rows)
-        small = _feature_weight(y, C)
-        joint = FactoredCovariance(torch.cat([small * C.rows, y / len(y) ** 0.5], dim=1))
-    else:
-        y = context.target.centred(fold.train_rows)
-        small, n = _feature_weight(y, C), len(y)
-        cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64)
-        mean = fold.scaled_mean
-        for rows, x in read_blocks(fold.train_source):
-            cross += torch.nan_to_num(x - mean, nan=0.0).T @ y[rows]
-        top = torch.cat([small**2 * C, small * cross / n], dim=1)
-        joint = torch.cat([top, torch.cat([small * cross.T / n, y.T @ y / n], dim=1)])
+    joint = _joint_covariance(context, fold)
     found = search(
         joint.to(context.device),
-        _with_targets(context.constraints, y.shape[1]),
+        _with_targets(context.constraints, len(joint) - context.constraints.d),
+        stall=None if context.config.linear else 1,
         seed=context.seed,
         time_limit=context.budget.remaining(),
     )
     return found.indices
+
+
+def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
+    """The covariance of features and target.
+
+    Features are scaled down so that they hardly count as targets, which does not change how well
+    they predict.
+    """
+    assert context.target is not None
+    C = fold.matrix().cpu()
+    if isinstance(C, FactoredCovariance):
+        y = context.target.centred(fold.matrix_rows)
+        small = _feature_weight(y, C)
+        return FactoredCovariance(torch.cat([small * C.rows, y / len(y) ** 0.5], dim=1))
+    y = context.target.centred(fold.train_rows)
+    small, n = _feature_weight(y, C), len(y)
+    cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64)
+    mean = fold.scaled_mean
+    for rows, x in read_blocks(fold.train_source):
+        cross += torch.nan_to_num(x - mean, nan=0.0).T @ y[rows]
+    top = torch.cat([small**2 * C, small * cross / n], dim=1)
+    return torch.cat([top, torch.cat([small * cross.T / n, y.T @ y / n], dim=1)])
 
 
 def _feature_weight(y: Tensor, C: Matrix) -> Tensor:

@@ -42,7 +42,8 @@ FINETUNE_RATE = 0.1  # times the initial learning rate: the decoder needs little
 PATIENCE = 30
 RATE, CLASS_RATE = 2e-2, 1e-2  # highest learning rates of a short training
 NARROW = 64  # inputs of a layer: the rate of wider ones is lower in proportion
-SHORT_STEPS, MANY_ROWS = 600, 4000  # steps of a short training; beyond these rows, more
+SHORT_STEPS, CLASS_STEPS, MANY_ROWS = 600, 1200, 4000  # steps; beyond these rows, more
+MOST_CLASS_EPOCHS = 200
 WARM_UP = 0.1  # of the epochs
 LAST_RIDGES = (
     1e-6,
@@ -54,7 +55,7 @@ LAST_RIDGES = (
     1.0,
 )  # of a last layer, relative to the mean variance
 SPREAD = 0.25  # of the logarithm of the factor of outputs, before any row is seen
-CACHED = 2**20  # outputs of a step on one core
+SHARED, CACHED = 2**17, 2**20  # outputs of a step for each core, and at most
 
 History = list[dict[str, Any]]
 Backward = Callable[[Batch], Tensor]
@@ -127,7 +128,8 @@ def train_decoders(
     *,
     groups: NDArray | None = None,
     seconds: float | None = None,
-    ridges: Sequence[float] | None = None,
+    tuned: Sequence[float | None] | None = None,
+    effort: float = 1.0,
 ) -> list[MeasuredDecoder]:
     """Train a decoder for each of several panels on the same rows.
 
@@ -142,8 +144,11 @@ def train_decoders(
         Measured columns, ascending.
     seed, groups, seconds
         As in `train_decoder`; ``seconds`` are for all of them.
-    ridges : list of float, default=None
-        Penalty of each last layer where there are no held-out rows to choose it.
+    tuned : list of float, default=None
+        What held-out rows chose elsewhere, where there are none here: the penalty of each last
+        layer or, with classes, the factor of outputs.
+    effort : float, default=1.0
+        Factor of the number of epochs, unless that is configured: 0.5 is enough for a comparison.
 
     Examples
     --------
@@ -161,7 +166,7 @@ def train_decoders(
         data.config,
         data.config.values_per_operation(max(data.out, data.source.shape[1])),
     )
-    alone = config.linear or callable(config.decoder) or config.dropout > 0
+    alone = config.linear or callable(config.decoder)
     with (
         for_operations(values),
         enough_memory(data.device, config.batch_size),
@@ -171,10 +176,10 @@ def train_decoders(
             found = []
             for at, columns in enumerate(panels):
                 with seeded(seed, data.device) as generator:
-                    own = None if ridges is None else ridges[at : at + 1]
-                    found.append(_fit(data, columns, generator, groups, seconds, ridges=own))
+                    own = None if tuned is None else tuned[at : at + 1]
+                    found.append(_fit(data, columns, generator, groups, seconds, own, effort))
         else:
-            found = _fit_together(data, panels, seed, seconds, ridges)
+            found = _fit_together(data, panels, seed, seconds, tuned, effort)
     for decoder, columns in zip(found, panels, strict=True):
         decoder.cpu().double().eval()
         decoder.known = torch.from_numpy(columns) if data.targets is None else None
@@ -187,7 +192,8 @@ def _fit(
     generator: torch.Generator,
     groups: NDArray | None,
     seconds: float | None,
-    ridges: Sequence[float] | None,
+    tuned: Sequence[float | None] | None,
+    effort: float,
 ) -> MeasuredDecoder:
     """One decoder, whatever it is."""
     if data.targets is None:
@@ -196,7 +202,8 @@ def _fit(
     if data.config.linear:
         return fit_decoder(data, columns, generator, groups=groups, seconds=seconds)[0]
     net = new_decoder(data, len(columns))
-    return _fit_networks([net], data, columns[None], generator, seconds=seconds, ridges=ridges)[0]
+    options: dict[str, Any] = {"seconds": seconds, "tuned": tuned, "effort": effort}
+    return _fit_networks([net], data, columns[None], generator, **options)[0]
 
 
 def _fit_together(
@@ -204,7 +211,8 @@ def _fit_together(
     panels: Sequence[NDArray[np.int64]],
     seed: int,
     seconds: float | None,
-    ridges: Sequence[float] | None,
+    tuned: Sequence[float | None] | None,
+    effort: float,
 ) -> list[MeasuredDecoder]:
     """Networks of as many inputs as one; on a CPU, some of them on each core."""
     found: dict[int, MeasuredDecoder] = {}
@@ -218,17 +226,11 @@ def _fit_together(
     def train(at: int) -> None:
         members, (nets, generator) = shares[at], starts[at]
         columns = np.stack([panels[member] for member in members])
-        own = None if ridges is None else [ridges[member] for member in members]
+        own = None if tuned is None else [tuned[member] for member in members]
+        options: dict[str, Any] = {"seconds": seconds, "tuned": own, "effort": effort}
+        options |= {"known": data.targets is None, "together": True}
         with torch.enable_grad():
-            decoders = _fit_networks(
-                nets,
-                data,
-                columns,
-                generator,
-                seconds=seconds,
-                ridges=own,
-                known=data.targets is None,
-            )
+            decoders = _fit_networks(nets, data, columns, generator, **options)
         found.update(zip(members, decoders, strict=True))
 
     if data.device.type == "cpu":
@@ -240,16 +242,18 @@ def _fit_together(
 
 
 def _shares(panels: Sequence[NDArray[np.int64]], data: TrainingData) -> list[list[int]]:
-    """Panels that are trained as one: of the same size, on a CPU no more than fit its cache."""
+    """Panels that are trained as one: of the same size, on a CPU some for each core.
+
+    Short steps are not shared between cores: Python would have to run both at once.
+    """
     sizes: dict[int, list[int]] = {}
     for at, panel in enumerate(panels):
         sizes.setdefault(len(panel), []).append(at)
     shares = []
     for members in sizes.values():
-        parts = 1
+        parts, values = 1, data.config.batch_size * data.out * len(members)
         if data.device.type == "cpu":
-            most = max(1, CACHED // (data.config.batch_size * data.out))
-            parts = max(min(own_cores(), len(members)), -(-len(members) // most))
+            parts = max(min(own_cores(), len(members), values // SHARED), -(-values // CACHED), 1)
         shares += [part.tolist() for part in np.array_split(np.array(members), parts)]
     return shares
 
@@ -316,7 +320,7 @@ def _fit_networks(
     found = []
     for at, net in enumerate(trained.nets):
         decoder = _measured(data, without_norms(net), columns[at], scale[at])
-        decoder.epochs, decoder.ridge = trained.epochs[at], trained.ridges[at]
+        decoder.epochs, decoder.tuned = trained.epochs[at], trained.tuned[at]
         found.append(decoder)
     return found
 
@@ -345,12 +349,12 @@ def finetune_decoder(
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """Trained networks, and for each the epochs to its lowest loss and its last layer's penalty."""
+    """Trained networks, the epochs of each to its lowest loss, and what held-out rows chose."""
 
     nets: list[nn.Module]
     history: History
     epochs: list[int | None]
-    ridges: list[float | None]
+    tuned: list[float | None]
 
 
 def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
@@ -364,7 +368,9 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     finetune: bool = False,
     seconds: float | None = None,
     known: bool = False,
-    ridges: Sequence[float] | None = None,
+    tuned: Sequence[float | None] | None = None,
+    together: bool = False,
+    effort: float = 1.0,
 ) -> Trained:
     """Train networks on these columns, times ``factor``, each to its best held-out state.
 
@@ -374,7 +380,7 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     """
     began = time.perf_counter()
     config, device = data.config, data.device
-    one = len(nets) == 1
+    one = len(nets) == 1 and not (together and config.dropout)
     train, valid = (
         None if rows is None else rows.with_inputs(columns[0] if one else columns, factor)
         for rows in (data.train, data.valid)
@@ -383,8 +389,10 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     if one and device.type == "cuda":
         padded(nets[0])
     network = nets[0].to(device) if one else DecoderStack(nets).to(device)
+    if isinstance(network, DecoderStack) and device.type == "cpu":
+        network.seed(generator.initial_seed())
     broadcast_tensors(*network.state_dict().values())
-    plan = _Plan.of(data, finetune)
+    plan = _Plan.of(data, finetune, effort)
     optimizer = Adam(*plan.groups(network))
     rates = list(optimizer.rates)
     decay = CosineDecay(0, plan.epochs, warm_up=plan.warm_up)
@@ -422,7 +430,9 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
             else:
                 value = fast.epoch(list(train.shuffled_positions(size, generator)))
             network.eval()
-            held_out = None if valid is None else evaluate(forward, valid, losses)
+            held_out = None
+            if valid is not None and (plan.keeps_best or epoch == decay.last):
+                held_out = evaluate(forward, valid, losses)
             value, held_out = broadcast((value, held_out))
             # a shortened decay starts from the best network
             trained = epoch - plan.patience if decay.shortened else epoch
@@ -430,7 +440,9 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
             row = {"epoch": epoch, "loss": value, "val_loss": mean, "trained": trained}
             history.append(row)
             bar(row)
-            stalled = held_out is not None and best.seen_members(held_out, network, trained)
+            stalled = False
+            if held_out is not None and plan.keeps_best:
+                stalled = best.seen_members(held_out, network, trained)
             if stalled and not decay.shortened:
                 best.restore(network)
                 decay.shorten(epoch, max(plan.patience, (epoch - plan.patience) // 2))
@@ -444,9 +456,9 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
         unpadded(network)
     chosen: list[float | None] = [None] * len(nets)
     if plan.short and data.loss.name == "mse" and train.complete:
-        chosen = _solve_last(network, train, valid, losses, best.lowest, ridges)
-    elif plan.short and data.loss.name == "cross_entropy" and valid is not None:
-        _calibrate(network, valid)
+        chosen = _solve_last(network, train, valid, losses, best.lowest, tuned)
+    elif plan.short and data.loss.name == "cross_entropy":
+        chosen = _calibrate(network, valid, tuned)
     if isinstance(network, DecoderStack):
         nets = network.members()
     unit = data.out_scale ** (data.loss.degree or 0)  # losses in the data's own units
@@ -471,9 +483,11 @@ class _Plan:
     warm_up: int
     patience: int
     scaled: bool  # rates fall with the width of a layer
+    # with smoothed labels, networks predict best long after their held-out loss was lowest
+    keeps_best: bool
 
     @classmethod
-    def of(cls, data: TrainingData, finetune: bool) -> "_Plan":
+    def of(cls, data: TrainingData, finetune: bool, effort: float) -> "_Plan":
         config, rows = data.config, len(data.train)
         classes = data.loss.name == "cross_entropy" and config.norm == "batch"
         short = not finetune and not config.linear and not callable(config.decoder)
@@ -482,11 +496,15 @@ class _Plan:
         rate = config.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
         if short and auto:
             rate = CLASS_RATE if classes else RATE
-        steps = round(SHORT_STEPS * max(1.0, rows / MANY_ROWS) ** 0.7) if short else REFIT_STEPS
-        epochs = config.refit_epochs_for(rows, steps)
+        least = CLASS_STEPS if classes else SHORT_STEPS
+        steps = least * max(1.0, rows / MANY_ROWS) ** 0.7 if short else REFIT_STEPS
+        epochs = config.refit_epochs_for(rows, round(effort * steps))
+        if short and classes and isinstance(config.refit_epochs, str):
+            epochs = min(epochs, round(effort * MOST_CLASS_EPOCHS))
         patience = PATIENCE if config.patience is None else config.patience
         warm_up = max(1, round(WARM_UP * epochs)) if short and epochs > 1 else 0
-        return cls(short, rate, epochs, warm_up, patience, scaled=short and auto)
+        keeps_best = not (short and classes) or config.patience is not None
+        return cls(short, rate, epochs, warm_up, patience, short and auto, keeps_best)
 
     def groups(self, network: nn.Module) -> list[tuple[list[Tensor], float]]:
         """Parameters by learning rate."""
@@ -549,15 +567,15 @@ def _solve_last(
     valid: Batches | None,
     losses: MemberLosses,
     lowest: Tensor | None,
-    ridges: Sequence[float] | None,
+    tuned: Sequence[float | None] | None,
 ) -> list[float | None]:
     """Replace last layers by ridge regression on what they take, if that lowers the loss.
 
     The penalty, relative to the mean variance, is what does best on held-out rows, or is given in
-    ``ridges``; it is returned for each network, None where the layer stays.
+    ``tuned``; it is returned for each network, None where the layer stays.
     """
     stack, hidden, last = _last_layer(network)
-    if valid is None and ridges is None:
+    if valid is None and tuned is None:
         return [None] * len(last[0])
     gram = cross = first = means = torch.zeros((), dtype=torch.float64, device=train.device)
     count = torch.zeros((), dtype=torch.float64, device=train.device)
@@ -583,13 +601,13 @@ def _solve_last(
 
     weight, bias = last
     if valid is None or lowest is None:
-        assert ridges is not None
-        use = torch.tensor([-1.0 if r is None else r for r in ridges], dtype=torch.float64)
+        given = [None] * len(unit) if tuned is None else tuned
+        use = torch.tensor([-1.0 if r is None else r for r in given], dtype=torch.float64)
         use = use.to(unit.device)
         found = layer(use.clamp_min(0))
         for own, other in zip((weight, bias), found, strict=True):
             own.copy_(torch.where((use >= 0)[:, None, None], other, own))
-        return list(ridges)
+        return list(given)
     best = lowest.to(unit.device)
     kept = [weight.clone(), bias.clone()]
     chosen = torch.full_like(unit, -1.0)
@@ -624,21 +642,28 @@ def _last_layer(
 
 
 @torch.no_grad()
-def _calibrate(network: nn.Module, valid: Batches) -> None:
+def _calibrate(
+    network: nn.Module, valid: Batches | None, tuned: Sequence[float | None] | None
+) -> list[float | None]:
     """Multiply outputs so that held-out classes are most likely; hardly, where rows are few."""
     outputs, _, (weight, bias) = _last_layer(network)
-    parts = [(outputs(batch.x), batch.target) for batch in valid.in_order()]
-    logits = torch.cat([part for part, _ in parts], dim=1)  # m x n x classes
-    classes = torch.cat([target for _, target in parts]).expand(len(logits), -1)[..., None]
-    factors = torch.logspace(-0.6, 0.6, 49, device=logits.device)
-    likely = [
-        torch.log_softmax(logits * one, dim=-1).gather(2, classes).sum((1, 2))
-        - one.log().square() / (2 * SPREAD**2)
-        for one in factors
-    ]
-    factor = factors[torch.stack(likely).argmax(0)][:, None, None]
+    if valid is not None:
+        parts = [(outputs(batch.x), batch.target) for batch in valid.in_order()]
+        logits = torch.cat([part for part, _ in parts], dim=1)  # m x n x classes
+        classes = torch.cat([target for _, target in parts]).expand(len(logits), -1)[..., None]
+        factors = torch.logspace(-0.6, 0.6, 49, device=logits.device)
+        likely = [
+            torch.log_softmax(logits * one, dim=-1).gather(2, classes).sum((1, 2))
+            - one.log().square() / (2 * SPREAD**2)
+            for one in factors
+        ]
+        tuned = factors[torch.stack(likely).argmax(0)].tolist()
+    elif tuned is None:
+        return [None] * len(weight)
+    factor = weight.new_tensor([one or 1.0 for one in tuned])[:, None, None]
     weight.mul_(factor)
     bias.mul_(factor)
+    return list(tuned)
 
 
 def train_epoch(

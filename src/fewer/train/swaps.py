@@ -52,7 +52,8 @@ class RandomFeatureSurrogate:
     """Held-out error of panels of about k features, by ridge regression on random features.
 
     ``seed`` determines the random layer, the rows used (at most ``rows``) and their split, in which
-    rows with the same label stay together. Missing values are replaced by the mean.
+    rows with the same label stay together. Missing values are replaced by the mean. What is
+    predicted are the rows themselves, by their leading components, or ``targets`` (n x m).
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RandomFeatureSurrogate:
         seed: int = 0,
         device: torch.device | str = "cpu",
         labels: NDArray | None = None,
+        targets: Tensor | None = None,
     ) -> None:
         n, d = source.shape
         index = np.random.default_rng(seed).permutation(n)[: min(n, rows)]
@@ -76,8 +78,11 @@ class RandomFeatureSurrogate:
         x = source.rows(index[order], torch.float64)[torch.from_numpy(np.argsort(order))]
         x = torch.nan_to_num(x - summary.mean, nan=0.0)
         spread = summary.matrix.diagonal().sqrt()
-        axes = leading_eigenvectors(summary.matrix, COMPONENTS)
-        self.targets = (x @ axes / spread.square().mean().sqrt()).float().to(device)
+        if targets is None:
+            y = x @ leading_eigenvectors(summary.matrix, COMPONENTS)
+            self.targets = (y / spread.square().mean().sqrt()).float().to(device)
+        else:
+            self.targets = targets[torch.from_numpy(index)].float().to(device)
         z = x / torch.where(spread > 0, spread, 1.0)
         # a column of zeros is "no feature", so that panels of different sizes can be batched
         self.inputs = torch.cat([z, torch.zeros(len(z), 1)], dim=1).float().to(device)
@@ -163,6 +168,8 @@ def network_swaps(
     seed: int = 0,
     device: torch.device | str = "cpu",
     labels: NDArray | None = None,
+    targets: Tensor | None = None,
+    linear: Matrix | None = None,
 ) -> Columns:
     """Swap features while that lowers the error of a surrogate of a network.
 
@@ -186,6 +193,9 @@ def network_swaps(
         Where to compute.
     labels : array of length n, default=None
         Rows with the same label are not split.
+    targets, linear : Tensor (n x m), covariance, default=None, None
+        Centred numbers to predict instead of the rows, and the covariance of features and targets,
+        which suggests swaps.
 
     Returns
     -------
@@ -211,18 +221,18 @@ def network_swaps(
 
     def judge(width: int, rows: int) -> Judge:
         surrogate = RandomFeatureSurrogate(
-            source, summary, width=width, rows=rows, labels=labels, **options
+            source, summary, width=width, rows=rows, labels=labels, targets=targets, **options
         )
         return partial(_judged, surrogate, constraints)
 
     coarse, fine = judge(*COARSE), judge(*FINE)
-    random = np.random.default_rng(seed)
+    random, guide = np.random.default_rng(seed), summary.matrix if linear is None else linear
     panels = [list(np.unique(constraints.unit_of[start])) for start in starts]
     errors = fine(panels)
     units, now = panels[int(errors.argmin())], float(errors.min())
     failed = 0  # rounds
     for _ in range(rounds):
-        tried = _promising(coarse, summary.matrix, constraints, units, random)[: VERIFIED[failed]]
+        tried = _promising(coarse, guide, constraints, units, random)[: VERIFIED[failed]]
         errors = fine([_after(units, *swap) for swap in tried])
         before = now
         for out, into in [tried[at] for at in np.argsort(errors)[:MOST_SWAPS]]:
