@@ -402,7 +402,8 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     if checkpoint is not None and (saved := checkpoint.load("decoder")) is not None:
         state.restore(saved)
         decay = CosineDecay(*saved[0]["decay"])
-    run = partial(run_mixed, network) if data.mixed else network
+    # small networks gain nothing from mixed precision
+    run = partial(run_mixed, network) if data.mixed and one else network
     losses = MemberLosses(data.loss, columns if known else None, data.out, device)
 
     def forward(x: Tensor) -> Tensor:

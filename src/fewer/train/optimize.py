@@ -145,7 +145,8 @@ class KeepBest:
         for name, part in self.state.items():
             new = state[name]
             if members is not None:
-                new = torch.where(members.view(-1, *[1] * (part.ndim - 1)), new, part)
+                chosen = members.to(part.device).view(-1, *[1] * (part.ndim - 1))
+                new = torch.where(chosen, new, part)
             part.copy_(new)
 
 
