@@ -64,7 +64,7 @@ def fast_epochs(
     if (
         backward is not None
         and held is not None
-        and len(batches) >= 2 * batch_size
+        and len(batches) >= batch_size
         and not loss.name.startswith("your")
         and can_be_recorded(network)
     ):

@@ -19,6 +19,7 @@ from fewer.validation import Fold, FoldCovariances, Splits, split_rows
 
 __all__ = ["SelectionCheckpoint", "SelectionContext", "TimeBudget", "WorkPlan"]
 
+SMALL_SEARCH = 2048  # features
 LEAST_SECONDS = 0.05  # what starts too late still gets this much
 
 Columns = NDArray[np.int64]
@@ -209,7 +210,7 @@ class SelectionContext:
     row_groups: NDArray | None  # rows with the same label are held out together
     target: TargetData | None  # what panels predict, if not the other features
     strategies: Any  # "auto", or the names of those that may propose panels
-    device: torch.device  # of the search, so it supports float64
+    device: torch.device  # supports float64
     seed: int
     budget: TimeBudget
     checkpoint: SelectionCheckpoint | None
@@ -217,6 +218,12 @@ class SelectionContext:
     # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy
+
+    @property
+    def search_device(self) -> torch.device:
+        """Where panels are searched: a GPU starts the short steps of small problems too slowly."""
+        small = self.source.shape[1] <= SMALL_SEARCH
+        return torch.device("cpu") if small else self.device
 
     def groups_of(self, rows: Columns) -> NDArray | None:
         """Group labels of some rows."""

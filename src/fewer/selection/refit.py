@@ -68,7 +68,7 @@ def _for_linear(context: SelectionContext, winner: Candidate, everything: Fold) 
     else:
         panel = propose(context, winner.strategy, everything)
         # its objective is another one, but it must not be worse than greedy on all rows
-        C, constraints = everything.matrix().to(context.device), context.constraints
+        C, constraints = everything.matrix().to(context.search_device), context.constraints
         base = greedy(C, constraints).panel()
         if worth(C, panel, constraints, 0.0) > worth(C, base, constraints, 0.0):
             panel = base

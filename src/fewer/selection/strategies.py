@@ -43,6 +43,7 @@ FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, whic
 SOME_SWAPS, MOST_SWAPS = 8, 40  # rounds of network swaps: on one of several folds, and otherwise
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
+SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
@@ -94,7 +95,7 @@ def propose_side_by_side(
     new = [one for one in alone if _recall(context, one, fold) is None]
     factored = context.covariances.factored
     wide = context.source.shape[1] > WIDEST_SIDE_BY_SIDE and not factored
-    if len(new) < 2 or wide or context.device.type != "cpu":
+    if len(new) < 2 or wide or context.search_device.type != "cpu":
         return {}
     if factored and new[0].name == "greedy":  # the others start from it
         propose(context, new.pop(0), fold)
@@ -182,7 +183,7 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
 
 def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Greedy selection: what everything else has to beat."""
-    return greedy(fold.matrix().to(context.device), context.constraints).panel()
+    return greedy(fold.matrix().to(context.search_device), context.constraints).panel()
 
 
 def search_panel(
@@ -198,7 +199,7 @@ def search_panel(
     stall = FEW_ROUNDS if ridge else SOME_ROUNDS if single else None
     if context.target is not None or not context.config.linear:  # it is not the last word
         stall = 1
-    C, unit = fold.matrix().to(context.device), float(fold.variance.mean())
+    C, unit = fold.matrix().to(context.search_device), float(fold.variance.mean())
     if context.covariances.factored and fold.number is not None and not single:
         start = context.found.get(("greedy", fold.number))
         start = greedy(C, context.constraints).panel() if start is None else start
@@ -223,7 +224,7 @@ def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
     fit = partial(fit_closed_form, C, costs=constraints.costs, cost_weight=constraints.cost_weight)
     start = _selected(context, fold, "closed form", fit)
     left = context.budget.remaining()
-    return swap(C.to(context.device), start, constraints, time_limit=left).indices
+    return swap(C.to(context.search_device), start, constraints, time_limit=left).indices
 
 
 def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -288,7 +289,7 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     assert context.target is not None
     joint = _joint_covariance(context, fold)
     found = search(
-        joint.to(context.device),
+        joint.to(context.search_device),
         _with_targets(context.constraints, len(joint) - context.constraints.d),
         stall=None if context.config.linear else 1,
         seed=context.seed,
@@ -334,6 +335,9 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
         refit="none",  # starts are compared with their own decoders
         checkpoint=None if checkpoint is None else checkpoint.for_training("gradient", fold),
     )
+    d = context.constraints.d
+    if config.values_per_operation(d) < SHORT_STEP and distributed.world_size() == 1:
+        config.device = "cpu"  # a GPU takes longer to start a step than a CPU to do it
     config.on_epoch = _stop_when_over(context, config.epochs_for(fold.n_train))
     rows, source = fold.train_rows, fold.train_source
     with warnings.catch_warnings():
