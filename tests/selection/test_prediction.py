@@ -95,6 +95,20 @@ def test_a_network_as_predictor_is_saved(tumours, tmp_path):
     pd.testing.assert_frame_equal(again.reconstruct(measured), panel.reconstruct(measured))
 
 
+def test_swaps_find_what_only_a_network_can_use():
+    """The class is the product of the signs of two features, which no linear map sees."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(1500, 12))
+    X[:, 2:6] += 0.5 * X[:, [0]]  # related to one of them
+    y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    panel = fewer.select(X[:1200], 2, target=y[:1200], decoder=(16,), **CPU)
+    assert panel.indices.tolist() == [0, 1]
+    assert (panel.predict(X[1200:, :2]) == y[1200:]).mean() > 0.9
+    # what was asked for, without the norms that training used
+    layers = [type(layer).__name__ for layer in panel.target.decoder.net]
+    assert layers == ["Linear", "LeakyReLU", "Linear"]
+
+
 def test_units_do_not_matter(tumours):
     table = tumours[0].copy()
     options = {"target": "diagnosis", "strategies": ["search"], **CPU}

@@ -20,7 +20,8 @@ from fewer.train.training_data import prepare
 def prepared(rows, loss="mse", targets=None, out=None, **options):
     source = array_source(rows)
     config = TrainingConfig(**{"k": 3, "decoder": (8,), "device": "cpu"} | options)
-    return prepare(source, moments(source), config, make_loss(loss), 0, targets, out)
+    loss = make_loss(loss, smoothing=0.1)
+    return prepare(source, moments(source), config, loss, 0, targets, out)
 
 
 def panels(*lists):
@@ -112,7 +113,6 @@ def test_classes_are_calibrated():
     y = torch.from_numpy(((x[:, 0] > 0) ^ (random.random(4000) < 0.25)).astype(np.int64))
     data = prepared(x[:2000], "cross_entropy", y[:2000], 2, k=2, norm="batch")
     decoder = train_decoders(data, panels([0, 1]), seed=0)[0]
-    assert not any(isinstance(layer, nn.BatchNorm1d) for layer in decoder.modules())
     chance = decoder(torch.from_numpy(x[2000:, :2])).detach()
     accuracy = (chance.argmax(1) == y[2000:]).double().mean()
     assert accuracy > 0.7
@@ -157,3 +157,18 @@ def test_each_member_keeps_its_own_best_state():
     assert seen == [False, False, True, True]  # their mean has not fallen
     best.restore(stack)
     assert stack.last.bias.flatten().tolist() == [2.0, 3.0]
+
+
+def test_dropout_is_reproducible(digits):
+    y = torch.from_numpy((digits[0][:300, 20] > 0.5).astype(np.int64))
+    options = {"norm": "batch", "dropout": 0.3, "refit_epochs": 4}
+    data = prepared(digits[0][:300], "cross_entropy", y, 2, **options)
+    x = torch.from_numpy(digits[1][:, :3])
+    found = []
+    for noise in (1, 2):
+        torch.manual_seed(noise)  # the caller's random numbers do not matter
+        pair = train_decoders(data, panels([20, 34, 43], [10, 20, 30]), seed=0)
+        found.append([one(x) for one in pair])
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert not torch.equal(found[0][0], found[0][1])

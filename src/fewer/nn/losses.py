@@ -35,6 +35,8 @@ class Loss:
         divided by s without changing which network is best; this divides the loss by s**degree.
     check : callable, default=None
         ``(lowest, highest, what)`` of the targets to the reason why they cannot be used, or None.
+    smoothing : float, default=0.0
+        Share of each label that is spread over all classes.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class Loss:
     link: str | None = None
     degree: int | None = None
     check: Callable[[float, float, str], str | None] | None = None
+    smoothing: float = 0.0
 
     def __call__(self, output: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
         """Mean loss over all entries, or over the ``observed`` ones."""
@@ -164,7 +167,8 @@ def make_loss(
         return _huber(delta)
     if isinstance(loss, str) and loss == "cross_entropy" and smoothing:
         smoothed = partial(F.cross_entropy, label_smoothing=smoothing)
-        return replace(LOSSES[loss], entries=partial(smoothed, reduction="none"), mean=smoothed)
+        entries = partial(smoothed, reduction="none")
+        return replace(LOSSES[loss], entries=entries, mean=smoothed, smoothing=smoothing)
     if not isinstance(loss, str) or loss not in LOSSES:
         raise InputError(
             f"loss={loss!r} is not known; use one of {', '.join(map(repr, LOSSES))}, "

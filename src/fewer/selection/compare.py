@@ -18,7 +18,7 @@ from fewer.constraints import Constraints
 from fewer.data.moments import moments
 from fewer.data.source import Source, read_blocks
 from fewer.nn import MeasuredDecoder, make_loss
-from fewer.nn.decoder import linear_layer
+from fewer.nn.decoder import linear_layer, without_norms
 from fewer.reconstructor import explained_variance
 from fewer.search.objective import worth
 from fewer.selection.context import SelectionContext
@@ -379,7 +379,9 @@ class TargetComparison(TrainedComparison):
         )
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
-        """Outputs in the units of the target."""
+        """Outputs in the units of the target, and the layers that were asked for."""
+        if not callable(self.context.config.decoder):
+            decoder.net = without_norms(decoder.net)
         spread = self.target.spread(rows)
         decoder.out_center = decoder.out_center * spread
         decoder.out_scale = decoder.out_scale * spread

@@ -252,14 +252,17 @@ def score_on_held_out_rows(
 
 
 def _quantiles(residuals: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Quantiles of all residuals per feature, some features at a time to save memory."""
+    """Quantiles of residuals, by level and feature, some features at a time.
+
+    "weibull": a fraction i / (n + 1) of new values lies below the i-th of n.
+    """
     found = []
-    for start in range(0, residuals[0].shape[1], SOME_FEATURES):
-        some = slice(start, start + SOME_FEATURES)
-        part = np.concatenate([each[:, some] for each in residuals])
-        # "weibull": a fraction i / (n + 1) of new values lies below the i-th of n
-        found.append(np.nanquantile(part, QUANTILE_LEVELS, axis=0, method="weibull"))
-    return np.concatenate(found, axis=1)
+    for at in range(0, residuals[0].shape[1], SOME_FEATURES):
+        part = np.concatenate([rows[:, at : at + SOME_FEATURES] for rows in residuals])
+        # without gaps it is much faster
+        quantile = np.nanquantile if np.isnan(part).any() else np.quantile
+        found.append(quantile(part, QUANTILE_LEVELS, axis=0, method="weibull"))
+    return np.hstack(found)
 
 
 class _Sample:

@@ -21,7 +21,7 @@ from fewer.data.batches import Batch, Batches
 from fewer.distributed import all_reduce, broadcast, broadcast_tensors, is_rank0, rank, world_size
 from fewer.nn import Loss, MeasuredDecoder
 from fewer.nn.concrete import run_mixed
-from fewer.nn.decoder import DecoderStack, LinearStack, without_norms
+from fewer.nn.decoder import DecoderStack, LinearStack
 from fewer.train.checkpoint import Checkpoint, TrainingState
 from fewer.train.config import REFIT_STEPS, TrainingConfig
 from fewer.train.device import enough_memory, float64_device, products, seeded
@@ -45,15 +45,7 @@ NARROW = 64  # inputs of a layer: the rate of wider ones is lower in proportion
 SHORT_STEPS, CLASS_STEPS, MANY_ROWS = 600, 1200, 4000  # steps; beyond these rows, more
 MOST_CLASS_EPOCHS = 200
 WARM_UP = 0.1  # of the epochs
-LAST_RIDGES = (
-    1e-6,
-    1e-5,
-    1e-4,
-    1e-3,
-    1e-2,
-    1e-1,
-    1.0,
-)  # of a last layer, relative to the mean variance
+LAST_RIDGES = 10.0 ** np.arange(-6, 1)  # of a last layer, relative to the mean variance
 SPREAD = 0.25  # of the logarithm of the factor of outputs, before any row is seen
 SHARED, CACHED = 2**17, 2**20  # outputs of a step for each core, and at most
 
@@ -162,10 +154,8 @@ def train_decoders(
     >>> len(train_decoders(data, [np.array([20, 34, 43]), np.array([20, 34, 60])], seed=0))
     2
     """
-    config, values = (
-        data.config,
-        data.config.values_per_operation(max(data.out, data.source.shape[1])),
-    )
+    config = data.config
+    values = config.values_per_operation(max(data.out, data.source.shape[1]))
     alone = config.linear or callable(config.decoder)
     with (
         for_operations(values),
@@ -319,7 +309,7 @@ def _fit_networks(
         history += trained.history
     found = []
     for at, net in enumerate(trained.nets):
-        decoder = _measured(data, without_norms(net), columns[at], scale[at])
+        decoder = _measured(data, net, columns[at], scale[at])
         decoder.epochs, decoder.tuned = trained.epochs[at], trained.tuned[at]
         found.append(decoder)
     return found
@@ -458,7 +448,7 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     chosen: list[float | None] = [None] * len(nets)
     if plan.short and data.loss.name == "mse" and train.complete:
         chosen = _solve_last(network, train, valid, losses, best.lowest, tuned)
-    elif plan.short and data.loss.name == "cross_entropy":
+    elif plan.short and data.loss.smoothing:
         chosen = _calibrate(network, valid, tuned)
     if isinstance(network, DecoderStack):
         nets = network.members()
@@ -474,8 +464,8 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
 class _Plan:
     """How long and how fast to train networks.
 
-    With squared error, or with cross-entropy and batch normalisation, a short cycle to a high rate
-    ends at least as low as one ten times as long at a low rate; wide layers need lower rates.
+    With squared error, or with smoothed labels and batch normalisation, a short cycle to a high
+    rate ends at least as low as one ten times as long at a low rate; wide layers need lower rates.
     """
 
     short: bool
@@ -490,7 +480,7 @@ class _Plan:
     @classmethod
     def of(cls, data: TrainingData, finetune: bool, effort: float) -> "_Plan":
         config, rows = data.config, len(data.train)
-        classes = data.loss.name == "cross_entropy" and config.norm == "batch"
+        classes = data.loss.smoothing > 0 and config.norm == "batch"
         short = not finetune and not config.linear and not callable(config.decoder)
         short = short and (classes or data.loss.name == "mse")
         auto = isinstance(config.learning_rate, str)
@@ -612,7 +602,7 @@ def _solve_last(
     best = lowest.to(unit.device)
     kept = [weight.clone(), bias.clone()]
     chosen = torch.full_like(unit, -1.0)
-    for ridge in LAST_RIDGES:
+    for ridge in LAST_RIDGES.tolist():
         for own, other in zip((weight, bias), layer(torch.full_like(unit, ridge)), strict=True):
             own.copy_(other)
         error = evaluate(stack, valid, losses).to(unit.device)
