@@ -137,7 +137,8 @@ def in_memory_if_small(source: OnDiskSource) -> Source:
         return source
     size = source._most_rows - source._most_rows % source.chunk_rows or 1
     parts = [source._contiguous(at, min(at + size, n)) for at in range(0, n, size)]
-    return array_source(np.concatenate(parts), source.names, limit)
+    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return array_source(rows, source.names, limit)
 
 
 def open_npy(path: Path, names: list[str] | None, memory_limit: int) -> Source:

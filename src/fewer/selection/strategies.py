@@ -206,7 +206,7 @@ def search_panel(
         left = context.budget.remaining()
         return swap(C, start, context.constraints, ridge=ridge * unit, time_limit=left).indices
     if context.covariances.factored:
-        stall = SOME_ROUNDS if single else None
+        stall = FEW_ROUNDS
     return search(
         C,
         context.constraints,
