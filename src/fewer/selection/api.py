@@ -345,8 +345,10 @@ def _compare(
     for candidate in candidates:
         plan.expect(candidate.strategy.name, len(folds), candidate.strategy.weight)
     stages = comparison.stages(folds)
-    plan.expect(DECODERS, len(stages), LINEAR_WEIGHT if linear else len(candidates))
-    plan.expect(FINAL, 1, 0.3 if linear else 3.0)
+    # roughly what these take; of strategies side by side, all together
+    plan.expect(PANELS, 0, 0.4 if linear else 4.0)
+    plan.expect(DECODERS, len(stages), LINEAR_WEIGHT if linear else 1.5)
+    plan.expect(FINAL, 1, 0.3 if linear else 2.5)
     budget.reserve = 0.0 if linear else FOR_TRAINING * (budget.limit or 0.0)
     slowest = 0.0
     for stage in stages:
