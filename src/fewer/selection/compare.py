@@ -39,6 +39,8 @@ FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compa
 
 SMOOTHING, DROPOUT = 0.1, 0.1  # of class labels, and of hidden values, in training
 
+PREPARED_BYTES = 2**28  # of the training rows of all folds, in float32
+
 Columns = NDArray[np.int64]
 Key = tuple[bytes, int | None, int]
 
@@ -154,6 +156,7 @@ class TrainedComparison(Comparison):
     context: SelectionContext
     errors: dict[Key, float] = field(default_factory=dict)
     decoders: dict[Key, MeasuredDecoder] = field(default_factory=dict)
+    prepared: dict[int | None, TrainingData] = field(default_factory=dict)  # by fold number
 
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors of one training per fold, with the same seed for every candidate."""
@@ -231,7 +234,7 @@ class TrainedComparison(Comparison):
             rows, held = self.rows(fold, repeat)
             seed = self.context.seed + max(repeat, 0)
             decoders = train_decoders(
-                self.data(fold, rows, seed, config),
+                self._prepared(fold, rows, repeat, config),
                 list(new.values()),
                 seed,
                 groups=self.context.groups_of(rows),
@@ -245,6 +248,18 @@ class TrainedComparison(Comparison):
                     error = self.held_out_error(self.decoders[key], fold, held, panel)
                     self.errors[key] = distributed.broadcast(error)
         return [self.decoders[key] for key in keys]
+
+    def _prepared(
+        self, fold: Fold, rows: Columns, repeat: int, config: TrainingConfig | None
+    ) -> TrainingData:
+        """`data`, kept for the next training on a fold where that takes little memory."""
+        seed, d = self.context.seed + max(repeat, 0), self.context.source.shape[1]
+        few = 4 * len(rows) * d * len(self.context.covariances.folds) <= PREPARED_BYTES
+        if repeat > 0 or config is not None or not few:
+            return self.data(fold, rows, seed, config)
+        if fold.number not in self.prepared:
+            self.prepared[fold.number] = self.data(fold, rows, seed, config)
+        return self.prepared[fold.number]
 
     def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
         """Training rows and held-out rows."""

@@ -568,12 +568,16 @@ def _solve_last(
     stack, hidden, last = _last_layer(network)
     if valid is None and tuned is None:
         return [None] * len(last[0])
-    gram = cross = first = means = torch.zeros((), dtype=torch.float64, device=train.device)
-    count = torch.zeros((), dtype=torch.float64, device=train.device)
-    for batch in train.in_order():
+    members, out, width = last[0].shape
+    zeros = partial(torch.zeros, dtype=torch.float64, device=train.device)
+    gram, cross = zeros(members, width, width), zeros(members, width, out)
+    first, means, count = zeros(members, width), zeros(out), zeros(())
+    for batch in train.in_order():  # a rank may have no rows
         h, y = hidden(batch.x).double(), batch.target.double()
-        gram, cross = gram + h.mT @ h, cross + h.mT @ y
-        first, means = first + h.sum(1), means + y.sum(0)
+        gram += h.mT @ h
+        cross += h.mT @ y
+        first += h.sum(1)
+        means += y.sum(0)
         count += len(y)
     for part in (gram, cross, first, means, count):
         all_reduce(part)
