@@ -58,7 +58,7 @@ def test_estimators_choose_what_one_process_chooses(outcome, how):
 
 
 @pytest.mark.parametrize(
-    ("how", "within"), [("panel", 1e-9), ("folds", 1e-9), ("network", 1e-2), ("target", 1e-9)]
+    ("how", "within"), [("panel", 1e-9), ("folds", 1e-9), ("network", 1e-4), ("target", 1e-9)]
 )
 def test_select_finds_the_panel_of_one_process(outcome, how, within):
     first, second = (found[how] for found in outcome[0])

@@ -152,11 +152,29 @@ def test_each_member_keeps_its_own_best_state():
     for epoch, losses in enumerate([[3.0, 3.0], [2.0, 4.0], [5.0, 1.0], [9.0, 9.0]], start=1):
         with torch.no_grad():
             stack.last.bias.fill_(epoch)
-        seen.append(best.seen_members(torch.tensor(losses), stack, epoch))
+        seen.append(best.seen_members(torch.tensor(losses), stack, [epoch, epoch]))
     assert best.epochs == [2, 3]
-    assert seen == [False, False, True, True]  # their mean has not fallen
+    assert seen == [[False, False], [False, False], [False, False], [True, False]]
+    best.restore_members(stack, [True, False])
+    assert stack.last.bias.flatten().tolist() == [2.0, 4.0]
     best.restore(stack)
     assert stack.last.bias.flatten().tolist() == [2.0, 3.0]
+
+
+def test_a_member_that_stalls_does_not_change_the_others():
+    """Noise stalls at once, a smooth function does not; each is trained as if alone."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(120, 4))
+    rows = np.hstack([x, np.sin(2 * x[:, :2]), random.normal(size=(120, 2))])
+    data = prepared(rows, k=2, patience=4)
+    chosen = panels([0, 1], [6, 7], [2, 3])
+    together = train_decoders(data, chosen, seed=0)
+    assert len({decoder.epochs for decoder in together}) > 1
+    for columns, decoder in zip(chosen, together, strict=True):
+        alone = train_decoders(data, [columns], seed=0)[0]
+        assert decoder.epochs == alone.epochs
+        found, other = (one(torch.from_numpy(rows[:, columns])) for one in (decoder, alone))
+        torch.testing.assert_close(found, other, rtol=1e-3, atol=1e-3)
 
 
 def test_dropout_is_reproducible(digits):

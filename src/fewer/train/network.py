@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -365,8 +366,9 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     """Train networks on these columns, times ``factor``, each to its best held-out state.
 
     The learning rate rises, then decays to zero by a cosine: within fewer epochs, from the best
-    state, once patience has run out, and within ``seconds``. "trained" in the history is the number
-    of epochs that led to a state. Columns that are ``known`` do not count in the loss.
+    state, once patience has run out, and within ``seconds``; each network by itself. "trained" in
+    the history is the number of epochs that led to a state. Columns that are ``known`` do not count
+    in the loss.
     """
     began = time.perf_counter()
     config, device = data.config, data.device
@@ -385,13 +387,13 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     plan = _Plan.of(data, finetune, effort)
     optimizer = Adam(*plan.groups(network))
     rates = list(optimizer.rates)
-    decay = CosineDecay(0, plan.epochs, warm_up=plan.warm_up)
+    decays = [CosineDecay(0, plan.epochs, warm_up=plan.warm_up) for _ in nets]
     best = KeepBestMembers(plan.patience)
     state = TrainingState(network, optimizer, best, generator, device)
     history = state.history
     if checkpoint is not None and (saved := checkpoint.load("decoder")) is not None:
         state.restore(saved)
-        decay = CosineDecay(*saved[0]["decay"])
+        decays = [CosineDecay(*saved[0]["decay"])]
     # small networks gain nothing from mixed precision
     run = partial(run_mixed, network) if data.mixed and one else network
     losses = MemberLosses(data.loss, columns if known else None, data.out, device)
@@ -406,15 +408,19 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
 
     size = config.batch_size
     fast = fast_epochs(network, train, optimizer, data.loss, batch_size=size, backward=backward)
-    with epoch_bar("decoder", decay.last, config.progress and is_rank0()) as bar:
-        while len(history) < decay.last:
+    with epoch_bar("decoder", plan.epochs, config.progress and is_rank0()) as bar:
+        while len(history) < max(decay.last for decay in decays):
             epoch = len(history) + 1
             if world_size() > 1:  # dropout differs between ranks
                 torch.manual_seed(hash((generator.initial_seed(), epoch, rank())))
             spent = 0.0 if seconds is None else broadcast((time.perf_counter() - began) / seconds)
             if spent >= 1 and history:
                 break
-            optimizer.rates[:] = [rate * decay.factor(epoch, spent) for rate in rates]
+            factors = [d.factor(epoch, spent) if epoch <= d.last else 0.0 for d in decays]
+            optimizer.rates[:] = [rate * max(factors) for rate in rates]
+            if len(set(factors)) > 1:  # each member has its own rate once one has stalled
+                fast = None
+                optimizer.shares = torch.tensor(factors) / max(factors)
             network.train()
             if fast is None:
                 value = train_epoch(backward, train, optimizer, size, generator)
@@ -422,25 +428,26 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
                 value = fast.epoch(list(train.shuffled_positions(size, generator)))
             network.eval()
             held_out = None
-            if valid is not None and (plan.keeps_best or epoch == decay.last):
+            if valid is not None and (plan.keeps_best or epoch == plan.epochs):
                 held_out = evaluate(forward, valid, losses)
             value, held_out = broadcast((value, held_out))
             # a shortened decay starts from the best network
-            trained = epoch - plan.patience if decay.shortened else epoch
+            trained = [epoch - plan.patience if d.shortened else epoch for d in decays]
             mean = None if held_out is None else float(held_out.mean())
-            row = {"epoch": epoch, "loss": value, "val_loss": mean, "trained": trained}
+            row = {"epoch": epoch, "loss": value, "val_loss": mean, "trained": trained[0]}
             history.append(row)
             bar(row)
-            stalled = False
             if held_out is not None and plan.keeps_best:
                 stalled = best.seen_members(held_out, network, trained)
-            if stalled and not decay.shortened:
-                best.restore(network)
-                decay.shorten(epoch, max(plan.patience, (epoch - plan.patience) // 2))
+                new = [now and not d.shortened for now, d in zip(stalled, decays, strict=True)]
+                if any(new):
+                    best.restore_members(network, new)
+                for decay in compress(decays, new):
+                    decay.shorten(epoch, max(plan.patience, (epoch - plan.patience) // 2))
             if not np.isfinite(value):
                 break
             if checkpoint is not None and checkpoint.due():
-                state.save(checkpoint, "decoder", decay=astuple(decay))
+                state.save(checkpoint, "decoder", decay=astuple(decays[0]))
     best.restore(network)
     network.eval()
     if one:

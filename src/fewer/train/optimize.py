@@ -22,6 +22,7 @@ class Adam:
     def __init__(self, *groups: tuple[Iterable[Tensor], float]) -> None:
         self.groups: list[dict[str, Any]] = []
         self.rates: list[float] = []
+        self.shares: Tensor | None = None  # of a step that each member of a stack moves
         for parameters, rate in groups:
             params = list(parameters)
             self.groups.append(
@@ -60,6 +61,7 @@ class Adam:
             state: dict[str, Any] = group
             if len(used) < len(grads):  # the loss may not depend on all parameters
                 state = {name: [parts[at] for at in used if parts] for name, parts in group.items()}
+            before = [] if self.shares is None else [part.clone() for part in state["params"]]
             adam(
                 **state,
                 grads=[grads[at] for at in used],
@@ -72,6 +74,9 @@ class Adam:
                 eps=1e-8,
                 maximize=False,
             )
+            for part, old in zip(state["params"], before, strict=False):
+                assert self.shares is not None
+                part.copy_(torch.lerp(old, part, _for_members(self.shares, part)))
 
 
 @dataclass
@@ -145,28 +150,44 @@ class KeepBest:
         for name, part in self.state.items():
             new = state[name]
             if members is not None:
-                chosen = members.to(part.device).view(-1, *[1] * (part.ndim - 1))
-                new = torch.where(chosen, new, part)
+                new = torch.where(_for_members(members, part), new, part)
             part.copy_(new)
+
+
+def _for_members(values: Tensor, part: Tensor) -> Tensor:
+    """One value for each member of a stack, to be used with a tensor of all members."""
+    return values.to(part.device).view(-1, *[1] * (part.ndim - 1))
 
 
 @dataclass
 class KeepBestMembers(KeepBest):
-    """The best state of every member of a `DecoderStack`; patience is about their mean loss."""
+    """The best state of every member of a `DecoderStack`, and how long ago each was seen."""
 
     lowest: Tensor | None = None
     epochs: list[int] = field(default_factory=list)  # of the lowest loss of each member
+    stalls: list[int] = field(default_factory=list)  # epochs since then
 
-    def seen_members(self, losses: Tensor, network: nn.Module, epoch: int) -> bool:
-        """Record the losses of an epoch; True when patience has run out."""
+    def seen_members(self, losses: Tensor, network: nn.Module, epochs: Sequence[int]) -> list[bool]:
+        """Record the losses of an epoch; True for members whose patience has run out."""
         if self.lowest is None:
             self.lowest = torch.full_like(losses, self.loss)
-            self.epochs = [epoch] * len(losses)
-        better, mean = losses < self.lowest, float(losses.mean())
+            self.epochs, self.stalls = list(epochs), [self.since] * len(losses)
+        better = losses < self.lowest
         if bool(better.any()):
             self._keep(network.state_dict(), None if bool(better.all()) else better)
         self.lowest = torch.minimum(losses, self.lowest)
-        found = zip(better.tolist(), self.epochs, strict=True)
-        self.epochs = [epoch if now else before for now, before in found]
-        self.loss, self.since = (mean, 0) if mean < self.loss else (self.loss, self.since + 1)
-        return self.patience is not None and self.since >= self.patience
+        for at, now in enumerate(better.tolist()):
+            self.epochs[at] = epochs[at] if now else self.epochs[at]
+            self.stalls[at] = 0 if now else self.stalls[at] + 1
+        self.loss, self.since = float(self.lowest.mean()), min(self.stalls)
+        return [self.patience is not None and stall >= self.patience for stall in self.stalls]
+
+    @torch.no_grad()
+    def restore_members(self, network: nn.Module, members: Sequence[bool]) -> None:
+        """Restore the best state of some members."""
+        if self.state is None or all(members):
+            self.restore(network)
+            return
+        chosen = torch.tensor(members)
+        for name, part in network.state_dict().items():
+            part.copy_(torch.where(_for_members(chosen, part), self.state[name], part))
