@@ -36,7 +36,8 @@ class Entry:
 
 FILE = Path(__file__).with_suffix(".json")
 CATALOGUE = {name: Entry(**about) for name, about in json.loads(FILE.read_bytes()).items()}
-NAMES = (*CATALOGUE, "digits", "geo", "geo-synthetic")
+GENERATED = ("geo-synthetic", "planted-products", "planted-manifold", "diffusion-mri", "pulses")
+NAMES = (*CATALOGUE, "digits", "geo", *GENERATED)
 
 
 # -- files and their checksums ------------------------------------------------------------------

@@ -71,6 +71,13 @@ class Dataset:
         The largest possible value where values start at 0, such as 255 for pixels.
     synthetic : bool
         Generated, not measured.
+    planted : array of bool (d,) or None
+        Features with planted structure: of "planted-products" the factors, which determine all
+        others; of "planted-manifold" those on the manifold.
+    parameters : dict of arrays
+        What each row was generated from, n values or vectors by name: factors, tissue parameters.
+    acquisition : dict of arrays
+        How each feature is measured, d values or vectors by name: b-values, echo times.
     description, source, licence : str
         Where the data come from.
     digest : str
@@ -101,6 +108,9 @@ class Dataset:
     landmarks: NDArray[np.bool_] | None = None
     largest: float | None = None
     synthetic: bool = False
+    planted: NDArray[np.bool_] | None = None
+    parameters: dict[str, NDArray[Any]] = field(default_factory=dict)
+    acquisition: dict[str, NDArray[Any]] = field(default_factory=dict)
     description: str = ""
     source: str = ""
     licence: str = ""

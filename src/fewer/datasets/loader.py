@@ -1,5 +1,7 @@
-"""`load`: a data set by its name, from a file or from OpenML."""
+"""`load`: a data set by its name, from a file, from OpenML, or generated."""
 
+import inspect
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 from urllib.error import URLError
@@ -23,6 +25,7 @@ from fewer.datasets.catalogue import (
 )
 from fewer.datasets.dataset import Dataset
 from fewer.datasets.geo import read_geo, synthetic_geo
+from fewer.datasets.synthetic import diffusion_mri, planted_manifold, planted_products, pulses
 from fewer.errors import FileFormatError, InputError
 
 ORIGIN = "origin"  # array of a file that we made of what OpenML sent
@@ -31,11 +34,18 @@ GROUPS = {"isolet": ("group", "speaker group"), "har": ("subject", "subject")}
 GROUPS |= {"mice": ("mouse_id", "mouse"), "tcga": ("sample_barcode", "patient")}
 GROUPS |= {"luad": ("sample_barcode", "patient")}
 SPEAKERS = (1560, 1560, 1560, 1558, 1559)  # rows of ISOLET's five groups of speakers
+GENERATORS: dict[str, Callable[..., Dataset]] = {
+    "geo-synthetic": synthetic_geo,
+    "planted-products": planted_products,
+    "planted-manifold": planted_manifold,
+    "diffusion-mri": diffusion_mri,
+    "pulses": pulses,
+}
 HAR = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")
 
 
 def load(name: str, *, download: bool = False, verify: bool = True, **options: Any) -> Dataset:
-    """Load one of the benchmark data sets.
+    """Load one of the benchmark data sets, or generate one with known answers.
 
     Files are looked for in the folder that the environment variable FEWER_DATA names, then in
     the user's cache. Nothing is fetched from the network unless ``download=True``.
@@ -45,7 +55,8 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
     name : str
         "mnist", "fashion", "isolet", "coil20", "mice", "har" (the sets of the paper, with HAR in
         the place of its sibling "Activity"), "tcga" and "luad" (gene expression), "digits" (comes
-        with scikit-learn), "geo" (where you have D-GEX's files) or "geo-synthetic".
+        with scikit-learn), "geo" (where you have D-GEX's files); or one that is generated:
+        "geo-synthetic", "planted-products", "planted-manifold", "diffusion-mri", "pulses".
     download : bool, default=False
         Fetch a set that is not there from OpenML, check it, and keep it in the cache: "mnist",
         "fashion", "isolet", "mice", "har".
@@ -53,7 +64,18 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
         Refuse a file whose values, groups of rows, test part, names or marks are not the
         published ones.
     **options
-        For "geo-synthetic": n, d and seed.
+        Of sets that are generated, each with ``seed=0``:
+
+        - "geo-synthetic", rows of the size of the paper's gene expression: ``n``, ``d``.
+        - "planted-products", independent factors among columns that are products and other
+          functions of them: ``rows=10_000``, ``features=100``, ``factors=8``, ``noise=0.1``.
+        - "planted-manifold", columns on a smooth manifold and columns of noise: ``rows=10_000``,
+          ``features=100``, ``noise_features`` (40% of them), ``dimensions=4``, ``noise=0.1``.
+        - "diffusion-mri", voxels of brain tissue in many acquisitions of a magnetic resonance
+          scanner: ``rows=10_000``, ``features=400`` acquisitions, ``compartments=2`` or 3,
+          ``snr=50`` (signal-to-noise ratio).
+        - "pulses", time series of pulses at jittered times: ``rows=10_000``, ``features=200``
+          samples, ``count=3`` pulses, ``noise=0.02``.
 
     Returns
     -------
@@ -64,6 +86,11 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
     >>> from fewer.datasets import load
     >>> load("digits").X.shape
     (1797, 64)
+    >>> data = load("planted-products", rows=500, features=20, factors=3)
+    >>> sorted(data.names[data.planted].tolist())  # these determine the other 17
+    ['x0', 'x1', 'x2']
+    >>> load("diffusion-mri", rows=100).acquisition["echo_time"][:3]
+    array([105., 130.,  80.])
     >>> load("mnsit")
     Traceback (most recent call last):
     fewer.errors.InputError: there is no data set 'mnsit'; did you mean 'mnist'? ...
@@ -72,8 +99,8 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
         close = get_close_matches(str(name), NAMES, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise InputError(f"there is no data set {name!r}; {hint}Known: {', '.join(NAMES)}")
-    if name == "geo-synthetic":
-        return synthetic_geo(**options)
+    if name in GENERATORS:
+        return _generated(name, options)
     if options:
         raise InputError(f"{name} has no options; got {', '.join(map(repr, options))}")
     if name == "digits":
@@ -100,6 +127,14 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
         lambda draft: np.savez_compressed(draft, allow_pickle=False, **stored),
     )
     return data
+
+
+def _generated(name: str, options: dict[str, Any]) -> Dataset:
+    known = list(inspect.signature(GENERATORS[name]).parameters)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise InputError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known)}")
+    return GENERATORS[name](**options)
 
 
 def _verified(name: str, stored: Arrays, where: str, verify: bool) -> Dataset:
