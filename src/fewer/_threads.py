@@ -178,15 +178,17 @@ def mapped(
     function: Callable[[Item], Result],
     items: Iterable[Item],
     *,
+    most: int | None = None,
     on_error: Callable[[], object] | None = None,
 ) -> list[Result]:
     """Results of a function for each item, computed by as many Python threads as there are cores.
 
-    Each of them has one library thread, so that nothing waits for anything else. After an error or
-    Ctrl-C nothing new starts; ``on_error`` can tell what is still running to stop.
+    Each of them has one library thread, so that nothing waits for anything else; where Python
+    itself takes most of the time, ``most`` of them is enough. After an error or Ctrl-C nothing new
+    starts; ``on_error`` can tell what is still running to stop.
     """
     todo, share = list(items), _share()
-    workers = min(len(todo), share.cores)
+    workers = min(len(todo), share.cores, len(todo) if most is None else most)
     alone = share._replace(cores=1, blas=1)
 
     def run(item: Item, context: contextvars.Context) -> Result:

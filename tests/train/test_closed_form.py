@@ -93,11 +93,11 @@ def test_units_and_seeds():
 def test_starts_are_trained_in_halves_where_memory_is_short(monkeypatch):
     plain, sizes = closed_form._residual_and_gradient, []
 
-    def short(times, M, fixed, ridge):
+    def short(times, M, fixed, ridge, failed=None):
         sizes.append(len(M))
         if len(M) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return plain(times, M, fixed, ridge)
+        return plain(times, M, fixed, ridge, failed)
 
     C = matrix()
     alone = fit_closed_form(C, 3, steps=30, seed=1)

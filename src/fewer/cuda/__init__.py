@@ -10,6 +10,7 @@ from fewer.cuda.graphs import (
     GraphedEpochs,
     Optimizer,
     PaddedLinear,
+    RecordedStep,
     can_be_recorded,
     padded,
     unpadded,
@@ -19,7 +20,7 @@ from fewer.data.batches import Batch, Batches
 from fewer.nn import ConcreteNetwork, Loss
 from fewer.nn.concrete import linear_parts
 
-__all__ = ["Epochs", "PaddedLinear", "fast_epochs", "padded", "unpadded"]
+__all__ = ["Epochs", "PaddedLinear", "RecordedStep", "fast_epochs", "padded", "unpadded"]
 
 SMALLEST = 2**14  # k x d: below it, compiling takes longer than training
 
@@ -44,29 +45,33 @@ def fast_epochs(
 ) -> Epochs | None:
     """The fastest way to train this network; None if only the plain step works.
 
-    The step of a linear concrete autoencoder with squared error is compiled; the plain step of any
-    other network (``backward`` and the optimizer's) is recorded if its layers allow that.
+    The step of a linear concrete autoencoder with squared error is compiled if it is large; the
+    plain step of any other network (``backward`` and the optimizer's) is recorded if its layers
+    allow that.
     """
-    if batches.device.type != "cuda" or penalty is not None:
+    if batches.device.type != "cuda":
         return None
-    rows, held = batches.resident, batches.tensors
+    temperature = None
     if isinstance(network, ConcreteNetwork):
-        parts = linear_parts(network, loss)
+        parts, rows = linear_parts(network, loss), batches.resident
         if (
-            parts is None
-            or rows is None
-            or not len(parts[0].weight)
-            or parts[0].k * parts[0].d < SMALLEST
-            or torch.cuda.get_device_capability(batches.device) < (8, 0)
+            penalty is None
+            and parts is not None
+            and rows is not None
+            and len(parts[0].weight)
+            and parts[0].k * parts[0].d >= SMALLEST
+            and torch.cuda.get_device_capability(batches.device) >= (8, 0)
         ):
-            return None
-        return CompiledEpochs(*parts, rows, optimizer, batch_size=batch_size, precision=precision)
+            return CompiledEpochs(
+                *parts, rows, optimizer, batch_size=batch_size, precision=precision
+            )
+        temperature = network.selector.get_buffer("_temperature")
+    held = batches.tensors
     if (
-        backward is not None
-        and held is not None
-        and len(batches) >= batch_size
-        and not loss.name.startswith("your")
-        and can_be_recorded(network)
+        backward is None
+        or held is None
+        or loss.name.startswith("your")
+        or not can_be_recorded(network)
     ):
-        return GraphedEpochs(network, backward, *held, optimizer, batch_size)
-    return None
+        return None
+    return GraphedEpochs(network, backward, *held, optimizer, temperature)

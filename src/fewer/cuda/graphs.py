@@ -1,4 +1,4 @@
-"""Training a decoder with every step replayed as one CUDA graph, and padded linear layers.
+"""Training networks with every step replayed as one CUDA graph, and padded linear layers.
 
 A step of a small network is some forty short kernels, and launching them one by one takes ten
 times as long as running them; a recorded graph launches them together. The results are those of the
@@ -8,7 +8,9 @@ Tensor cores read whole 16-byte words: with an odd number of features, a product
 times slower than with rows that are padded by zeros.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewer.data.batches import Batch
+from fewer.nn import ConcreteNetwork, ConcreteSelector
 from fewer.nn.decoder import (
     ACTIVATIONS,
     NORMS,
@@ -26,7 +29,15 @@ from fewer.nn.decoder import (
     linear_layer,
 )
 
-__all__ = ["GraphedEpochs", "Optimizer", "can_be_recorded", "padded", "recorded", "unpadded"]
+__all__ = [
+    "GraphedEpochs",
+    "Optimizer",
+    "RecordedStep",
+    "can_be_recorded",
+    "padded",
+    "recorded",
+    "unpadded",
+]
 
 WARM_UP = 3  # steps that let libraries choose their kernels before the recording
 UNIT = 8  # numbers
@@ -84,14 +95,60 @@ class Optimizer(Protocol):
 
     groups: list[dict[str, Any]]
     rates: list[float]
+    shares: Tensor | None
 
     def zero_grad(self) -> None: ...
 
     def step(self, rates: list[Tensor] | None = None) -> None: ...
 
 
+class RecordedStep:
+    """A function of no arguments that works on the GPU; after the first call, one CUDA graph.
+
+    ``state`` are the tensors that it changes in place: recording leaves them as they were, and
+    random numbers as well. ``generators`` are those that it draws from, besides torch's own.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[], None],
+        state: Sequence[Tensor],
+        device: torch.device,
+        generators: Sequence[torch.Generator] = (),
+    ) -> None:
+        self.step, self.state, self.device = step, state, device
+        self.generators = generators
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        """Run the function."""
+        if self.graph is None:
+            self.graph = self._recorded()
+        self.graph.replay()
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        before = [part.detach().clone() for part in self.state]
+        random = torch.cuda.get_rng_state(self.device)
+        drawn = [generator.get_state() for generator in self.generators]
+        graph = recorded(self.step, self._warm_up, self.device, self.generators)
+        with torch.no_grad():
+            for part, value in zip(self.state, before, strict=True):
+                part.copy_(value)
+        torch.cuda.set_rng_state(random, self.device)
+        for generator, place in zip(self.generators, drawn, strict=True):
+            generator.set_state(place)
+        return graph
+
+    def _warm_up(self) -> None:
+        for _ in range(WARM_UP):
+            self.step()
+
+
 def recorded(
-    step: Callable[[], None], warm_up: Callable[[], None], device: torch.device
+    step: Callable[[], None],
+    warm_up: Callable[[], None],
+    device: torch.device,
+    generators: Sequence[torch.Generator] = (),
 ) -> torch.cuda.CUDAGraph:
     """A step as a graph, after a warm-up in which libraries choose their kernels."""
     here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
@@ -100,6 +157,8 @@ def recorded(
         warm_up()
     here.wait_stream(side)
     graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
     # other threads may use the GPU meanwhile
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         step()
@@ -111,11 +170,16 @@ def can_be_recorded(network: nn.Module) -> bool:
     known = {nn.Sequential, nn.Linear, PaddedLinear, nn.Dropout}
     known |= {*ACTIVATIONS.values(), *NORMS.values()}
     known |= {DecoderStack, DropoutStack, LinearStack, NormStack, nn.ModuleList}
+    known |= {ConcreteNetwork, ConcreteSelector}
     return all(type(module) in known for module in network.modules())
 
 
 class GraphedEpochs:
-    """Graph and buffers for the steps of one network; ``backward`` leaves a batch's gradients."""
+    """Graphs and buffers for the steps of one network; ``backward`` leaves a batch's gradients.
+
+    An epoch is one copy of the order of its rows, and one replay for each batch. A concrete network
+    has a ``temperature``, which every step sets.
+    """
 
     def __init__(
         self,
@@ -124,56 +188,58 @@ class GraphedEpochs:
         x: Tensor,
         target: Tensor,
         optimizer: Optimizer,
-        batch_size: int,
+        temperature: Tensor | None = None,
     ) -> None:
         self.network, self.backward, self.optimizer = network, backward, optimizer
-        self.x, self.target, self.size = x, target, batch_size
-        self.rows = torch.zeros(batch_size, dtype=torch.long, device=x.device)
-        self.rates = [torch.zeros((), device=x.device) for _ in optimizer.groups]
-        self.total = torch.zeros((), device=x.device)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.x, self.target, self.temperature = x, target, temperature
+        device = x.device
+        self.order = torch.zeros(len(x), dtype=torch.long, device=device)
+        most = len(x) + WARM_UP + 1  # steps
+        self.temperatures = torch.ones(most, device=device)
+        self.rows = torch.zeros((), dtype=torch.long, device=device)  # of this epoch, so far
+        self.steps = torch.zeros((), dtype=torch.long, device=device)
+        self.rates = [torch.zeros((), device=device) for _ in optimizer.groups]
+        self.total = torch.zeros((), device=device)
+        self.recorded: dict[int, RecordedStep] = {}  # by the number of rows of a batch
+        self.shares = optimizer.shares
 
     def epoch(self, order: list[Tensor], temperatures: list[float] | None = None) -> float:
-        """Train on these batches of row numbers; the mean loss."""
-        whole = [part for part in order if len(part) == self.size]
-        rest = [part for part in order if len(part) != self.size]
+        """Train on these batches of row numbers, each at its temperature; the mean loss."""
+        if self.shares is not self.optimizer.shares:  # steps have to be recorded anew
+            self.shares = self.optimizer.shares
+            self.recorded.clear()
         for own, rate in zip(self.rates, self.optimizer.rates, strict=True):
             own.fill_(rate)
-        if self.graph is None:
-            self.graph = self._recorded()
-        self.total.zero_()
-        for rows in torch.stack(whole).to(self.rows.device):
-            self.rows.copy_(rows)
-            self.graph.replay()
-        for part in rest:
-            self._step(part.to(self.rows.device))
+        self.order.copy_(torch.cat(order))
+        if temperatures is not None:
+            self.temperatures[: len(order)] = torch.tensor(temperatures)
+        for part in (self.total, self.rows, self.steps):
+            part.zero_()
+        for batch in order:
+            self._step_of(len(batch))()
         return self.total.item() / len(order)
 
-    def _step(self, rows: Tensor) -> None:
+    def _step_of(self, size: int) -> RecordedStep:
+        if size not in self.recorded:
+            counted = torch.arange(size, device=self.x.device)
+            names = ("exp_avgs", "exp_avg_sqs", "state_steps")
+            parts = (group[name] for group in self.optimizer.groups for name in names)
+            state = [*self.network.parameters(), *self.network.buffers(), *chain(*parts)]
+            state += [self.total, self.rows, self.steps]
+            step = partial(self._step, counted)
+            self.recorded[size] = RecordedStep(step, state, self.x.device)
+        return self.recorded[size]
+
+    @torch.enable_grad()
+    def _step(self, counted: Tensor) -> None:
         self.optimizer.zero_grad()
-        x, target = self.x.index_select(0, rows), self.target.index_select(0, rows)
+        if self.temperature is not None:
+            self.temperature.copy_(self.temperatures.index_select(0, self.steps[None])[0])
+        # in a warm-up, too, there must be rows left
+        rows = self.order.index_select(0, (self.rows + counted).clamp_max_(len(self.order) - 1))
+        x = self.x.index_select(0, rows)
+        target = x if self.target is self.x else self.target.index_select(0, rows)
         self.total += self.backward(Batch(x, target, None))
         self.optimizer.step(self.rates)
-
-    @torch.no_grad()
-    def _recorded(self) -> torch.cuda.CUDAGraph:
-        """Record a step, and leave network and optimizer as they were before."""
-        names = ("exp_avgs", "exp_avg_sqs", "state_steps")
-        moments = [
-            part for group in self.optimizer.groups for name in names for part in group[name]
-        ]
-        state = [*self.network.parameters(), *self.network.buffers(), *moments]
-        before = [part.clone() for part in state]
-
-        def step() -> None:
-            self._step(self.rows)
-
-        def warm_up() -> None:
-            for _ in range(WARM_UP):
-                step()
-
-        with torch.enable_grad():
-            graph = recorded(step, warm_up, self.rows.device)
-        for part, value in zip(state, before, strict=True):
-            part.copy_(value)
-        return graph
+        self.rows += len(counted)
+        self.steps += 1

@@ -272,7 +272,8 @@ class TrainedComparison(Comparison):
         part = fold.rows(rows)
         config = self.context.config if config is None else config
         groups = self.context.groups_of(rows)
-        return prepare(part, moments(part), config, make_loss("mse"), seed, groups=groups)
+        stats = moments(part, self.context.device)
+        return prepare(part, stats, config, make_loss("mse"), seed, groups=groups)
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
         """The decoder for outputs in scaled units."""
@@ -384,7 +385,7 @@ class TargetComparison(TrainedComparison):
             loss = make_loss("cross_entropy", smoothing=SMOOTHING)
         return prepare(
             part,
-            moments(part),
+            moments(part, self.context.device),
             config,
             loss,
             seed,

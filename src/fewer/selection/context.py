@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fewer import distributed
 from fewer.constraints import Constraints
+from fewer.data.factored import Matrix
 from fewer.data.source import Source
 from fewer.selection.target import TargetData
 from fewer.train import Checkpoint, TrainingConfig
@@ -218,6 +219,8 @@ class SelectionContext:
     # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy
+    # covariance of features and target, by fold number
+    joint: dict[int | None, Matrix] = field(default_factory=dict)
 
     @property
     def search_device(self) -> torch.device:

@@ -14,7 +14,7 @@ from fewer.data.moments import moments
 from fewer.data.source import RowView, Source, is_remote
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import QUANTILE_LEVELS, Score, explained_variance, sample_size
-from fewer.search import greedy
+from fewer.search import greedy, swap
 from fewer.search.objective import worth
 from fewer.selection.compare import Candidate, Comparison, NetworkComparison
 from fewer.selection.context import SelectionContext
@@ -115,7 +115,8 @@ def _network_panel(context: SelectionContext, candidate: Candidate, everything: 
     if strategy.restarts:
         return _search_again(context, strategy, everything, candidate.panels)
     if strategy.improves_found:  # starts from the search, and from what was compared
-        _search_again(context, Strategy("search", search_panel), everything, [])
+        known = [context.found[key] for key in context.found if key[0] == "search"]
+        _search_again(context, Strategy("search", search_panel), everything, known)
         _start_from_compared(context, candidate)
     elif len(candidate.panels) == 1:
         return candidate.panels[0]
@@ -131,15 +132,27 @@ def _start_from_compared(context: SelectionContext, candidate: Candidate) -> Non
 def _search_again(
     context: SelectionContext, strategy: Strategy, everything: Fold, initial: list[Columns]
 ) -> Columns:
-    """The search on all rows, from given panels, if it has not been done."""
+    """The search on all rows, from panels that it found before, if it has not been done.
+
+    From there only swaps: the network has the last word.
+    """
     key = (strategy.name, None)
     if key not in context.found:
         if initial:
-            panel = distributed.on_rank0(lambda: search_panel(context, everything, initial))
-            context.found[key] = panel
+            context.found[key] = distributed.on_rank0(
+                lambda: _swapped(context, everything, initial)
+            )
         else:
             propose(context, strategy, everything)
     return context.found[key]
+
+
+def _swapped(context: SelectionContext, everything: Fold, panels: Sequence[Columns]) -> Columns:
+    """The best of these panels after swaps on the covariance of all rows."""
+    C, constraints = everything.matrix().to(context.search_device), context.constraints
+    left = context.budget.remaining()
+    found = [swap(C, panel, constraints, time_limit=left) for panel in panels]
+    return min(found, key=lambda one: one.objective).indices
 
 
 def _polish(context: SelectionContext, panel: Columns, ridge: float, everything: Fold) -> Columns:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ SOME_SWAPS, MOST_SWAPS = 8, 40  # rounds of network swaps: on one of several fol
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 SHORT_STEP = 2**20  # values per operation
+SHORT_SEARCH = 2**14  # values per operation of a search
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
@@ -60,6 +62,7 @@ class Strategy:
     all_ranks: bool = False  # run by all processes together, not by rank 0 alone
     searches: bool = False  # a covariance, with a penalty
     restarts: bool = False  # on all rows it starts from the panels that it found on the folds
+    trains: bool = False  # a selector, on a GPU if there is one
     weight: float = 0.2  # roughly what it takes, relative to training one decoder
     improves_found: bool = False  # it improves the panels of other strategies, so it runs last
 
@@ -86,7 +89,8 @@ def propose_side_by_side(
     """Run strategies that do not depend on others in parallel, one per core; the seconds of each.
 
     `propose` then recalls their panels. A search consists of thousands of steps that are too short
-    to be shared between cores; whole searches are not.
+    to be shared between cores; whole searches are not. Those that train share a GPU one after the
+    other; and more than two that take short steps would mostly wait for each other, in Python.
     """
     several = distributed.world_size() > 1
     alone = [
@@ -100,20 +104,34 @@ def propose_side_by_side(
     if factored and new[0].name == "greedy":  # the others start from it
         propose(context, new.pop(0), fold)
     new.sort(key=lambda one: -one.weight)  # the longest ones first
+    short = context.config.k * context.constraints.d < SHORT_SEARCH
+    lines = [[one] for one in new]
+    if context.device.type == "cuda":
+        searches = [one for one in new if not one.trains]
+        lines = [[one for one in new if one.trains]]
+        lines += [searches] if short else [[one] for one in searches]
 
-    def run(strategy: Strategy) -> tuple[Columns, float]:
-        start = time.perf_counter()
-        return strategy.run(context, fold), time.perf_counter() - start
+    def run(line: list[Strategy]) -> list[tuple[str, Columns, float]]:
+        found = []
+        for strategy in line:
+            start = time.perf_counter()
+            panel = strategy.run(context, fold)
+            found.append((strategy.name, panel, time.perf_counter() - start))
+        return found
 
-    def run_all() -> tuple[list[tuple[Columns, float]], dict[str, list[dict[str, Any]]]]:
+    def run_all() -> tuple[list[tuple[str, Columns, float]], dict[str, list[dict[str, Any]]]]:
         fold.matrix()  # assembled before the threads share it
-        return mapped(run, new, on_error=context.budget.cancel), context.history
+        most = 2 if short else None
+        found = mapped(run, [line for line in lines if line], most=most, on_error=budget.cancel)
+        return list(chain(*found)), context.history
 
+    budget = context.budget
     found, history = distributed.on_rank0(run_all)
     context.history.update(history)
-    for strategy, (panel, _) in zip(new, found, strict=True):
-        _record(context, strategy, fold, panel)
-    return {one.name: seconds for one, (_, seconds) in zip(new, found, strict=True)}
+    panels = {name: panel for name, panel, _ in found}
+    for strategy in new:
+        _record(context, strategy, fold, panels[strategy.name])
+    return {name: seconds for name, _, seconds in found}
 
 
 def _recall(context: SelectionContext, strategy: Strategy, fold: Fold) -> Columns | None:
@@ -157,11 +175,12 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     if not linear:
         found.append(plain)
     if "closed_form" in asked:
-        found.append(Strategy("closed form, swaps", closed_form_panel))
+        found.append(Strategy("closed form, swaps", closed_form_panel, trains=True))
         if not linear and rows >= FEWEST_FOR_FEATURES:
-            found.append(Strategy("random features", random_features_panel, weight=5.0))
+            features = Strategy("random features", random_features_panel, trains=True, weight=5.0)
+            found.append(features)
     if "gradient" in asked:
-        found.append(Strategy("gradient", gradient_panel, all_ranks=True, weight=2.0))
+        found.append(GRADIENT)
     if "search" in asked and not linear:
         found.append(NETWORK_SWAPS)
     return found
@@ -174,7 +193,7 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
         found.append(Strategy("search, without target", search_panel))
         found.append(Strategy("search", supervised_search_panel))
     if "gradient" in asked:
-        found.append(Strategy("gradient", gradient_panel, all_ranks=True, weight=2.0))
+        found.append(GRADIENT)
     enough = context.source.shape[0] >= FEWEST_FOR_FEATURES
     if "search" in asked and enough and not context.config.linear:
         found.append(NETWORK_SWAPS)
@@ -304,6 +323,13 @@ def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
     Features are scaled down so that they hardly count as targets, which does not change how well
     they predict.
     """
+    if fold.number not in context.joint:
+        context.joint.clear()  # of one fold at a time
+        context.joint[fold.number] = _joined(context, fold)
+    return context.joint[fold.number]
+
+
+def _joined(context: SelectionContext, fold: Fold) -> Matrix:
     assert context.target is not None
     C = fold.matrix().cpu()
     if isinstance(C, FactoredCovariance):
@@ -312,10 +338,11 @@ def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
         return FactoredCovariance(torch.cat([small * C.rows, y / len(y) ** 0.5], dim=1))
     y = context.target.centred(fold.train_rows)
     small, n = _feature_weight(y, C), len(y)
-    cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64)
-    mean = fold.scaled_mean
+    device, mean = context.device, fold.scaled_mean.to(context.device)
+    cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64, device=device)
     for rows, x in read_blocks(fold.train_source):
-        cross += torch.nan_to_num(x - mean, nan=0.0).T @ y[rows]
+        cross += torch.nan_to_num(x.to(device) - mean, nan=0.0).T @ y[rows].to(device)
+    cross = cross.cpu()
     top = torch.cat([small**2 * C, small * cross / n], dim=1)
     return torch.cat([top, torch.cat([small * cross.T / n, y.T @ y / n], dim=1)])
 
@@ -336,7 +363,8 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
         checkpoint=None if checkpoint is None else checkpoint.for_training("gradient", fold),
     )
     d = context.constraints.d
-    if config.values_per_operation(d) < SHORT_STEP and distributed.world_size() == 1:
+    short = config.values_per_operation(d) < SHORT_STEP
+    if short and callable(config.decoder) and distributed.world_size() == 1:
         config.device = "cpu"  # a GPU takes longer to start a step than a CPU to do it
     config.on_epoch = _stop_when_over(context, config.epochs_for(fold.n_train))
     rows, source = fold.train_rows, fold.train_source
@@ -355,6 +383,9 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
         )
     context.history.setdefault("gradient", history)
     return columns
+
+
+GRADIENT = Strategy("gradient", gradient_panel, all_ranks=True, trains=True, weight=2.0)
 
 
 def _stop_when_over(

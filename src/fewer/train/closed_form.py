@@ -16,7 +16,7 @@ error in a fraction of the columns.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from fewer.constraints import Constraints
+from fewer.cuda import RecordedStep
 from fewer.data import Moments, Source
 from fewer.data.batches import Batches
 from fewer.data.factored import FactoredCovariance, Matrix
@@ -50,7 +51,10 @@ REPORT_EVERY = 10
 STEPS = 600
 SETTLED = 0.8  # mean max probability: with an exact decoder a few undecided nodes do no harm
 
+SMALL_STEP = 2**20  # logits: a GPU takes longer to start the kernels of a step than to run them
+
 Row = dict[str, Any]
+Backward = Callable[[float | Tensor, Tensor | None, Tensor | None], Tensor]
 OnRow = Callable[[Row], bool | None]
 
 
@@ -153,9 +157,9 @@ def fit_closed_form(
             prices[:d] = torch.tensor(costs * (cost_weight * d / variance), device=device)
         unit = variance / d
 
-        def backward(T: float) -> Tensor:
+        def backward(T: float | Tensor, rows: Tensor | None, failed: Tensor | None) -> Tensor:
             M = relaxed_choice(logits, T, gumbel_noise(logits, generator).mul_(noise))
-            loss, grad = _residual_and_gradient(times, M, fixed, ridge)
+            loss, grad = _residual_and_gradient(times, M, fixed, ridge, failed)
             if prices is not None:
                 grad = grad + prices
             # the gradient of the softmax, which is 0 where M is 0
@@ -163,39 +167,63 @@ def fit_closed_form(
             return loss[0]
 
         temperature = exponential(start_temperature, end_temperature, steps)
-        history = _train(backward, logits, fixed, temperature, steps, learning_rate, unit, on_row)
+        training = _Training(backward, logits, learning_rate, generator)
+        history = training.run(fixed, temperature, steps, unit, on_row)
         return _finished(logits[..., :d], fixed, history)
 
     return _within_memory(train, starts, seed, torch.device(device or C.device), on_row)
 
 
-def _train(
-    backward: Callable[[float], Tensor],
-    logits: Tensor,
-    fixed: Tensor,
-    temperature: Schedule,
-    steps: int,
-    learning_rate: float,
-    unit: float,
-    on_row: OnRow | None,
-) -> list[Row]:
-    """Train the logits (starts x free nodes x d) in place; the history of the first start.
+class _Training:
+    """Training of logits (starts x free nodes x d), in place.
 
-    ``backward`` sets their gradient at a temperature and returns the loss, in units of ``unit``.
+    ``backward`` takes a temperature, the next of ``rows``, if any, and sets the gradient; where it
+    must not wait for the GPU, it counts what failed. Small steps are recorded as a CUDA graph; ten
+    of them in which something failed are repeated one by one.
     """
-    optimizer = Adam(([logits], learning_rate))
-    history: list[Row] = []
-    for step in range(1, steps + 1 if logits.shape[1] else 0):
-        T = temperature(step - 1)
-        loss = backward(T)
-        optimizer.step()
-        if step % REPORT_EVERY == 0 or step == steps:
-            now = logits.detach()[0]
+
+    def __init__(
+        self,
+        backward: Backward,
+        logits: Tensor,
+        learning_rate: float,
+        generator: torch.Generator,
+        rows: Iterator[Tensor] | None = None,
+    ) -> None:
+        self.backward, self.logits, self.rows, self.generator = backward, logits, rows, generator
+        self.optimizer = Adam(([logits], learning_rate))
+        self.rates = [torch.tensor(learning_rate, device=logits.device)]
+        zero = partial(torch.zeros, (), device=logits.device)
+        self.T, self.loss, self.failed = zero(), zero(), zero()
+        group = self.optimizer.groups[0]
+        moments = [*group["exp_avgs"], *group["exp_avg_sqs"], *group["state_steps"]]
+        self.state = [logits.detach(), *moments]
+        self.batch: Tensor | None = None  # of rows
+        self.recorded: RecordedStep | None = None
+        if logits.is_cuda and logits.numel() <= SMALL_STEP:
+            state = [*self.state, self.loss, self.failed]
+            self.recorded = RecordedStep(self._step, state, logits.device, [generator])
+
+    def run(
+        self,
+        fixed: Tensor,
+        temperature: Schedule,
+        steps: int,
+        unit: float,
+        on_row: OnRow | None,
+    ) -> list[Row]:
+        """Train for so many steps; the history of the first start, with losses times ``unit``."""
+        history: list[Row] = []
+        steps = steps if self.logits.shape[1] else 0
+        for start in range(0, steps, REPORT_EVERY):
+            some = [temperature(at) for at in range(start, min(start + REPORT_EVERY, steps))]
+            loss = self._replayed(some) if self.recorded is not None else self._one_by_one(some)
+            now = self.logits.detach()[0]
             probability = torch.softmax(now, dim=-1).amax(dim=-1)
             row = {
-                "step": step,
-                "temperature": T,
-                "loss": float(loss.detach()) * unit,
+                "step": start + len(some),
+                "temperature": some[-1],
+                "loss": loss * unit,
                 "mean_max_probability": float(probability.sum() + len(fixed))
                 / (len(now) + len(fixed)),
                 "distinct": len(now.argmax(dim=-1).unique()) + len(fixed),
@@ -203,7 +231,36 @@ def _train(
             history.append(row)
             if on_row is not None and on_row(row):
                 break
-    return history
+        return history
+
+    def _one_by_one(self, temperatures: list[float]) -> float:
+        for T in temperatures:
+            loss = self.backward(T, None if self.rows is None else next(self.rows), None)
+            self.optimizer.step()
+        return float(loss.detach())
+
+    def _step(self) -> None:
+        self.loss.copy_(self.backward(self.T, self.batch, self.failed).detach())
+        self.optimizer.step(self.rates)
+
+    def _replayed(self, temperatures: list[float]) -> float:
+        assert self.recorded is not None
+        before, drawn = [part.clone() for part in self.state], self.generator.get_state()
+        for T in temperatures:
+            self.T.fill_(T)
+            if self.rows is not None:
+                x = next(self.rows)
+                self.batch = torch.empty_like(x) if self.batch is None else self.batch
+                self.batch.copy_(x)
+            self.recorded()
+        if not self.failed:
+            return float(self.loss)
+        with torch.no_grad():
+            for part, value in zip(self.state, before, strict=True):
+                part.copy_(value)
+        self.generator.set_state(drawn)
+        self.failed.zero_()
+        return self._one_by_one(temperatures)
 
 
 def _within_memory(
@@ -289,7 +346,7 @@ def _two_parts(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _residual_and_gradient(
-    times: Products, M: Tensor, fixed: Tensor, ridge: float
+    times: Products, M: Tensor, fixed: Tensor, ridge: float, failed: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Residual of every start and its gradient with respect to the free rows of M.
 
@@ -307,7 +364,7 @@ def _residual_and_gradient(
     Q = (MC @ MC.mT).double()
     A = (A + A.mT) / 2
     A.diagonal(dim1=1, dim2=2).add_(ridge)
-    P = _inverse(A)
+    P = _inverse(A, failed)
     residual = times.trace - (P * Q).sum(dim=(1, 2))
     PQP = (P @ Q @ P)[:, :free].float()
     PMC = P[:, :free].float() @ MC
@@ -315,14 +372,20 @@ def _residual_and_gradient(
     return residual, grad
 
 
-def _inverse(A: Tensor) -> Tensor:
-    """Inverses of positive matrices that float32 rounding may have made slightly indefinite."""
+def _inverse(A: Tensor, failed: Tensor | None = None) -> Tensor:
+    """Inverses of positive matrices that float32 rounding may have made slightly indefinite.
+
+    With ``failed``, to which failures are added, nothing is done about them.
+    """
     scale = A.diagonal(dim1=1, dim2=2).clamp_min(1e-30).rsqrt()
     A = scale[..., None] * A * scale[:, None]
     jitter = 0.0
     while True:
-        factor, failed = torch.linalg.cholesky_ex(A)
-        if not failed.any():
+        factor, failures = torch.linalg.cholesky_ex(A)
+        if failed is not None:
+            failed += failures.ne(0).sum()
+            break
+        if not failures.any():
             break
         jitter = max(1e-7, 10 * jitter)
         A.diagonal(dim1=1, dim2=2).add_(jitter)
@@ -542,14 +605,14 @@ def fit_random_features(
     # generators of its own, so that it can run beside other strategies
     order = torch.Generator().manual_seed(seed)
     generator = torch.Generator(device).manual_seed(seed)
-    drawn = rows.draws(2 * half, order)
+    drawn = (batch.x for batch in rows.draws(2 * half, order))
     shape = 1, k - len(fixed), d
     logits = torch.randn(shape, generator=generator, device=device, dtype=torch.float32).mul_(0.01)
     logits.masked_fill_(forbidden, -torch.inf).requires_grad_()
 
-    def backward(T: float) -> Tensor:
+    def backward(T: float | Tensor, x: Tensor | None, failed: Tensor | None) -> Tensor:
+        assert x is not None
         M = relaxed_choice(logits[0], T, gumbel_noise(logits[0], generator))
-        x = next(drawn).x
         chosen = torch.cat([x[:, fixed], x @ M.T], dim=1)
         loss = _second_half_error(chosen, x @ axes, half, width, ridge, generator)
         logits.grad = None
@@ -558,7 +621,8 @@ def fit_random_features(
 
     unit = variance / d
     with torch.enable_grad():
-        history = _train(backward, logits, fixed, temperature, steps, learning_rate, unit, on_row)
+        training = _Training(backward, logits, learning_rate, generator, drawn)
+        history = training.run(fixed, temperature, steps, unit, on_row)
     return _finished(logits.detach(), fixed, history)
 
 
@@ -576,5 +640,7 @@ def _second_half_error(
     gram = fit.T @ fit / half
     penalty = torch.full((len(gram),), ridge, device=u.device, dtype=u.dtype)
     penalty[width:] = ridge / 100  # hardly any on the linear part
-    weights = torch.linalg.solve(gram + torch.diag(penalty), fit.T @ y[:half] / half)
+    # it cannot fail, and `solve` would wait for the GPU to know that
+    solved = torch.linalg.solve_ex(gram + torch.diag(penalty), fit.T @ y[:half] / half)
+    weights = solved.result
     return (check @ weights - y[half:]).square().sum(dim=1).mean()

@@ -339,8 +339,13 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
     began = time.perf_counter()
     unit = data.out_scale ** (data.loss.degree or 0)  # losses in the data's own units
     penalty = _cost_penalty(data, constraints, selector, unit)
+
+    def backward(batch: Batch) -> Tensor:
+        return network.backward(batch.x, batch.target, batch.observed, data.loss, penalty)
+
     options: dict[str, Any] = {"batch_size": config.batch_size, "precision": data.precision}
-    fast = fast_epochs(network, train, optimizer, data.loss, penalty=penalty, **options)
+    options |= {"backward": backward, "penalty": penalty}
+    fast = fast_epochs(network, train, optimizer, data.loss, **options)
     if fast is None and penalty is None:
         fast = epochs_on_cpu(network, train, optimizer, data.loss, config.batch_size)
     if saved is not None:
@@ -348,9 +353,9 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
         began -= history[-1]["seconds"]
     temperatures = _temperatures(config, epochs, train.steps(config.batch_size), len(history))
 
-    def backward(batch: Batch) -> Tensor:
+    def annealed(batch: Batch) -> Tensor:
         selector.temperature = next(temperatures)
-        return network.backward(batch.x, batch.target, batch.observed, data.loss, penalty)
+        return backward(batch)
 
     stopped = False
     with epoch_bar(f"try {attempt}", epochs, config.progress and is_rank0()) as bar:
@@ -362,7 +367,7 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
                 order = list(train.shuffled_positions(config.batch_size, generator))
                 loss = fast.epoch(order, [next(temperatures) for _ in order])
             else:
-                loss = train_epoch(backward, train, optimizer, config.batch_size, generator)
+                loss = train_epoch(annealed, train, optimizer, config.batch_size, generator)
             optimizer.rates[1] *= config.learning_rate_decay
             network.eval()
             held_out = None

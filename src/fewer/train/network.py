@@ -418,9 +418,8 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
                 break
             factors = [d.factor(epoch, spent) if epoch <= d.last else 0.0 for d in decays]
             optimizer.rates[:] = [rate * max(factors) for rate in rates]
-            if len(set(factors)) > 1:  # each member has its own rate once one has stalled
-                fast = None
-                optimizer.shares = torch.tensor(factors) / max(factors)
+            if optimizer.shares is not None or len(set(factors)) > 1:  # one has stalled
+                optimizer.set_shares(factors)
             network.train()
             if fast is None:
                 value = train_epoch(backward, train, optimizer, size, generator)

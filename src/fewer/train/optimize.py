@@ -43,6 +43,14 @@ class Adam:
         """All parameters."""
         return [parameter for group in self.groups for parameter in group["params"]]
 
+    def set_shares(self, rates: Sequence[float]) -> None:
+        """Let each member of a stack move at its own rate; ``self.rates`` are for the highest."""
+        found = torch.tensor(rates) / max(rates)
+        if self.shares is None:
+            self.shares = found.to(self.parameters[0].device)
+        else:
+            self.shares.copy_(found)  # in place, for CUDA graphs
+
     def zero_grad(self) -> None:
         """Clear the gradients of the last step."""
         for group in self.groups:

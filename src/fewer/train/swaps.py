@@ -53,7 +53,8 @@ class RandomFeatureSurrogate:
 
     ``seed`` determines the random layer, the rows used (at most ``rows``) and their split, in which
     rows with the same label stay together. Missing values are replaced by the mean. What is
-    predicted are the rows themselves, by their leading components, or ``targets`` (n x m).
+    predicted are the rows themselves, by their leading components (``axes``, if known), or
+    ``targets`` (n x m).
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class RandomFeatureSurrogate:
         device: torch.device | str = "cpu",
         labels: NDArray | None = None,
         targets: Tensor | None = None,
+        axes: Tensor | None = None,
     ) -> None:
         n, d = source.shape
         index = np.random.default_rng(seed).permutation(n)[: min(n, rows)]
@@ -79,7 +81,8 @@ class RandomFeatureSurrogate:
         x = torch.nan_to_num(x - summary.mean, nan=0.0)
         spread = summary.matrix.diagonal().sqrt()
         if targets is None:
-            y = x @ leading_eigenvectors(summary.matrix, COMPONENTS)
+            axes = leading_eigenvectors(summary.matrix, COMPONENTS) if axes is None else axes
+            y = x @ axes
             self.targets = (y / spread.square().mean().sqrt()).float().to(device)
         else:
             self.targets = targets[torch.from_numpy(index)].float().to(device)
@@ -218,11 +221,12 @@ def network_swaps(
     """
     began = time.perf_counter()
     options: dict[str, Any] = {"k": len(starts[0]), "seed": seed, "device": device}
+    options |= {"labels": labels, "targets": targets}
+    if targets is None:
+        options["axes"] = leading_eigenvectors(summary.matrix, COMPONENTS)
 
     def judge(width: int, rows: int) -> Judge:
-        surrogate = RandomFeatureSurrogate(
-            source, summary, width=width, rows=rows, labels=labels, targets=targets, **options
-        )
+        surrogate = RandomFeatureSurrogate(source, summary, width=width, rows=rows, **options)
         return partial(_judged, surrogate, constraints)
 
     coarse, fine = judge(*COARSE), judge(*FINE)
@@ -296,9 +300,12 @@ def _unit_losses(
     columns = constraints.features(units)
     losses = swap_losses(C, columns)
     table = np.empty((len(free), len(others)), dtype=np.float32)
+    parts = [constraints.units[other] for other in others]
+    features = np.concatenate(parts)
+    first = np.cumsum([0, *map(len, parts[:-1])])  # of each unit
     for row, unit in zip(table, free, strict=True):
         own = losses[np.isin(columns, constraints.units[unit])].min(axis=0)
-        row[:] = [own[constraints.units[other]].min() for other in others]
+        row[:] = np.minimum.reduceat(own[features], first)
     return table
 
 

@@ -117,11 +117,11 @@ def prepare(
         if targets is not None:
             scaled = (targets.double() - out_center) / out_scale
     elif config.normalize and loss.link is None:
-        loss = loss.of_scaled(out_scale, out_center)
+        loss = loss.of_scaled(out_scale, out_center.float().to(device))
     else:
         if loss.link is not None and (targets is None or targets.is_floating_point()):
             offset = loss.offset(out_center)
-            loss = loss.of_scaled(1.0, offset)
+            loss = loss.of_scaled(1.0, offset.float().to(device))
         out_center, out_scale = zero, 1.0
     if scaled is not None and scaled.is_floating_point():
         scaled = scaled.float()
