@@ -115,8 +115,8 @@ def gradient(problem: Problem, **changes: Any) -> list[np.ndarray]:
     """The relaxation alone: what the concrete autoencoder's gradient chooses, without swaps."""
     source = array_source(problem.train)
     config, loss = replace(problem.config, **changes), make_loss("mse")
-    options: dict[str, Any] = {"loss": loss, "seed": problem.seed}
-    return [choose_by_gradient(source, moments(source), config, **options)[0]]
+    data = prepare(source, moments(source), config, loss, problem.seed)
+    return [choose_by_gradient(data, problem.seed)[0]]
 
 
 def ip_cae(problem: Problem) -> list[np.ndarray]:

@@ -9,8 +9,7 @@ times slower than with rows that are padded by zeros.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Protocol
 
 import torch
@@ -40,6 +39,7 @@ __all__ = [
 ]
 
 WARM_UP = 3  # steps that let libraries choose their kernels before the recording
+TOGETHER = 8  # steps, where there are so many: Python is in the way of other threads
 UNIT = 8  # numbers
 LEAST = 512  # smaller layers gain nothing
 
@@ -177,8 +177,8 @@ def can_be_recorded(network: nn.Module) -> bool:
 class GraphedEpochs:
     """Graphs and buffers for the steps of one network; ``backward`` leaves a batch's gradients.
 
-    An epoch is one copy of the order of its rows, and one replay for each batch. A concrete network
-    has a ``temperature``, which every step sets.
+    An epoch is one copy of the order of its rows, and replays of some batches each. A concrete
+    network has a ``temperature``, which every step sets.
     """
 
     def __init__(
@@ -194,13 +194,13 @@ class GraphedEpochs:
         self.x, self.target, self.temperature = x, target, temperature
         device = x.device
         self.order = torch.zeros(len(x), dtype=torch.long, device=device)
-        most = len(x) + WARM_UP + 1  # steps
+        most = len(x) + (WARM_UP + 1) * TOGETHER  # steps
         self.temperatures = torch.ones(most, device=device)
         self.rows = torch.zeros((), dtype=torch.long, device=device)  # of this epoch, so far
         self.steps = torch.zeros((), dtype=torch.long, device=device)
         self.rates = [torch.zeros((), device=device) for _ in optimizer.groups]
         self.total = torch.zeros((), device=device)
-        self.recorded: dict[int, RecordedStep] = {}  # by the number of rows of a batch
+        self.recorded: dict[tuple[int, int], RecordedStep] = {}  # by size and number of batches
         self.shares = optimizer.shares
 
     def epoch(self, order: list[Tensor], temperatures: list[float] | None = None) -> float:
@@ -215,20 +215,29 @@ class GraphedEpochs:
             self.temperatures[: len(order)] = torch.tensor(temperatures)
         for part in (self.total, self.rows, self.steps):
             part.zero_()
-        for batch in order:
-            self._step_of(len(batch))()
+        for size, batches in groupby(order, len):
+            steps = len(list(batches))
+            for _ in range(steps // TOGETHER):
+                self._steps_of(size, TOGETHER)()
+            for _ in range(steps % TOGETHER):
+                self._steps_of(size, 1)()
         return self.total.item() / len(order)
 
-    def _step_of(self, size: int) -> RecordedStep:
-        if size not in self.recorded:
+    def _steps_of(self, size: int, steps: int) -> RecordedStep:
+        """So many steps with batches of this size."""
+        if (size, steps) not in self.recorded:
             counted = torch.arange(size, device=self.x.device)
             names = ("exp_avgs", "exp_avg_sqs", "state_steps")
             parts = (group[name] for group in self.optimizer.groups for name in names)
             state = [*self.network.parameters(), *self.network.buffers(), *chain(*parts)]
             state += [self.total, self.rows, self.steps]
-            step = partial(self._step, counted)
-            self.recorded[size] = RecordedStep(step, state, self.x.device)
-        return self.recorded[size]
+
+            def run() -> None:
+                for _ in range(steps):
+                    self._step(counted)
+
+            self.recorded[size, steps] = RecordedStep(run, state, self.x.device)
+        return self.recorded[size, steps]
 
     @torch.enable_grad()
     def _step(self, counted: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from fewer.search.objective import (
     worth,
 )
 
+if TYPE_CHECKING:
+    from fewer.cuda import RecordedStep
+
 __all__ = ["Explorer", "GroupExplorer", "SwapResult", "swap"]
 
 Panel = NDArray[np.int64]
@@ -43,6 +46,7 @@ MANY = 16  # scoring all swaps from scratch takes about as long as this many sin
 # randomly up to twice as long.
 STAY_OUT, STAY_IN = 10, 5
 REFRESH = 100  # steps after which everything is recomputed, because updates round
+CHANGING = ("P", "Z", "N", "e", "f", "objective", "shut")  # of an exchange, apart from the panels
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +233,7 @@ class Explorer:
         self.trace, self.ridge = float(C.trace()), ridge
         free = self.places.K - len(constraints.include)
         self.stay_out = min(STAY_OUT, (len(candidates) - self.places.K) // 3)
-        self.stay_in = min(STAY_IN, free // 3)
+        self.stay = self.stay_out, min(STAY_IN, free // 3)
         self.steps = 0
         # enough panels to keep the processor busy, at least two; and how many steps of all panels
         # take some ten seconds
@@ -252,7 +256,7 @@ class Explorer:
         result is empty.
         """
         with for_operations(len(panels) * self.places.K * self.places.c):
-            B, c, at = len(panels), self.places.c, torch.arange(len(panels), device=self.device)
+            B, c = len(panels), self.places.c
             state = self._state(panels)
             # the steps from which candidates may enter
             back = torch.zeros(B, c + 1, dtype=torch.long, device=self.device)
@@ -260,29 +264,14 @@ class Explorer:
                 row[self.places.position[features]] = 1 + self.stay_out
             if not self._fill(state, back[:, :c] > 0, noise, deadline):
                 return []
-            leave = torch.zeros_like(state.S)
-            best, found = state.objective.clone(), state.S.clone()
+            tenures = [self._tenure(least, B) for _ in range(steps) for least in self.stay]
+            walk = Walk(self.places, state, back, torch.stack(tenures).view(steps, 2, B))
             for step in range(1, steps + 1):
-                gains = self.places.gains(state, leave >= step, back[:, :c] >= step)
-                gain, i, j = best_swap(gains)
-                moves = gain > -torch.inf
-                out = state.S[at, i]
-                state.swap(i, j, gain, moves)
-                back[at, out] = torch.where(
-                    moves, step + self._tenure(self.stay_out, B), back[at, out]
-                )
-                leave[at, i] = torch.where(
-                    moves, step + self._tenure(self.stay_in, B), leave[at, i]
-                )
-                if step % REFRESH == 0:
-                    state.refresh()
-                better = state.objective < best
-                best = torch.where(better, state.objective, best)
-                found = torch.where(better[:, None], state.S, found)
+                walk.step(fresh=step % REFRESH == 0)
                 if deadline is not None and step % 8 == 0 and time.monotonic() > deadline:
                     break
             self.steps += step * B
-            state.reset(found)
+            state.reset(walk.found)
             self._descend(state)
             return [self.places.panel(row) for row in state.S]
 
@@ -344,8 +333,67 @@ class Explorer:
         return costs.clamp_min(least / 10) ** -power.clamp(0, 1).to(self.device)
 
     def _tenure(self, least: int, B: int) -> Tensor:
-        extra = torch.randint(0, least + 1, (B,), generator=self.generator)
-        return (least + extra).to(self.device)
+        return least + torch.randint(0, least + 1, (B,), generator=self.generator)
+
+
+class Walk:
+    """One walk of B panels; the best of each is in ``found``. On a GPU, a step is a CUDA graph.
+
+    ``back`` (B x c + 1) has the steps from which candidates may enter, ``tenures`` (steps x 2 x B)
+    for how long what leaves stays out, and what enters stays in.
+    """
+
+    def __init__(self, places: Places, state: Exchange, back: Tensor, tenures: Tensor) -> None:
+        self.places, self.state, self.back = places, state, back
+        self.tenures = tenures.to(back.device)
+        self.leave = torch.zeros_like(state.S)
+        self.best, self.found = state.objective.clone(), state.S.clone()
+        self.now = torch.zeros((), dtype=torch.long, device=back.device)  # number of the step
+        self.recorded: RecordedStep | None = None
+        if back.is_cuda:
+            from fewer.cuda import RecordedStep  # noqa: PLC0415 (a CPU does not need it)
+
+            self.fixed = {name: getattr(state, name) for name in CHANGING}
+            changed = [*self.fixed.values(), state.S, back, self.leave, self.best, self.found]
+            self.recorded = RecordedStep(self._in_place, [*changed, self.now], back.device)
+
+    def step(self, fresh: bool) -> None:
+        """Swap once; ``fresh``: without the rounding errors of the swaps so far."""
+        if self.recorded is None or fresh:
+            self._step(fresh)
+            self._settle()
+        else:
+            self.recorded()
+
+    def _in_place(self) -> None:
+        self._step(False)
+        self._settle()
+
+    def _settle(self) -> None:
+        """On a GPU, keep the state where the recorded step expects it."""
+        if self.recorded is not None:
+            for name, own in self.fixed.items():
+                if getattr(self.state, name) is not own:
+                    own.copy_(getattr(self.state, name))
+                    setattr(self.state, name, own)
+
+    def _step(self, fresh: bool) -> None:
+        state, at, now = self.state, self.state.at, self.now.add_(1)
+        gains = self.places.gains(state, self.leave >= now, self.back[:, : self.places.c] >= now)
+        gain, i, j = best_swap(gains)
+        moves = gain > -torch.inf
+        out = state.S[at, i]
+        state.swap(i, j, gain, moves)
+        # recording makes some steps too many
+        at_step = (now[None] - 1).clamp_max_(len(self.tenures) - 1)
+        until = now + self.tenures.index_select(0, at_step)[0]
+        self.back[at, out] = torch.where(moves, until[0], self.back[at, out])
+        self.leave[at, i] = torch.where(moves, until[1], self.leave[at, i])
+        if fresh:
+            state.refresh()
+        better = state.objective < self.best
+        self.best.copy_(torch.where(better, state.objective, self.best))
+        self.found.copy_(torch.where(better[:, None], state.S, self.found))
 
 
 Found = tuple[NDArray[np.int64], float, int, bool]

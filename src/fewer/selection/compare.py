@@ -17,7 +17,7 @@ from fewer import distributed
 from fewer.constraints import Constraints
 from fewer.data.moments import moments
 from fewer.data.source import Source, read_blocks
-from fewer.nn import MeasuredDecoder, make_loss
+from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.nn.decoder import linear_layer, without_norms
 from fewer.reconstructor import explained_variance
 from fewer.search.objective import worth
@@ -25,21 +25,20 @@ from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
-from fewer.train.training_data import TrainingData, prepare
 from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
 
 CLOSE = 1.01  # candidates within this ratio of the best are retrained
 REPEATS = 2
+MANY_ROWS = 20_000  # one repeat is enough, and larger batches train classes as well in less time
+LARGE_BATCH = 512
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
 
 SMOOTHING, DROPOUT = 0.1, 0.1  # of class labels, and of hidden values, in training
-
-PREPARED_BYTES = 2**28  # of the training rows of all folds, in float32
 
 Columns = NDArray[np.int64]
 Key = tuple[bytes, int | None, int]
@@ -156,7 +155,6 @@ class TrainedComparison(Comparison):
     context: SelectionContext
     errors: dict[Key, float] = field(default_factory=dict)
     decoders: dict[Key, MeasuredDecoder] = field(default_factory=dict)
-    prepared: dict[int | None, TrainingData] = field(default_factory=dict)  # by fold number
 
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors of one training per fold, with the same seed for every candidate."""
@@ -200,7 +198,8 @@ class TrainedComparison(Comparison):
         """Add further trainings to candidates that are too close to call, until it is clear."""
         best = min(candidate.objective for candidate in candidates)
         close = [c for c in candidates if c.objective <= CLOSE * best]
-        for repeat in range(1, REPEATS + 1):
+        repeats = REPEATS if folds[0].n_train < MANY_ROWS else 1
+        for repeat in range(1, repeats + 1):
             chosen = {b"".join(panel.tobytes() for panel in c.panels) for c in close}
             if len(chosen) < 2 or self.context.budget.exhausted:
                 return
@@ -233,8 +232,9 @@ class TrainedComparison(Comparison):
         if new:
             rows, held = self.rows(fold, repeat)
             seed = self.context.seed + max(repeat, 0)
+            config, loss = self.recipe(config or self.context.config, len(rows))
             decoders = train_decoders(
-                self._prepared(fold, rows, repeat, config),
+                self.context.training_data(fold, rows, config, loss, seed),
                 list(new.values()),
                 seed,
                 groups=self.context.groups_of(rows),
@@ -249,31 +249,13 @@ class TrainedComparison(Comparison):
                     self.errors[key] = distributed.broadcast(error)
         return [self.decoders[key] for key in keys]
 
-    def _prepared(
-        self, fold: Fold, rows: Columns, repeat: int, config: TrainingConfig | None
-    ) -> TrainingData:
-        """`data`, kept for the next training on a fold where that takes little memory."""
-        seed, d = self.context.seed + max(repeat, 0), self.context.source.shape[1]
-        few = 4 * len(rows) * d * len(self.context.covariances.folds) <= PREPARED_BYTES
-        if repeat > 0 or config is not None or not few:
-            return self.data(fold, rows, seed, config)
-        if fold.number not in self.prepared:
-            self.prepared[fold.number] = self.data(fold, rows, seed, config)
-        return self.prepared[fold.number]
-
     def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
         """Training rows and held-out rows."""
         return fold.train_rows, fold.held_rows
 
-    def data(
-        self, fold: Fold, rows: Columns, seed: int, config: TrainingConfig | None
-    ) -> TrainingData:
-        """Rows of a fold, prepared for training."""
-        part = fold.rows(rows)
-        config = self.context.config if config is None else config
-        groups = self.context.groups_of(rows)
-        stats = moments(part, self.context.device)
-        return prepare(part, stats, config, make_loss("mse"), seed, groups=groups)
+    def recipe(self, config: TrainingConfig, rows: int) -> tuple[TrainingConfig, Loss]:
+        """How decoders are trained on so many rows, and what they minimise."""
+        return config, make_loss("mse")
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
         """The decoder for outputs in scaled units."""
@@ -372,27 +354,13 @@ class TargetComparison(TrainedComparison):
         spread = (truth - truth.mean(0)).square().sum(0).clamp_min(1e-300)
         return 1.0 - float(((output - truth).square().sum(0) / spread).mean())
 
-    def data(
-        self, fold: Fold, rows: Columns, seed: int, config: TrainingConfig | None
-    ) -> TrainingData:
-        """Rows of a fold and their target."""
-        part, target = fold.rows(rows), self.target
-        config = self.context.config if config is None else config
-        loss = target.loss
-        if target.classes is not None and not config.linear and not callable(config.decoder):
-            # the norm becomes part of the layer before it
-            config = replace(config, norm="batch", dropout=DROPOUT)
-            loss = make_loss("cross_entropy", smoothing=SMOOTHING)
-        return prepare(
-            part,
-            moments(part, self.context.device),
-            config,
-            loss,
-            seed,
-            targets=target.in_units_of(rows),
-            out=target.outputs,
-            groups=self.context.groups_of(rows),
-        )
+    def recipe(self, config: TrainingConfig, rows: int) -> tuple[TrainingConfig, Loss]:
+        """With classes, what predicts best; the norm becomes part of the layer before it."""
+        if self.target.classes is None or config.linear or callable(config.decoder):
+            return config, self.target.loss
+        size = LARGE_BATCH if rows >= MANY_ROWS else config.batch_size
+        config = replace(config, norm="batch", dropout=DROPOUT, batch_size=size)
+        return config, make_loss("cross_entropy", smoothing=SMOOTHING)
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
         """Outputs in the units of the target, and the layers that were asked for."""

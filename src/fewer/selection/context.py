@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,19 @@ from numpy.typing import NDArray
 from fewer import distributed
 from fewer.constraints import Constraints
 from fewer.data.factored import Matrix
+from fewer.data.moments import moments
 from fewer.data.source import Source
+from fewer.nn import Loss
 from fewer.selection.target import TargetData
 from fewer.train import Checkpoint, TrainingConfig
+from fewer.train.device import pick_device
+from fewer.train.training_data import TrainingData, prepare
 from fewer.validation import Fold, FoldCovariances, Splits, split_rows
 
 __all__ = ["SelectionCheckpoint", "SelectionContext", "TimeBudget", "WorkPlan"]
 
-SMALL_SEARCH = 2048  # features
+SHORT_SEARCH = 2**14  # chosen features times all features
+PREPARED_BYTES = 2**28  # of the training rows of all folds, in float32
 LEAST_SECONDS = 0.05  # what starts too late still gets this much
 
 Columns = NDArray[np.int64]
@@ -221,16 +226,47 @@ class SelectionContext:
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy
     # covariance of features and target, by fold number
     joint: dict[int | None, Matrix] = field(default_factory=dict)
+    # training rows, by fold number and device
+    prepared: dict[tuple[int | None, str], TrainingData] = field(default_factory=dict)
 
     @property
     def search_device(self) -> torch.device:
         """Where panels are searched: a GPU starts the short steps of small problems too slowly."""
-        small = self.source.shape[1] <= SMALL_SEARCH
+        small = self.config.k * self.source.shape[1] < SHORT_SEARCH
         return torch.device("cpu") if small else self.device
 
     def groups_of(self, rows: Columns) -> NDArray | None:
         """Group labels of some rows."""
         return None if self.row_groups is None else self.row_groups[rows]
+
+    def training_data(
+        self, fold: Fold, rows: Columns, config: TrainingConfig, loss: Loss, seed: int
+    ) -> TrainingData:
+        """Rows of a fold, and their target, if any, prepared for training.
+
+        The training rows of a fold are kept where they take little memory: several trainings use
+        them, and differ only in ``config`` and ``loss``.
+        """
+        key, d = (fold.number, str(pick_device(config.device))), self.source.shape[1]
+        few = 4 * len(rows) * d * len(self.covariances.folds) <= PREPARED_BYTES
+        keeps = few and config.validation_fraction == self.config.validation_fraction
+        keeps = keeps and np.array_equal(rows, fold.train_rows)
+        if keeps and key in self.prepared:
+            return replace(self.prepared[key], config=config, loss=loss)
+        part, target = fold.rows(rows), self.target
+        data = prepare(
+            part,
+            moments(part, self.device),
+            config,
+            loss,
+            seed,
+            targets=None if target is None else target.in_units_of(rows),
+            out=None if target is None else target.outputs,
+            groups=self.groups_of(rows),
+        )
+        if keeps:
+            self.prepared[key] = data
+        return data
 
     def split(self, seed: int) -> Splits:
         """The splits for another seed."""

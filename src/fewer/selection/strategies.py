@@ -17,12 +17,12 @@ from fewer import distributed
 from fewer._threads import mapped
 from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
-from fewer.data.moments import Summary, moments
+from fewer.data.moments import Summary
 from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
-from fewer.selection.context import SelectionContext
+from fewer.selection.context import SHORT_SEARCH, SelectionContext
 from fewer.train import (
     SelectorFit,
     choose_by_gradient,
@@ -40,12 +40,12 @@ FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 # rounds without progress that end a search with a penalty, and one that another search continues
 FEW_ROUNDS, SOME_ROUNDS = 2, 3
+FEW_STARTS = 4  # of a search whose panel is compared with others, and improved
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
 SOME_SWAPS, MOST_SWAPS = 8, 40  # rounds of network swaps: on one of several folds, and otherwise
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 SHORT_STEP = 2**20  # values per operation
-SHORT_SEARCH = 2**14  # values per operation of a search
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
@@ -99,7 +99,7 @@ def propose_side_by_side(
     new = [one for one in alone if _recall(context, one, fold) is None]
     factored = context.covariances.factored
     wide = context.source.shape[1] > WIDEST_SIDE_BY_SIDE and not factored
-    if len(new) < 2 or wide or context.search_device.type != "cpu":
+    if len(new) < 2 or wide:
         return {}
     if factored and new[0].name == "greedy":  # the others start from it
         propose(context, new.pop(0), fold)
@@ -109,7 +109,7 @@ def propose_side_by_side(
     if context.device.type == "cuda":
         searches = [one for one in new if not one.trains]
         lines = [[one for one in new if one.trains]]
-        lines += [searches] if short else [[one] for one in searches]
+        lines.append(searches)
 
     def run(line: list[Strategy]) -> list[tuple[str, Columns, float]]:
         found = []
@@ -216,8 +216,9 @@ def search_panel(
     """
     single = len(context.covariances.folds) == 1 and fold.number is not None
     stall = FEW_ROUNDS if ridge else SOME_ROUNDS if single else None
+    starts = None
     if context.target is not None or not context.config.linear:  # it is not the last word
-        stall = 1
+        stall, starts = 1, _few_starts(context)
     C, unit = fold.matrix().to(context.search_device), float(fold.variance.mean())
     if context.covariances.factored and fold.number is not None and not single:
         start = context.found.get(("greedy", fold.number))
@@ -231,10 +232,17 @@ def search_panel(
         context.constraints,
         ridge=ridge * unit,
         stall=stall,
+        starts=starts,
         seed=context.seed,
         time_limit=context.budget.remaining(),
         initial=initial,
     ).indices
+
+
+def _few_starts(context: SelectionContext) -> int | None:
+    """As many as a search would take by itself where it runs on a GPU or takes long steps."""
+    short = context.config.k * context.constraints.d < SHORT_SEARCH
+    return FEW_STARTS if short and context.search_device.type == "cpu" else None
 
 
 def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -311,6 +319,7 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
         joint.to(context.search_device),
         _with_targets(context.constraints, len(joint) - context.constraints.d),
         stall=None if context.config.linear else 1,
+        starts=None if context.config.linear else _few_starts(context),
         seed=context.seed,
         time_limit=context.budget.remaining(),
     )
@@ -367,20 +376,11 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
     if short and callable(config.decoder) and distributed.world_size() == 1:
         config.device = "cpu"  # a GPU takes longer to start a step than a CPU to do it
     config.on_epoch = _stop_when_over(context, config.epochs_for(fold.n_train))
-    rows, source = fold.train_rows, fold.train_source
+    loss = make_loss("mse") if target is None else target.loss
+    data = context.training_data(fold, fold.train_rows, config, loss, context.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)
-        columns, history = choose_by_gradient(
-            source,
-            moments(source),
-            config,
-            loss=make_loss("mse") if target is None else target.loss,
-            seed=context.seed,
-            targets=None if target is None else target.in_units_of(rows),
-            out=None if target is None else target.outputs,
-            constraints=context.constraints,
-            groups=context.groups_of(rows),
-        )
+        columns, history = choose_by_gradient(data, context.seed, constraints=context.constraints)
     context.history.setdefault("gradient", history)
     return columns
 

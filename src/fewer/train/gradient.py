@@ -78,13 +78,12 @@ def fit_gradient(
     >>> fit.columns.shape, fit.converged
     ((10,), True)
     """
-    options: dict[str, Any] = {"targets": targets, "out": out, "groups": groups}
-    options["constraints"] = constraints
     with (
         for_operations(config.values_per_operation(source.shape[1])),
         enough_memory(pick_device(config.device), config.batch_size),
     ):
-        best, checkpoint = _best_start(source, stats, config, loss=loss, seed=seed, **options)
+        data = prepare(source, stats, config, loss, seed, targets, out, groups)
+        best, checkpoint = _best_start(data, seed, constraints)
         decoder, refit_history = best.refit(seed, checkpoint=checkpoint)
     if checkpoint is not None:
         checkpoint.finish()
@@ -101,19 +100,15 @@ def fit_gradient(
 
 
 def choose_by_gradient(
-    source: Source,
-    stats: Moments,
-    config: TrainingConfig,
-    *,
-    loss: Loss,
-    seed: int,
-    **options: Any,
+    data: TrainingData, seed: int, *, constraints: Constraints | None = None
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The columns that `fit_gradient` would choose, and the history, without a decoder for them.
 
     Parameters
     ----------
-    source, stats, config, loss, seed, **options
+    data : TrainingData
+        The rows, what to predict, and how to train.
+    seed, constraints
         As in `fit_gradient`.
 
     Examples
@@ -123,41 +118,32 @@ def choose_by_gradient(
     >>> from fewer.nn import make_loss
     >>> source = array_source(np.random.default_rng(0).normal(size=(200, 3)) * [1, 5, 3])
     >>> config, loss = TrainingConfig(k=2), make_loss("mse")
-    >>> columns, history = choose_by_gradient(source, moments(source), config, loss=loss, seed=0)
+    >>> columns, history = choose_by_gradient(prepare(source, moments(source), config, loss, 0), 0)
     >>> columns
     array([1, 2])
     """
+    config = data.config
     with (
-        for_operations(config.values_per_operation(source.shape[1])),
+        for_operations(config.values_per_operation(data.source.shape[1])),
         enough_memory(pick_device(config.device), config.batch_size),
     ):
-        best, checkpoint = _best_start(source, stats, config, loss=loss, seed=seed, **options)
+        best, checkpoint = _best_start(data, seed, constraints)
     if checkpoint is not None:
         checkpoint.finish()
     return best.columns, best.history
 
 
 def _best_start(
-    source: Source,
-    stats: Moments,
-    config: TrainingConfig,
-    *,
-    loss: Loss,
-    seed: int,
-    targets: Tensor | None = None,
-    out: int | None = None,
-    constraints: Constraints | None = None,
-    groups: np.ndarray | None = None,
+    data: TrainingData, seed: int, constraints: Constraints | None
 ) -> tuple["_Start", Checkpoint | None]:
     """The best of all starts, and the checkpoint in which the state is saved."""
+    config, (n, d) = data.config, data.source.shape
     if constraints is None:
-        constraints = resolve(None, source.shape[1], config.k)
-    data = prepare(source, stats, config, loss, seed, targets, out, groups)
+        constraints = resolve(None, d, config.k)
     checkpoint = None
     if config.checkpoint is not None:
         checkpoint = Checkpoint.of(config.checkpoint)
-        n, d = source.shape
-        facts = {"rows": n, "features": d, "spread": stats.scale, "seed": seed}
+        facts = {"rows": n, "features": d, "spread": data.stats.scale, "seed": seed}
         checkpoint.begin(facts | {"loss": data.loss.name} | config.facts())
     starts: list[_Start] = []
     while len(starts) < config.n_init and not (starts and starts[-1].stopped):

@@ -45,6 +45,7 @@ RATE, CLASS_RATE = 2e-2, 1e-2  # highest learning rates of a short training
 NARROW = 64  # inputs of a layer: the rate of wider ones is lower in proportion
 SHORT_STEPS, CLASS_STEPS, MANY_ROWS = 600, 1200, 4000  # steps; beyond these rows, more
 MOST_CLASS_EPOCHS = 150
+USUAL_BATCH = 256  # rows, for which the rate and the steps of classes are meant
 WARM_UP = 0.1  # of the epochs
 LAST_RIDGES = 10.0 ** np.arange(-6, 1)  # of a last layer, relative to the mean variance
 SPREAD = 0.25  # of the logarithm of the factor of outputs, before any row is seen
@@ -493,7 +494,10 @@ class _Plan:
         rate = config.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
         if short and auto:
             rate = CLASS_RATE if classes else RATE
-        least = CLASS_STEPS if classes else SHORT_STEPS
+        larger = config.batch_size / USUAL_BATCH if short and classes else 1.0
+        if auto:  # larger batches: fewer steps at a higher rate
+            rate *= larger**0.5
+        least = CLASS_STEPS / larger if classes else SHORT_STEPS
         steps = least * max(1.0, rows / MANY_ROWS) ** 0.7 if short else REFIT_STEPS
         epochs = config.refit_epochs_for(rows, round(effort * steps))
         if short and classes and isinstance(config.refit_epochs, str):
@@ -531,6 +535,10 @@ class MemberLosses:
         """Losses (m) of m x n x out outputs."""
         if self.loss.name == "mse" and self.loss.mean is not None and observed is None:
             return MeanSquares.apply(output, target, self.weight)
+        if self.loss.name == "cross_entropy" and observed is None:
+            classes = target.expand(len(output), -1).flatten()
+            each = self.loss.entries(output.flatten(0, 1), classes)
+            return each.view(len(output), -1).mean(1)
         own = [self.loss] * len(output)
         if self.known is not None:
             own = [self.loss.apart_from(known) for known in self.known]

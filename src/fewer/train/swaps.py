@@ -39,7 +39,7 @@ SUBSTITUTES = 2  # per chosen unit, tried directly
 POOL = 64  # units that are tried as additions, half of them at random
 VERIFIED = (12, 24, 48)  # swaps that the finer surrogate checks: more after a failed round
 MOST_SWAPS = 4  # in a round
-PANELS_ON_GPU = 16  # that are solved at once
+VALUES_ON_GPU = 2**26  # of random features of panels that are solved at once
 COARSE, FINE = (128, 1500), (384, 4000)  # random features and rows of the two surrogates
 MOST_ENTERING = 1024  # features that later rounds of swaps on held-out rows consider
 PROGRESS = 1e-4  # minimum relative improvement
@@ -118,7 +118,8 @@ class RandomFeatureSurrogate:
         table = np.full((len(panels), max(map(len, panels))), self.inputs.shape[1] - 1)
         for row, panel in zip(table, panels, strict=True):
             row[: len(panel)] = panel
-        parts = torch.from_numpy(table).to(self.inputs.device).split(PANELS_ON_GPU)
+        most = max(1, VALUES_ON_GPU // (len(self.inputs) * (len(self.shift) + table.shape[1])))
+        parts = torch.from_numpy(table).to(self.inputs.device).split(most)
         return torch.cat([self._errors(part) for part in parts]).double().cpu().tolist()
 
     def _errors(self, panels: Tensor) -> Tensor:
