@@ -1,4 +1,5 @@
 """Every table and figure of the concrete autoencoder paper: ``python -m paper table1``.
 
-A client of fewer like any other: it imports public names only.
+Two more experiments, ``ip-cae`` and ``diffusion``, follow other papers. The folder is a client of
+fewer like any other: it imports public names only.
 """

@@ -93,9 +93,9 @@ def make_case(
         "clean" takes column means and scales from the rows to fit alone; "paper" from all rows.
     seed : int
         Of the split.
-    scaling : {"range", "standard"}
-        Features to [0, 1] (by the largest possible value where there is one), or to mean 0 and
-        variance 1.
+    scaling : {"range", "standard", "none"}
+        Features to [0, 1] (by the largest possible value where there is one), to mean 0 and
+        variance 1, or as they are.
     label : int, optional
         Only rows of this class.
     """
@@ -152,7 +152,9 @@ def accuracies(case: Case, fit: Values, test: Values, seed: int) -> dict[str, fl
 
 def _scale(data: Dataset, seen: Values, scaling: str) -> tuple[Values, Values]:
     """What to subtract from each feature and what to divide it by."""
-    if scaling == "standard":
+    if scaling == "none":
+        low, width = np.zeros(seen.shape[1]), np.ones(seen.shape[1])
+    elif scaling == "standard":
         low, width = np.nanmean(seen, axis=0), np.nanstd(seen, axis=0)
     elif data.largest is not None:
         low, width = np.zeros(seen.shape[1]), np.full(seen.shape[1], data.largest)

@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -84,10 +84,11 @@ class Context:
 
     def dataset(self, name: str, **options: Any) -> Dataset:
         """A data set, read once; options are those of `fewer.datasets.load`."""
-        if name not in self.loaded:
-            self.loaded[name] = load(name, download=self.download, **options)
-        self.used.add(name)
-        return self.loaded[name]
+        key = " ".join([name, *(f"{option}={value}" for option, value in options.items())])
+        if key not in self.loaded:
+            self.loaded[key] = load(name, download=self.download, **options)
+        self.used.add(key)
+        return self.loaded[key]
 
     def case(self, name: str, seed: int, **options: Any) -> Case:
         """Rows of a data set under the protocol of the run."""
@@ -183,14 +184,14 @@ def _read(path: Path) -> Result | None:
         raise FileFormatError(f"{path} is damaged ({error}); delete it and run again") from error
 
 
-def provenance(command: str, data: Iterable[Dataset]) -> dict[str, Any]:
+def provenance(command: str, data: Mapping[str, Dataset]) -> dict[str, Any]:
     """Command, code, data, machine, versions, date: what it takes to get the same numbers."""
     return {
         "command": command,
         "commit": commit(),
         "data": {
-            one.name: {"rows": one.X.shape[0], "features": one.X.shape[1], "sha256": one.digest}
-            for one in data
+            key: {"rows": one.X.shape[0], "features": one.X.shape[1], "sha256": one.digest}
+            for key, one in data.items()
         },
         "machine": {
             "processor": processor(),

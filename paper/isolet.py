@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from fewer import ConcreteAutoencoder, select
 from fewer.baselines import AutoencoderBound
-from fewer.errors import FewerWarning
 from paper.case import Case, accuracies, mean_square
 from paper.experiment import Context, Outcome
 from paper.figures import curve, log_axis, markdown, new_figure, spread
-from paper.methods import METHODS, choose
+from paper.methods import METHODS, choose_for_network
 from paper.network import Recipe, train_network
 
 __all__ = ["run", "widths"]
@@ -101,7 +98,7 @@ def _score(
             tried.append((held, width, mean_square(bound.reconstruct(case.test), case.test)))
         held, width, error = min(tried)
         return {"width": width, "validation": held, "error": error}
-    columns = _columns(case, name, k, seed)
+    columns = choose_for_network(name, case, k, (3 * k // 2,), seed).columns
     for width in hidden:
         recipe = Recipe(epochs=epochs)
         net = train_network(case.train[:, columns], case.train, (width,), recipe, seed)
@@ -110,20 +107,6 @@ def _score(
     held, width, error = min(tried)
     cell = {"columns": columns.tolist(), "width": width, "validation": held, "error": error}
     return cell | accuracies(case, case.fit[:, columns], case.test[:, columns], seed)
-
-
-def _columns(case: Case, name: str, k: int, seed: int) -> np.ndarray:
-    """What a method chooses; ours choose for the decoder that is trained afterwards."""
-    hidden = (3 * k // 2,)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FewerWarning)
-        if name == "cae-gradient":
-            model = ConcreteAutoencoder(k, decoder=hidden, solver="gradient", random_state=seed)
-            return model.fit(case.fit).columns_
-        if name == "select":
-            options: dict[str, Any] = {"scale": "none", "row_groups": case.groups}
-            return select(case.fit, k, decoder=hidden, random_state=seed, **options).indices
-        return choose(METHODS[name], case, k, seed).columns
 
 
 def _draw(found: dict[str, dict[int, list[dict[str, Any]]]]) -> Figure:

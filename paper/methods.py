@@ -1,4 +1,7 @@
-"""Every method of the comparisons: its name, its colour, and how it chooses columns."""
+"""Every method of the comparisons: its name, its colour, and how it chooses columns.
+
+`choose` is for linear decoders, `choose_for_network` for a decoder with hidden layers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,11 +34,31 @@ from fewer.baselines import (
 from fewer.data import moments
 from fewer.data import open as open_rows
 from fewer.errors import FewerWarning
-from fewer.train import fit_linear
+from fewer.nn import make_loss
+from fewer.train import TrainingConfig, fit_gradient, fit_linear
 from paper.case import Case, Columns, Values, mean_square
 
-__all__ = ["METHODS", "Choice", "Method", "choose"]
+__all__ = ["IP_CAE", "METHODS", "Choice", "Method", "choose", "choose_for_network"]
 
+# A. Nilsson et al., "Indirectly Parameterized Concrete Autoencoders", ICML 2024, as their public
+# code is configured (github.com/Alfred-N/IP-CAE, configs/*/base.yaml and src/models): an embedding
+# as wide as the data, a draw per row, layer norm, the same rate for all, all epochs
+IP_CAE: Mapping[str, Any] = MappingProxyType(
+    {
+        "logits": "indirect",
+        "draw": "row",
+        "norm": "layer",
+        "epochs": 200,
+        "batch_size": 128,
+        "learning_rate": 1e-3,
+        "selector_learning_rate": 1e-3,
+        "start_temperature": 10.0,
+        "end_temperature": 0.01,
+        "stop_probability": 1.0,
+        "tries": 1,
+        "normalize": False,
+    }
+)
 SWEEP_ROWS = 1500  # at most this many training rows in a sweep: hyper-parameters need no more
 
 
@@ -58,7 +82,7 @@ class Method:
 
     name: str
     label: str
-    family: str  # "ours", "literature", "simple" or "bound"
+    family: str  # "ours", "literature", "simple", "bound", or "network": for networks only
     colour: str
     marker: str
     pick: Callable[[Case, int, int], Choice] | None = None
@@ -67,7 +91,7 @@ class Method:
 def choose(method: Method, case: Case, k: int, seed: int) -> Choice:
     """Let a method choose k columns from the rows to fit, and time it."""
     if method.pick is None:
-        raise ValueError(f"{method.name} is a bound: it chooses no columns")
+        raise ValueError(f"{method.name} chooses no columns for a linear decoder")
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)  # not converged counts too
@@ -75,6 +99,36 @@ def choose(method: Method, case: Case, k: int, seed: int) -> Choice:
     return Choice(
         np.sort(found.columns), time.perf_counter() - began, found.settings, found.reconstruct
     )
+
+
+def choose_for_network(
+    name: str, case: Case, k: int, hidden: tuple[int, ...], seed: int, **settings: Any
+) -> Choice:
+    """Let a method choose k columns for a decoder with these hidden layers, and time it.
+
+    Methods that know nothing of networks choose as always. Settings are for the methods that train
+    by gradient, which choose by the relaxation alone, without any search after it.
+    """
+    if name not in ("cae-gradient", "ip-cae", "estimator", "select"):
+        return choose(METHODS[name], case, k, seed)
+    options: dict[str, Any]
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerWarning)
+        if name == "estimator":
+            columns = (
+                ConcreteAutoencoder(k, decoder=hidden, random_state=seed).fit(case.fit).columns_
+            )
+        elif name == "select":
+            options = {"scale": "none", "row_groups": case.groups}
+            columns = select(case.fit, k, decoder=hidden, random_state=seed, **options).indices
+        else:
+            settings = {**(IP_CAE if name == "ip-cae" else {}), **settings}
+            source, loss = open_rows(case.fit), make_loss("mse")
+            config = TrainingConfig(k=k, decoder=hidden, refit="none", **settings)
+            options = {"loss": loss, "seed": seed, "groups": case.groups}
+            columns = fit_gradient(source, moments(source), config, **options).columns
+    return Choice(np.sort(columns), time.perf_counter() - began)
 
 
 def _fitted(make: Callable[[int, int], Any]) -> Callable[[Case, int, int], Choice]:
@@ -228,6 +282,9 @@ _ALL = (
         _fitted(lambda k, seed: ColumnSubset(k, random_state=seed)),
     ),
     Method("select", "fewer.select", "ours", "#d55e00", "*", _select),
+    Method("cae-direct", "CAE, IP-CAE's settings", "network", "#a6cee3", "h"),
+    Method("ip-cae", "IP-CAE", "network", "#009e73", "^"),
+    Method("estimator", "ConcreteAutoencoder", "network", "#004466", "p"),
 )
 
 METHODS = {method.name: method for method in _ALL}

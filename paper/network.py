@@ -1,18 +1,33 @@
-"""Decoders with hidden layers, trained the same way for every method."""
+"""Decoders with hidden layers, trained the same way for every method.
+
+`train_on_panel` trains as `fewer` does; the other functions are plain loops, as in the paper.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fewer.nn import build_decoder
-from paper.case import Values
+from fewer.data import moments
+from fewer.data import open as open_rows
+from fewer.nn import build_decoder, make_loss
+from fewer.train import TrainingConfig, train_decoder
+from paper.case import Columns, Values
 
-__all__ = ["Recipe", "best_epochs", "standardised", "train_module", "train_network"]
+__all__ = [
+    "Recipe",
+    "best_epochs",
+    "standardised",
+    "train_module",
+    "train_network",
+    "train_on_panel",
+]
 
 ROWS = 4096  # held-out rows at once
 
@@ -41,6 +56,34 @@ def train_network(
     @torch.no_grad()
     def predict(rows: Values) -> Values:
         return net(seen(rows)).double().numpy() + middle
+
+    return predict
+
+
+def train_on_panel(
+    rows: Values,
+    columns: Columns,
+    hidden: tuple[int, ...],
+    seed: int,
+    targets: Values | None = None,
+    groups: NDArray[np.generic] | None = None,
+) -> Callable[[Values], Values]:
+    """Train a network from columns of rows to whole rows or to targets; a function of whole rows.
+
+    Rows of one group, such as a mouse, are held out together where training has to stop.
+    """
+    source = open_rows(rows)
+    config = TrainingConfig(k=len(columns), decoder=hidden)
+    wanted = None if targets is None else torch.from_numpy(targets)
+    options: dict[str, Any] = {"targets": wanted, "groups": groups}
+    if wanted is not None:
+        options["out"] = wanted.shape[1]
+    loss = make_loss("mse")
+    decoder = train_decoder(source, moments(source), columns, config, loss, seed, **options)
+
+    @torch.no_grad()
+    def predict(new: Values) -> Values:
+        return decoder(torch.from_numpy(new[:, columns])).numpy()
 
     return predict
 
