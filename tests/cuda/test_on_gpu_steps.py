@@ -1,5 +1,6 @@
 """On a GPU: covariance, closed form and training against the CPU and float64."""
 
+import gc
 from importlib import import_module
 
 import numpy as np
@@ -10,8 +11,16 @@ import torch.nn.functional as F
 from fewer import ConcreteAutoencoder
 from fewer.data import covariance, moments
 from fewer.data.source import array_source
-from fewer.train import gradient
-from fewer.train.closed_form import Products, _residual_and_gradient
+from fewer.search import residual, search
+from fewer.train import closed_form, gradient
+from fewer.train.closed_form import (
+    Products,
+    _residual_and_gradient,
+    fit_closed_form,
+    fit_random_features,
+)
+
+swap_module = import_module("fewer.search.swap")
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -103,3 +112,91 @@ def test_too_little_memory_warns_and_falls_back_to_the_cpu(monkeypatch):
     with pytest.warns(UserWarning, match="does not fit the memory of cuda"):
         found = covariance(array_source(X), device="cuda").matrix
     assert torch.equal(found, covariance(array_source(X)).matrix)
+
+
+def planes(n=900, d=40):
+    random = np.random.default_rng(5)
+    hidden = random.normal(size=(n, 6))
+    return np.tanh(hidden @ random.normal(size=(6, d))) + 0.1 * random.normal(size=(n, d))
+
+
+@pytest.mark.parametrize("changes", [{}, {"draw": "row"}, {"dropout": 0.2, "norm": "batch"}])
+def test_recorded_steps_of_a_concrete_network_are_the_plain_ones(changes, monkeypatch):
+    X = planes()
+    options = {"k": 5, "decoder": (32,), "solver": "gradient", "refit": "none", "epochs": 12}
+    options |= {"tries": 1, "stop_probability": 0.05, "batch_size": 50, "random_state": 0}
+    quick = ConcreteAutoencoder(**options, **changes, device="cuda").fit(X)
+    monkeypatch.setattr(gradient, "fast_epochs", lambda *_, **__: None)
+    slow = ConcreteAutoencoder(**options, **changes, device="cuda").fit(X)
+    ours, theirs = ([row["loss"] for row in model.history_] for model in (quick, slow))
+    assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.parametrize("include", [None, np.array([3, 8])])
+def test_the_closed_form_by_graph_is_as_good_as_step_by_step(include, monkeypatch):
+    X = planes()
+    C = torch.from_numpy(np.cov(X.T))
+    quick = fit_closed_form(C, 6, include=include, device="cuda")
+    monkeypatch.setattr(closed_form, "SMALL_STEP", 0)
+    slow = fit_closed_form(C, 6, include=include, device="cuda")
+    left = [residual(C, np.sort(fit.features[0])) for fit in (quick, slow)]
+    assert left[0] == pytest.approx(left[1], rel=0.05)
+    assert [row["step"] for row in quick.history] == [row["step"] for row in slow.history]
+
+
+def test_failed_steps_of_the_closed_form_are_repeated(monkeypatch):
+    X = planes()
+    X = np.hstack([X, X, X])  # singular as soon as two nodes agree
+    C = torch.from_numpy(np.cov(X.T))
+    plain, repeated = closed_form._Training._one_by_one, []
+
+    def counted(self, temperatures):
+        repeated.append(len(temperatures))
+        return plain(self, temperatures)
+
+    monkeypatch.setattr(closed_form._Training, "_one_by_one", counted)
+    fit = fit_closed_form(C, 6, device="cuda", ridge=0.0, noise=0.0, end_temperature=0.001)
+    assert np.isfinite(fit.logits.numpy()).all()
+    assert set(repeated) <= {10}
+    assert len(set(fit.features[0].tolist())) == 6
+
+
+def test_random_features_by_graph_choose_as_well(monkeypatch):
+    X = planes()
+    C, source = np.cov(X.T), array_source(X)
+    quick = fit_random_features(source, 6, steps=200, learning_rate=0.2, device="cuda")
+    monkeypatch.setattr(closed_form, "SMALL_STEP", 0)
+    slow = fit_random_features(source, 6, steps=200, learning_rate=0.2, device="cuda")
+    left = [residual(C, np.sort(fit.features[0])) for fit in (quick, slow)]
+    assert left[0] == pytest.approx(left[1], rel=0.1)
+
+
+def test_walks_by_graph_are_those_step_by_step(monkeypatch):
+    C = torch.from_numpy(np.cov(planes(d=300).T)).cuda()
+    quick = search(C, 20, stall=1, seed=0)
+    init = swap_module.Walk.__init__
+
+    def plain(self, *args):
+        init(self, *args)
+        self.recorded = None
+
+    monkeypatch.setattr(swap_module.Walk, "__init__", plain)
+    slow = search(C, 20, stall=1, seed=0)
+    np.testing.assert_array_equal(quick.indices, slow.indices)
+    assert quick.evaluations == slow.evaluations
+    assert quick.objective <= search(C.cpu(), 20, stall=1, seed=0).objective * 1.01
+
+
+def test_memory_of_graphs_is_returned():
+    X = planes()
+    options = {"k": 5, "decoder": (32,), "solver": "gradient", "epochs": 3, "tries": 1}
+    options |= {"stop_probability": 0.05, "device": "cuda", "random_state": 0}
+    gc.disable()
+    try:
+        ConcreteAutoencoder(**options).fit(X)
+        before = torch.cuda.memory_allocated()
+        for _ in range(3):
+            ConcreteAutoencoder(**options).fit(X)
+        assert torch.cuda.memory_allocated() <= before + 2**20
+    finally:
+        gc.enable()

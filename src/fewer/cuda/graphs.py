@@ -8,7 +8,10 @@ Tensor cores read whole 16-byte words: with an odd number of features, a product
 times slower than with rows that are padded by zeros.
 """
 
-from collections.abc import Callable, Sequence
+import gc
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, groupby
 from typing import Any, Protocol
 
@@ -38,6 +41,7 @@ __all__ = [
     "unpadded",
 ]
 
+RECORDING = threading.Lock()  # one at a time
 WARM_UP = 3  # steps that let libraries choose their kernels before the recording
 TOGETHER = 8  # steps, where there are so many: Python is in the way of other threads
 UNIT = 8  # numbers
@@ -107,6 +111,8 @@ class RecordedStep:
 
     ``state`` are the tensors that it changes in place: recording leaves them as they were, and
     random numbers as well. ``generators`` are those that it draws from, besides torch's own.
+    The caller keeps all tensors that it reads. While one thread records, others must not draw
+    random numbers on the GPU.
     """
 
     def __init__(
@@ -116,21 +122,29 @@ class RecordedStep:
         device: torch.device,
         generators: Sequence[torch.Generator] = (),
     ) -> None:
-        self.step, self.state, self.device = step, state, device
-        self.generators = generators
+        self.step: Callable[[], None] | None = step
+        self.state, self.device, self.generators = state, device, generators
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
         """Run the function."""
-        if self.graph is None:
-            self.graph = self._recorded()
+        if self.step is not None:
+            self.graph = self._recorded(self.step)
+            # a graph needs neither; they may refer to what has this step, and memory is short
+            self.step, self.state = None, ()
+        assert self.graph is not None
         self.graph.replay()
 
-    def _recorded(self) -> torch.cuda.CUDAGraph:
+    def _recorded(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph:
         before = [part.detach().clone() for part in self.state]
         random = torch.cuda.get_rng_state(self.device)
         drawn = [generator.get_state() for generator in self.generators]
-        graph = recorded(self.step, self._warm_up, self.device, self.generators)
+
+        def warm_up() -> None:
+            for _ in range(WARM_UP):
+                step()
+
+        graph = recorded(step, warm_up, self.device, self.generators)
         with torch.no_grad():
             for part, value in zip(self.state, before, strict=True):
                 part.copy_(value)
@@ -138,10 +152,6 @@ class RecordedStep:
         for generator, place in zip(self.generators, drawn, strict=True):
             generator.set_state(place)
         return graph
-
-    def _warm_up(self) -> None:
-        for _ in range(WARM_UP):
-            self.step()
 
 
 def recorded(
@@ -160,9 +170,22 @@ def recorded(
     for generator in generators:
         graph.register_generator_state(generator)
     # other threads may use the GPU meanwhile
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with _without_garbage(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
         step()
     return graph
+
+
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """Collect no garbage: to free memory of the GPU would end the recording."""
+    with RECORDING:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if enabled:
+                gc.enable()
 
 
 def can_be_recorded(network: nn.Module) -> bool:
@@ -201,6 +224,7 @@ class GraphedEpochs:
         self.rates = [torch.zeros((), device=device) for _ in optimizer.groups]
         self.total = torch.zeros((), device=device)
         self.recorded: dict[tuple[int, int], RecordedStep] = {}  # by size and number of batches
+        self.counted: dict[int, Tensor] = {}  # 0, 1, 2, ...: graphs do not keep what they read
         self.shares = optimizer.shares
 
     def epoch(self, order: list[Tensor], temperatures: list[float] | None = None) -> float:
@@ -226,7 +250,7 @@ class GraphedEpochs:
     def _steps_of(self, size: int, steps: int) -> RecordedStep:
         """So many steps with batches of this size."""
         if (size, steps) not in self.recorded:
-            counted = torch.arange(size, device=self.x.device)
+            counted = self.counted.setdefault(size, torch.arange(size, device=self.x.device))
             names = ("exp_avgs", "exp_avg_sqs", "state_steps")
             parts = (group[name] for group in self.optimizer.groups for name in names)
             state = [*self.network.parameters(), *self.network.buffers(), *chain(*parts)]

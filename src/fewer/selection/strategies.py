@@ -107,9 +107,10 @@ def propose_side_by_side(
     short = context.config.k * context.constraints.d < SHORT_SEARCH
     lines = [[one] for one in new]
     if context.device.type == "cuda":
-        searches = [one for one in new if not one.trains]
-        lines = [[one for one in new if one.trains]]
-        lines.append(searches)
+        # what uses the GPU waits its turn: while a graph is recorded, nothing else may draw there
+        there = context.search_device.type == "cuda"
+        lines = [[one for one in new if one.trains or there]]
+        lines.append([one for one in new if one not in lines[0]])
 
     def run(line: list[Strategy]) -> list[tuple[str, Columns, float]]:
         found = []
