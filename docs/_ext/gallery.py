@@ -8,6 +8,7 @@ import matplotlib as mpl
 ORDER = [
     "plot_quick_start.py",
     "plot_choose_k.py",
+    "plot_nonlinear.py",
     "plot_baselines.py",
     "plot_costs.py",
     "plot_missing.py",
