@@ -18,7 +18,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from fewer._checks import find_names, join_names
-from fewer._threads import entry_point
+from fewer._threads import entry_point, for_operations
 from fewer.data import ColumnView, Source, read_all, read_blocks
 from fewer.data import open as open_any
 from fewer.data.columns import check_values, match_columns
@@ -374,10 +374,11 @@ def explained_variance(
     """
     part, start = shard_of_rank(source), shard_bounds(source.shape[0])[0]
     work = partial(_sums, decoder, columns=columns, visit=visit, start=start)
-    if visit is None:  # rows of a cluster stay there
-        sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_up))
-    else:
-        sums = all_or_raise(lambda: work(part))
+    with for_operations(part.shape[0] * part.shape[1]):
+        if visit is None:  # rows of a cluster stay there
+            sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_up))
+        else:
+            sums = all_or_raise(lambda: work(part))
     count, first, second, wrong = sums
     all_reduce(count, first, second, wrong)
     seen = count.clamp_min(1)

@@ -190,7 +190,7 @@ def test_walks_by_graph_are_those_step_by_step(monkeypatch):
 def test_memory_of_graphs_is_returned():
     X = planes()
     options = {"k": 5, "decoder": (32,), "solver": "gradient", "epochs": 3, "tries": 1}
-    options |= {"stop_probability": 0.05, "device": "cuda", "random_state": 0}
+    options |= {"stop_probability": 0.01, "device": "cuda", "random_state": 0}
     gc.disable()
     try:
         ConcreteAutoencoder(**options).fit(X)

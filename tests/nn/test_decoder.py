@@ -6,6 +6,7 @@ from torch import nn
 
 from fewer.errors import InputError, TypeInputError
 from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.nn.decoder import NormStack
 
 
 class Fixed(nn.Module):
@@ -111,3 +112,23 @@ def test_measured_values_are_scaled_and_put_in_node_order():
     # columns become (12-10)/2 = 1 and (16-20)/4 = -1; node 0 reads column 1
     assert decoder(torch.tensor([[12.0, 16.0]])).tolist() == [[97.0, 203.0]]
     assert decoder(torch.tensor([[torch.nan, torch.nan]])).tolist() == [[100.0, 200.0]]
+
+
+def test_norms_of_a_stack_as_one_kernel_are_the_plain_ones():
+    torch.manual_seed(0)
+    layers = [nn.BatchNorm1d(5) for _ in range(3)]
+    for layer in layers:
+        nn.init.normal_(layer.weight)
+    plain, fused = NormStack(layers), NormStack(layers)
+    x = torch.randn(3, 40, 5)
+    for training in (True, False):
+        plain.train(training)
+        fused.train(training)
+        inputs = [x.clone().requires_grad_() for _ in range(2)]
+        wanted, found = plain(inputs[0]), fused._at_once(inputs[1])
+        torch.testing.assert_close(found, wanted)
+        wanted.pow(2).sum().backward()
+        found.pow(2).sum().backward()
+        torch.testing.assert_close(inputs[1].grad, inputs[0].grad, atol=1e-4, rtol=1e-4)
+    for name, part in plain.state_dict().items():
+        torch.testing.assert_close(fused.state_dict()[name], part)

@@ -12,6 +12,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain, groupby
 from typing import Any, Protocol
 
@@ -161,31 +162,37 @@ def recorded(
     generators: Sequence[torch.Generator] = (),
 ) -> torch.cuda.CUDAGraph:
     """A step as a graph, after a warm-up in which libraries choose their kernels."""
-    here, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    side.wait_stream(here)
-    with torch.cuda.stream(side):
-        warm_up()
-    here.wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
-    # other threads may use the GPU meanwhile
-    with _without_garbage(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        step()
+    with RECORDING:
+        here, side = torch.cuda.current_stream(device), _side_stream(device)
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            warm_up()
+        here.wait_stream(side)
+        # other threads may use the GPU meanwhile
+        with _without_garbage(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            step()
     return graph
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream for warm-ups: on each new one, cuBLAS would keep some memory for good."""
+    return torch.cuda.Stream(device)
 
 
 @contextmanager
 def _without_garbage() -> Iterator[None]:
     """Collect no garbage: to free memory of the GPU would end the recording."""
-    with RECORDING:
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
-            yield
-        finally:
-            if enabled:
-                gc.enable()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def can_be_recorded(network: nn.Module) -> bool:

@@ -31,7 +31,7 @@ __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "
 
 CLOSE = 1.01  # candidates within this ratio of the best are retrained
 REPEATS = 2
-MANY_ROWS = 20_000  # one repeat is enough, and larger batches train classes as well in less time
+MANY_ROWS = 20_000  # one repeat is enough, and classes are trained as well in larger batches
 LARGE_BATCH = 512
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
@@ -224,8 +224,13 @@ class TrainedComparison(Comparison):
         """Train the panels that are not trained yet; the decoders of all of them.
 
         Repeats have other seeds. With held-out rows, their errors are recorded. Trainings that only
-        compare are half as long as those that are in the result (FULL).
+        compare are half as long as those that are in the result (FULL), but for many rows
+        on a GPU.
         """
+        many = fold.number is not None and fold.n_train >= MANY_ROWS
+        many = many and self.context.device.type == "cuda"  # where all panels take as long as one
+        if many and repeat == FULL:
+            repeat = 0
         keys = [(panel.tobytes(), fold.number, repeat) for panel in panels]
         new = {key: panel for key, panel in zip(keys, panels, strict=True)}
         new = {key: panel for key, panel in new.items() if key not in self.decoders}
@@ -240,7 +245,7 @@ class TrainedComparison(Comparison):
                 groups=self.context.groups_of(rows),
                 seconds=self.context.budget.per_training(1),
                 tuned=None if tuned is None else [tuned] * len(new),
-                effort=1.0 if repeat == FULL else 0.5,
+                effort=1.0 if many or repeat == FULL else 0.5,
             )
             for (key, panel), decoder in zip(new.items(), decoders, strict=True):
                 self.decoders[key] = self.in_units(decoder, rows)

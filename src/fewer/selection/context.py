@@ -24,6 +24,7 @@ from fewer.validation import Fold, FoldCovariances, Splits, split_rows
 
 __all__ = ["SelectionCheckpoint", "SelectionContext", "TimeBudget", "WorkPlan"]
 
+SMALL_SEARCH = 2048  # features
 SHORT_SEARCH = 2**14  # chosen features times all features
 PREPARED_BYTES = 2**28  # of the training rows of all folds, in float32
 LEAST_SECONDS = 0.05  # what starts too late still gets this much
@@ -232,8 +233,13 @@ class SelectionContext:
     @property
     def search_device(self) -> torch.device:
         """Where panels are searched: a GPU starts the short steps of small problems too slowly."""
-        small = self.config.k * self.source.shape[1] < SHORT_SEARCH
+        small = self.source.shape[1] <= SMALL_SEARCH
         return torch.device("cpu") if small else self.device
+
+    @property
+    def short_search(self) -> bool:
+        """Whether the steps of a search are so short that Python takes most of the time."""
+        return self.config.k * self.source.shape[1] < SHORT_SEARCH
 
     def groups_of(self, rows: Columns) -> NDArray | None:
         """Group labels of some rows."""

@@ -22,7 +22,7 @@ from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
-from fewer.selection.context import SHORT_SEARCH, SelectionContext
+from fewer.selection.context import SelectionContext
 from fewer.train import (
     SelectorFit,
     choose_by_gradient,
@@ -62,7 +62,7 @@ class Strategy:
     all_ranks: bool = False  # run by all processes together, not by rank 0 alone
     searches: bool = False  # a covariance, with a penalty
     restarts: bool = False  # on all rows it starts from the panels that it found on the folds
-    trains: bool = False  # a selector, on a GPU if there is one
+    on_gpu: bool = False  # if there is one
     weight: float = 0.2  # roughly what it takes, relative to training one decoder
     improves_found: bool = False  # it improves the panels of other strategies, so it runs last
 
@@ -89,7 +89,7 @@ def propose_side_by_side(
     """Run strategies that do not depend on others in parallel, one per core; the seconds of each.
 
     `propose` then recalls their panels. A search consists of thousands of steps that are too short
-    to be shared between cores; whole searches are not. Those that train share a GPU one after the
+    to be shared between cores; whole searches are not. Those that use a GPU do so one after the
     other; and more than two that take short steps would mostly wait for each other, in Python.
     """
     several = distributed.world_size() > 1
@@ -104,12 +104,11 @@ def propose_side_by_side(
     if factored and new[0].name == "greedy":  # the others start from it
         propose(context, new.pop(0), fold)
     new.sort(key=lambda one: -one.weight)  # the longest ones first
-    short = context.config.k * context.constraints.d < SHORT_SEARCH
     lines = [[one] for one in new]
     if context.device.type == "cuda":
-        # what uses the GPU waits its turn: while a graph is recorded, nothing else may draw there
+        # one line: while a graph is recorded, nothing else may draw random numbers on the GPU
         there = context.search_device.type == "cuda"
-        lines = [[one for one in new if one.trains or there]]
+        lines = [[one for one in new if one.on_gpu or there]]
         lines.append([one for one in new if one not in lines[0]])
 
     def run(line: list[Strategy]) -> list[tuple[str, Columns, float]]:
@@ -122,7 +121,7 @@ def propose_side_by_side(
 
     def run_all() -> tuple[list[tuple[str, Columns, float]], dict[str, list[dict[str, Any]]]]:
         fold.matrix()  # assembled before the threads share it
-        most = 2 if short else None
+        most = 2 if context.short_search else None
         found = mapped(run, [line for line in lines if line], most=most, on_error=budget.cancel)
         return list(chain(*found)), context.history
 
@@ -176,9 +175,9 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     if not linear:
         found.append(plain)
     if "closed_form" in asked:
-        found.append(Strategy("closed form, swaps", closed_form_panel, trains=True))
+        found.append(Strategy("closed form, swaps", closed_form_panel, on_gpu=True))
         if not linear and rows >= FEWEST_FOR_FEATURES:
-            features = Strategy("random features", random_features_panel, trains=True, weight=5.0)
+            features = Strategy("random features", random_features_panel, on_gpu=True, weight=5.0)
             found.append(features)
     if "gradient" in asked:
         found.append(GRADIENT)
@@ -192,7 +191,8 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
     found = []
     if "search" in asked:
         found.append(Strategy("search, without target", search_panel))
-        found.append(Strategy("search", supervised_search_panel))
+        long = not context.short_search
+        found.append(Strategy("search", supervised_search_panel, on_gpu=long))
     if "gradient" in asked:
         found.append(GRADIENT)
     enough = context.source.shape[0] >= FEWEST_FOR_FEATURES
@@ -242,8 +242,7 @@ def search_panel(
 
 def _few_starts(context: SelectionContext) -> int | None:
     """As many as a search would take by itself where it runs on a GPU or takes long steps."""
-    short = context.config.k * context.constraints.d < SHORT_SEARCH
-    return FEW_STARTS if short and context.search_device.type == "cpu" else None
+    return FEW_STARTS if context.short_search and context.search_device.type == "cpu" else None
 
 
 def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -316,8 +315,10 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     """The search for a linear map from features to the target."""
     assert context.target is not None
     joint = _joint_covariance(context, fold)
+    # beside the search without target, which is on the CPU
+    device = context.search_device if context.short_search else context.device
     found = search(
-        joint.to(context.search_device),
+        joint.to(device),
         _with_targets(context.constraints, len(joint) - context.constraints.d),
         stall=None if context.config.linear else 1,
         starts=None if context.config.linear else _few_starts(context),
@@ -386,7 +387,7 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
     return columns
 
 
-GRADIENT = Strategy("gradient", gradient_panel, all_ranks=True, trains=True, weight=2.0)
+GRADIENT = Strategy("gradient", gradient_panel, all_ranks=True, on_gpu=True, weight=2.0)
 
 
 def _stop_when_over(
