@@ -73,9 +73,28 @@ def test_rows_of_a_group_are_not_split(folded, summary):
     panel = [np.arange(6)]
     honest = RandomFeatureSurrogate(source, summary, k=6, labels=labels, width=64)
     leaky = RandomFeatureSurrogate(source, summary, k=6, width=64)
-    assert honest.cut % 10 == 0
+    assert all(fold.start % 10 == fold.stop % 10 == 0 for fold in honest.folds)
     assert honest.errors(panel)[0] > 1.5 * leaky.errors(panel)[0]
-    assert RandomFeatureSurrogate(source, summary, k=6, labels=np.zeros(600), width=64).cut == 420
+    alone = RandomFeatureSurrogate(source, summary, k=6, labels=np.zeros(600), width=64)
+    assert [fold.start for fold in alone.folds] == [0, 150, 300, 450]
+    two = RandomFeatureSurrogate(source, summary, k=6, labels=np.arange(600) // 450, width=64)
+    assert len(two.folds) == 2
+
+
+def test_errors_are_those_of_held_out_rows(folded, summary):
+    panel = np.array([0, 4, 13])
+    judge = RandomFeatureSurrogate(array_source(folded), summary, k=3, width=20)
+    z, y = judge.inputs[:, panel].double(), judge.targets.double()
+    random = (z @ judge.mix[panel].double() + judge.shift.double()).relu()
+    phi = np.hstack([random, z, np.ones((len(z), 1))])
+    wrong = 0.0
+    for fold in judge.folds:
+        fit = np.ones(len(z), dtype=bool)
+        fit[fold] = False
+        gram = phi[fit].T @ phi[fit] / fit.sum() + np.diag(judge.penalty[: phi.shape[1]].double())
+        weights = np.linalg.solve(gram, phi[fit].T @ y.numpy()[fit] / fit.sum())
+        wrong += ((phi[~fit] @ weights - y.numpy()[~fit]) ** 2).sum()
+    assert judge.errors([panel])[0] == pytest.approx(wrong / folded.size, rel=1e-4)
 
 
 def test_missing_values_count_as_means(folded):
@@ -105,7 +124,7 @@ def test_panels_one_by_one_and_together():
         return RandomFeatureSurrogate(source, covariance(source), k=3, width=32, rows=300)
 
     one_by_one, together = judge(), judge()
-    together.alone = False
+    together.one_by_one = False
     errors = one_by_one.errors(panels)
     np.testing.assert_allclose(errors, together.errors(panels), rtol=1e-4)
     assert len(one_by_one.known) == 3  # the last is the first

@@ -4,7 +4,7 @@
 regression on random features ranks panels nearly as the network does, and is solved exactly in
 milliseconds: Phi = [relu(Z_S R_S / sqrt(k) + c), Z_S, 1], with one fixed row of R per column of the
 data, so that panels with common features have common random features, which reduces the noise of
-differences between them. It is fitted on one part of the rows and compared on the others.
+differences between them. Every fold of the rows is held out once.
 
 `held_out_swaps` is for linear decoders where rows are few: the residual on the training rows then
 says little about new rows, and the error on the held-out rows of each fold is minimised instead.
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,15 +32,18 @@ from fewer.search.exchange import swap_losses
 
 __all__ = ["HeldOut", "RandomFeatureSurrogate", "held_out_swaps", "network_swaps"]
 
-FIT_FRACTION = 0.7
+FOLDS = 4
 COMPONENTS = 128
-RIDGE = 1e-2  # on random features of about unit variance; a hundredth of it on the linear part
+# on random features of about unit variance, more where rows are few; a hundredth of it on the
+# linear part
+RIDGE, MANY_ROWS = 1e-2, 2000
 SUBSTITUTES = 2  # per chosen unit, tried directly
 POOL = 64  # units that are tried as additions, half of them at random
 VERIFIED = (12, 24, 48)  # swaps that the finer surrogate checks: more after a failed round
 MOST_SWAPS = 4  # in a round
 VALUES_ON_GPU = 2**26  # of random features of panels that are solved at once
-COARSE, FINE = (128, 1500), (384, 4000)  # random features and rows of the two surrogates
+COARSE, FINE = (128, 1200), (384, 3000)  # random features and rows of the two surrogates
+FEWEST, ROWS_PER_FEATURE = 128, 5  # where rows are few, there are fewer random features
 MOST_ENTERING = 1024  # features that later rounds of swaps on held-out rows consider
 PROGRESS = 1e-4  # minimum relative improvement
 
@@ -51,10 +54,10 @@ Judge = Callable[[Sequence[Sequence[int]]], NDArray[np.float64]]  # errors of pa
 class RandomFeatureSurrogate:
     """Held-out error of panels of about k features, by ridge regression on random features.
 
-    ``seed`` determines the random layer, the rows used (at most ``rows``) and their split, in which
-    rows with the same label stay together. Missing values are replaced by the mean. What is
-    predicted are the rows themselves, by their leading components (``axes``, if known), or
-    ``targets`` (n x m).
+    ``seed`` determines the random layer (of ``width`` features, fewer where rows are few), the rows
+    used (at most ``rows``) and the folds, each of which is held out once; rows with the same label
+    stay together. Missing values are replaced by the mean. What is predicted are the rows
+    themselves, by their leading components (``axes``, if known), or ``targets`` (n x m).
     """
 
     def __init__(
@@ -89,16 +92,19 @@ class RandomFeatureSurrogate:
         z = x / torch.where(spread > 0, spread, 1.0)
         # a column of zeros is "no feature", so that panels of different sizes can be batched
         self.inputs = torch.cat([z, torch.zeros(len(z), 1)], dim=1).float().to(device)
+        width = min(width, max(FEWEST, len(z) // ROWS_PER_FEATURE))
         generator = torch.Generator().manual_seed(seed)
         self.mix = torch.randn(d + 1, width, generator=generator).to(device) / k**0.5
         self.shift = torch.randn(width, generator=generator).to(device)
-        self.cut = round(FIT_FRACTION * len(z))
-        if labels is not None:
+        edges = np.arange(1, len(z))
+        if labels is not None and len(np.unique(groups[index])) > 1:
             edges = np.flatnonzero(np.diff(groups[index])) + 1
-            self.cut = int(edges[np.abs(edges - self.cut).argmin()]) if len(edges) else self.cut
+        self.folds = _folds(len(z), edges)
+        self.squares = torch.stack([self.targets[rows].square().sum() for rows in self.folds])
         self.variance = float(spread.square().mean()) or 1.0
         self.one_by_one = torch.device(device).type == "cpu"
-        penalty = [torch.full((width,), RIDGE), torch.full((d + 1,), RIDGE / 100)]
+        ridge = RIDGE * max(1.0, MANY_ROWS / len(z))
+        penalty = [torch.full((width,), ridge), torch.full((d + 1,), ridge / 100)]
         self.penalty = torch.cat(penalty).to(device)
         self.known: dict[bytes, float] = {}  # the round after a failed one meets the same panels
 
@@ -126,10 +132,17 @@ class RandomFeatureSurrogate:
         z = self.inputs[:, panels].transpose(0, 1)  # panels x rows x k
         random = torch.relu(z @ self.mix[panels] + self.shift)
         phi = torch.cat([random, z, torch.ones_like(z[..., :1])], dim=-1)
-        fit, held = phi[:, : self.cut], phi[:, self.cut :]
-        weights = self._solved(fit.mT @ fit, fit.mT @ self.targets[: self.cut])
-        gap = held @ weights - self.targets[self.cut :]
-        return gap.square().sum(dim=2).mean(dim=1) / (self.inputs.shape[1] - 1)
+        parts = [phi[:, rows] for rows in self.folds]
+        return self._held_out(
+            torch.stack([part.mT @ part for part in parts], dim=1),
+            torch.stack(
+                [
+                    part.mT @ self.targets[rows]
+                    for part, rows in zip(parts, self.folds, strict=True)
+                ],
+                dim=1,
+            ),
+        )
 
     def _one_by_one(self, panels: Sequence[Columns]) -> list[float]:
         """The same for each panel in turn, in one buffer: new memory costs as much as the sums."""
@@ -142,17 +155,32 @@ class RandomFeatureSurrogate:
             z = self.inputs[:, panel]
             torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
             phi[:, width:-1] = z
-            fit, held = phi[: self.cut], phi[self.cut :]
-            weights = self._solved(fit.T @ fit, fit.T @ self.targets[: self.cut])
-            gap = torch.addmm(self.targets[self.cut :], held, weights, beta=-1)
-            found.append(float(gap.square_().sum(dim=1).mean()) / (self.inputs.shape[1] - 1))
+            size = phi.shape[1]
+            grams = torch.empty(len(self.folds), size, size)
+            rights = torch.empty(len(self.folds), size, self.targets.shape[1])
+            for gram, right, fold in zip(grams, rights, self.folds, strict=True):
+                torch.mm(phi[fold].T, phi[fold], out=gram)
+                torch.mm(phi[fold].T, self.targets[fold], out=right)
+            found.append(float(self._held_out(grams, rights)))
         return found
 
-    def _solved(self, gram: Tensor, right: Tensor) -> Tensor:
-        """Weights of ridge regression, from sums over the rows."""
-        gram = gram / self.cut
-        gram.diagonal(dim1=-2, dim2=-1).add_(self.penalty[: gram.shape[-1]])
-        return torch.cholesky_solve(right / self.cut, torch.linalg.cholesky(gram))
+    def _held_out(self, grams: Tensor, rights: Tensor) -> Tensor:
+        """Errors of ridge regressions without each fold on that fold, from sums over its rows."""
+        rows = torch.tensor([part.stop - part.start for part in self.folds], device=grams.device)
+        others = (len(self.inputs) - rows)[:, None, None]
+        fit = (grams.sum(-3, keepdim=True) - grams) / others
+        fit.diagonal(dim1=-2, dim2=-1).add_(self.penalty[: fit.shape[-1]])
+        right = (rights.sum(-3, keepdim=True) - rights) / others
+        weights = torch.cholesky_solve(right, torch.linalg.cholesky(fit))
+        wrong = self.squares + (weights * (grams @ weights - 2 * rights)).sum((-2, -1))
+        return wrong.sum(-1) / (len(self.inputs) * (self.inputs.shape[1] - 1))
+
+
+def _folds(rows: int, edges: NDArray[np.int64]) -> list[slice]:
+    """Up to FOLDS parts of about as many rows that begin at ``edges``, at least two of them."""
+    wanted = np.arange(1, FOLDS) * rows / FOLDS
+    cuts = np.unique([edges[np.abs(edges - cut).argmin()] for cut in wanted])
+    return [slice(int(a), int(b)) for a, b in pairwise([0, *cuts, rows])]
 
 
 def _shuffled(labels: NDArray, seed: int) -> NDArray[np.int64]:
