@@ -1,10 +1,15 @@
 """Bad input, wherever it is given: one line of ours that names the value and the remedy."""
 
+import pickle
+
 import numpy as np
 import pytest
+from sklearn import exceptions
+from sklearn.utils import check_random_state as sklearn_check_random_state
 
 import fewer
 from fewer import baselines
+from fewer._checks import check_random_state
 from fewer.data import open
 from fewer.errors import InputError, translate_sklearn_errors
 
@@ -154,3 +159,26 @@ def test_unknown_errors_are_passed_on_in_one_line():
         raise ValueError("one\n two")
     with pytest.raises(InputError, match=r"^mine$"), translate_sklearn_errors():
         raise InputError("mine")
+
+
+def test_errors_that_are_also_those_of_scikit_learn():
+    assert issubclass(fewer.errors.NotFittedError, exceptions.NotFittedError)
+    assert issubclass(fewer.errors.NotFittedError, fewer.errors.FewerError)
+    assert issubclass(fewer.errors.NotConvergedWarning, exceptions.ConvergenceWarning)
+    assert issubclass(fewer.errors.NotConvergedWarning, fewer.errors.FewerWarning)
+    error = pickle.loads(pickle.dumps(fewer.errors.NotFittedError("fit it")))
+    assert type(error) is fewer.errors.NotFittedError
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        fewer.errors.nothing  # noqa: B018
+
+
+def test_random_states_are_those_of_scikit_learn():
+    for given in (3, np.int64(3)):
+        mine, theirs = check_random_state(given), sklearn_check_random_state(given)
+        assert mine.randint(2**31) == theirs.randint(2**31)
+    own = np.random.RandomState(0)
+    assert check_random_state(own) is own
+    assert check_random_state(None) is sklearn_check_random_state(None)
+    for bad in (1.5, "a", -1, 2**32, np.random.default_rng(0)):
+        with pytest.raises(InputError, match=r"random_state=.*give a whole number from 0"):
+            check_random_state(bad)

@@ -9,6 +9,7 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.specifiers import SpecifierSet
 
@@ -44,6 +45,18 @@ def test_submodules_say_what_is_public(module):
 def test_importing_fewer_is_silent_and_loads_nothing_heavy():
     loaded = run("import fewer, sys, json; print(json.dumps(sorted(sys.modules)))")
     assert not {"torch", "sklearn", "numpy", "rich"} & set(json.loads(loaded))
+
+
+def test_a_linear_panel_of_a_file_loads_no_more_than_torch_needs(tmp_path):
+    # scikit-learn, with pandas and pyarrow if they are installed, takes 130 MB; the others 28 MB
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 300)))
+    code = f"""
+import json, sys, fewer
+fewer.select({str(tmp_path / "rows.npy")!r}, 2, validation=3, random_state=0)
+print(json.dumps(sorted(sys.modules)))
+"""
+    heavy = {"sklearn", "pandas", "pyarrow", "rich", "scipy.optimize", "scipy.linalg"}
+    assert not heavy & set(json.loads(run(code)))
 
 
 def test_the_estimators_need_no_optional_package():

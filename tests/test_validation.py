@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import KFold
 
 import fewer
 from fewer.data.source import Source, array_source
@@ -18,6 +19,14 @@ COLUMNS = np.array([1, 6])
 
 def folds_of(rows, validation, scaling="none"):
     return fold_covariances(array_source(rows), split_rows(len(X), validation), scaling).folds
+
+
+@pytest.mark.parametrize(("n", "count"), [(23, 5), (20, 4), (3, 3)])
+def test_folds_are_as_large_as_those_of_scikit_learn(n, count):
+    wanted = [len(held) for _, held in KFold(count).split(np.zeros(n))]
+    splits = split_rows(n, count)
+    assert [len(part) for part in splits.parts] == wanted
+    assert sorted(np.concatenate(splits.parts).tolist()) == list(range(n))
 
 
 @pytest.mark.parametrize("validation", [5, 0.3, "time"])

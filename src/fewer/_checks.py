@@ -15,6 +15,7 @@ __all__ = [
     "check_choice",
     "check_number",
     "check_observed",
+    "check_random_state",
     "check_suffix",
     "check_whole",
     "find_names",
@@ -78,6 +79,21 @@ def check_suffix(path: Path, known: Sequence[str], shown: str = "", form: str = 
     form = form or path.suffix.lower()
     if form not in known:
         raise InputError(f"{path} ends in {form!r}; use {shown or ' or '.join(known)}")
+
+
+def check_random_state(random_state: Any) -> np.random.RandomState:
+    """A RandomState: NumPy's own for None, one with a given seed, or the given one."""
+    if random_state is None or random_state is np.random:
+        return np.random.mtrand._rand
+    if isinstance(random_state, np.random.RandomState):
+        return random_state
+    try:
+        return np.random.RandomState(operator.index(random_state))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"random_state={random_state!r} cannot be used to seed random numbers; give a whole "
+            "number from 0 to 2**32 - 1, a RandomState, or None"
+        ) from None
 
 
 def find_names(

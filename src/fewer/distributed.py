@@ -22,18 +22,16 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 import fewer.errors
-from fewer._checks import check_whole
+from fewer._checks import check_random_state, check_whole
 from fewer._threads import cores, owned
 from fewer.errors import (
     FewerError,
     FewerWarning,
     InputError,
     ProcessError,
-    translate_sklearn_errors,
 )
 
 __all__ = [
@@ -285,8 +283,7 @@ def shared_seed(random_state: Any, stored: Callable[[], int | None] | None = Non
 
     def drawn() -> int:
         found = stored() if random_state is None and stored is not None else None
-        with translate_sklearn_errors():
-            given = check_random_state(random_state)
+        given = check_random_state(random_state)
         return int(given.randint(2**31 - 1)) if found is None else found
 
     return on_rank0(drawn)

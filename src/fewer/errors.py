@@ -17,9 +17,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+from typing import Any
 
 __all__ = [
     "FewerError",
@@ -48,9 +46,6 @@ REMEDIES = {
     r"setting an array element with a sequence": "give rows of the same length, of numbers",
     r"Input y contains NaN": "drop rows without a target",
     r"Unknown label type: \S+": "give classes, as whole numbers or text, or use a regressor",
-    r".* cannot be used to seed a .*|Seed must be between .*": (
-        "give a whole number from 0 to 2**32 - 1 as random_state, a RandomState, or None"
-    ),
 }
 
 
@@ -89,18 +84,6 @@ class TypeInputError(InputError, TypeError):
     >>> fewer.ColumnSubset(k="ten").fit([[1.0, 2.0], [3.0, 5.0]])
     Traceback (most recent call last):
     fewer.errors.TypeInputError: k='ten' ...
-    """
-
-
-class NotFittedError(FewerError, _SklearnNotFittedError):
-    """A method that needs a fitted estimator was called before ``fit``.
-
-    Examples
-    --------
-    >>> import fewer
-    >>> fewer.ColumnSubset(k=2).transform([[1.0, 2.0]])
-    Traceback (most recent call last):
-    fewer.errors.NotFittedError: ...
     """
 
 
@@ -145,13 +128,39 @@ class FewerWarning(UserWarning):
     """
 
 
-class NotConvergedWarning(FewerWarning, ConvergenceWarning):
-    """The selector has not converged to single features; the message says what to change.
+def __getattr__(name: str) -> Any:
+    if name not in ("NotConvergedWarning", "NotFittedError"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _define_with_sklearn()
+    return globals()[name]
 
-    Examples
-    --------
-    >>> warnings.simplefilter("error", NotConvergedWarning)  # treat as an error
-    """
+
+def _define_with_sklearn() -> None:
+    """Define what is also scikit-learn's, which takes longer to import than most selections."""
+    global NotConvergedWarning, NotFittedError  # noqa: PLW0603
+
+    from sklearn import exceptions  # noqa: PLC0415
+
+    class NotFittedError(FewerError, exceptions.NotFittedError):
+        """A method that needs a fitted estimator was called before ``fit``.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> fewer.ColumnSubset(k=2).transform([[1.0, 2.0]])
+        Traceback (most recent call last):
+        fewer.errors.NotFittedError: ...
+        """
+
+    class NotConvergedWarning(FewerWarning, exceptions.ConvergenceWarning):
+        """The selector has not converged to single features; the message says what to change.
+
+        Examples
+        --------
+        >>> import warnings
+        >>> from fewer.errors import NotConvergedWarning
+        >>> warnings.simplefilter("error", NotConvergedWarning)  # treat as an error
+        """
 
 
 @contextmanager

@@ -14,20 +14,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import check_array
 from torch import Tensor
 
 from fewer._checks import find_names, join_names
 from fewer._threads import entry_point, for_operations
 from fewer.data import ColumnView, Source, read_all, read_blocks
 from fewer.data import open as open_any
-from fewer.data.columns import check_values, match_columns
+from fewer.data.columns import check_array, check_values, match_columns
 from fewer.data.open import as_source, column_names, is_source_like
 from fewer.data.source import array_source, blocks, read_metadata, reduce_rows, shard_of_rank
 from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, write_rows
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
-from fewer.errors import InputError, translate_sklearn_errors
+from fewer.errors import InputError
 from fewer.nn import MeasuredDecoder
 
 __all__ = [
@@ -113,13 +112,9 @@ class Reconstructor:
         # only the chosen columns need to be numbers: tables have identifiers too
         if hasattr(measured, "columns"):
             measured = self._from_table(measured)
-        with translate_sklearn_errors():
-            values = check_array(
-                as_array(measured),
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                ensure_all_finite=False,
-            )
+        values = check_array(
+            as_array(measured), accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
         if values.shape[1] != len(self.columns):
             raise self._wrong_width(values.shape[1])
         if sparse.issparse(values):
@@ -232,10 +227,7 @@ class Reconstructor:
             labels = list(X.columns)
             found = find_names(self.names, labels, "X lacks {} features")
             X = X[[labels[j] for j in found]]  # other columns may hold anything
-        with translate_sklearn_errors():
-            X = check_array(
-                as_array(X), accept_sparse="csr", dtype="numeric", ensure_all_finite=False
-            )
+        X = check_array(as_array(X), accept_sparse="csr", dtype="numeric")
         if X.shape[1] != self.n_features:
             raise InputError(f"X has {X.shape[1]} columns; {what} was made for {self.n_features}")
         check_values(X, self.names)

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold, TimeSeriesSplit
 from torch import Tensor
 
 from fewer._checks import check_choice
@@ -98,6 +97,9 @@ def split_rows(
     rows in time order: each fold trains on the past and holds out what follows.
     """
     if isinstance(validation, str):
+        # scikit-learn takes more memory than most selections, so it is loaded where it is needed
+        from sklearn.model_selection import TimeSeriesSplit  # noqa: PLC0415
+
         splitter = TimeSeriesSplit(min(FOLDS, n - 1))
         held = [part for _, part in splitter.split(np.zeros(n))]
         parts = [np.arange(held[0][0]), *held]
@@ -110,8 +112,8 @@ def split_rows(
         return Splits([np.flatnonzero(out), np.flatnonzero(~out)], [((1,), 0)])
     if len(order) < 2:
         return Splits([np.arange(n)], [((0,), 0)])
-    folds = KFold(min(validation, len(order))).split(order)
-    parts = [np.flatnonzero(np.isin(labels, order[held])) for _, held in folds]
+    held = np.array_split(order, min(validation, len(order)))
+    parts = [np.flatnonzero(np.isin(labels, part)) for part in held]
     numbers = range(len(parts))
     return Splits(parts, [(tuple(set(numbers) - {at}), at) for at in numbers])
 

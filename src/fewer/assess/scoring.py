@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
-from fewer._checks import check_number, check_observed, check_whole
+from fewer._checks import check_number, check_observed, check_random_state, check_whole
 from fewer._threads import entry_point
 from fewer.constraints import resolve
 from fewer.data import RowView, Source, moments

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from fewer._checks import find_names, join_names
 from fewer.data.source import ColumnView, Source
-from fewer.errors import InputError, warn
+from fewer.errors import InputError, translate_sklearn_errors, warn
 
 if TYPE_CHECKING:
     from fewer.data.moments import Moments
@@ -94,6 +94,15 @@ def without_empty(source: Source, stats: "Moments") -> tuple[Source, "Moments"]:
 
 
 # -- values ----------------------------------------------------------------------------------
+
+
+def check_array(X: Any, **options: Any) -> Any:
+    """An array or sparse matrix of real numbers, gaps allowed, as scikit-learn checks it."""
+    # imported here because it takes more memory than most selections, and files do without
+    from sklearn.utils import check_array as sklearn_check_array  # noqa: PLC0415
+
+    with translate_sklearn_errors():
+        return sklearn_check_array(X, ensure_all_finite=False, **options)
 
 
 def check_numbers(what: str, shape: tuple[int, ...], dtype: Any) -> None:

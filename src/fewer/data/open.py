@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_array
 from torch.utils.data import Dataset
 
 from fewer._checks import join_names
 from fewer._threads import entry_point
 from fewer.data.arrays import HDF5, open_array, open_dataset, open_hdf5, open_npz, open_zarr
-from fewer.data.columns import check_numbers, check_values
+from fewer.data.columns import check_array, check_numbers, check_values
 from fewer.data.csv import TEXT, csv_columns, file_form, open_csv
 from fewer.data.dask import is_dask, open_dask
 from fewer.data.h5ad import is_annotated, open_annotated, open_h5ad
@@ -30,7 +29,7 @@ from fewer.data.tables import (
     stored_schema,
     without_text,
 )
-from fewer.errors import InputError, TypeInputError, translate_sklearn_errors
+from fewer.errors import InputError, TypeInputError
 
 TABLES = (*TEXT, *PARQUET, *FEATHER)
 MANY = 20  # rows in ascending order that are no accident
@@ -154,14 +153,7 @@ def as_source(data: Any, *, least_rows: int = 1) -> Source:
         return source
     X = as_array(without_text(data) if is_table(data) else data)
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    with translate_sklearn_errors():
-        X = check_array(
-            X,
-            accept_sparse=("csr", "csc"),
-            dtype="numeric",
-            ensure_all_finite=False,
-            ensure_min_samples=least_rows,
-        )
+    X = check_array(X, accept_sparse=("csr", "csc"), dtype="numeric", ensure_min_samples=least_rows)
     check_values(X, names)
     return array_source(X, names)
 

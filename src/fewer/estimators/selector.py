@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from fewer import storage
-from fewer._checks import check_observed, check_whole
+from fewer._checks import check_observed, check_random_state, check_whole
 from fewer.constraints import Constraints, resolve
 from fewer.data import Moments, Source, moments, read_all
 from fewer.data.columns import check_values, match_columns
@@ -99,8 +99,7 @@ class RowEstimator(BaseEstimator):
         return source, stats
 
     def _rng(self) -> np.random.RandomState:
-        with translate_sklearn_errors():
-            return check_random_state(getattr(self, "random_state", None))
+        return check_random_state(getattr(self, "random_state", None))
 
     @abstractmethod
     def _reconstructor(self) -> Reconstructor:

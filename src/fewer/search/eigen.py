@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from torch import Tensor
 
 from fewer._threads import for_matrix
@@ -70,5 +69,7 @@ def _leading_of_rows(X: Tensor, count: int) -> Tensor:
 
 
 def _eigenvectors(M: Values, first: int, last: int) -> tuple[Values, Values]:
+    from scipy.linalg import eigh  # noqa: PLC0415 (8 MB, which a linear panel does not need)
+
     with for_matrix(len(M)):
         return eigh(M, subset_by_index=(first, last), check_finite=False)

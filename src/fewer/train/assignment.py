@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fewer.constraints import Constraints
@@ -67,7 +66,15 @@ def distinct_features(logits: Tensor) -> NDArray[np.int64]:
     favourites = logits.argmax(dim=1).cpu().numpy()
     if len(np.unique(favourites)) == len(favourites):
         return favourites
-    return linear_sum_assignment(_scores(logits), maximize=True)[1]
+    return _assigned(_scores(logits))
+
+
+def _assigned(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """A different column for each row, with the largest sum of scores."""
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (20 MB, and rarely needed)
+
+    found: NDArray[np.int64] = linear_sum_assignment(scores, maximize=True)[1]
+    return found
 
 
 def obeying_features(
@@ -89,7 +96,7 @@ def obeying_features(
     by_unit = np.stack(
         [np.logaddexp.reduce(scores[:, unit], axis=1) for unit in constraints.units], 1
     )
-    units = linear_sum_assignment(by_unit, maximize=True)[1]
+    units = _assigned(by_unit)
     if constraints.budget is not None:
         units = _affordable(units, by_unit, constraints)
     extra = [scores.max(axis=0)] * (len(units) - len(scores))

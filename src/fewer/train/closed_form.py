@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import fewer.errors
 from fewer.constraints import Constraints
 from fewer.cuda import RecordedStep
 from fewer.data import Moments, Source
@@ -32,7 +33,7 @@ from fewer.data.batches import Batches
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import summarize
 from fewer.distributed import on_rank0
-from fewer.errors import NotConvergedWarning, warn
+from fewer.errors import warn
 from fewer.nn import Loss, MeasuredDecoder, gumbel_noise, relaxed_choice
 from fewer.nn.schedule import Schedule, exponential
 from fewer.search import residual
@@ -449,7 +450,7 @@ def fit_covariance(
             f"the selector has not settled: mean max probability {settled:.3f} after "
             f"{config.tries} tries, the last of {history[-1]['epoch']} steps. The {len(columns)} "
             "features are distinct, but may be poor: raise epochs, or use fewer.ColumnSubset",
-            NotConvergedWarning,
+            fewer.errors.NotConvergedWarning,
         )
     return Fit(features, columns, logits, decoder, history, [], settled >= SETTLED)
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import fewer.errors
 from fewer._threads import for_operations
 from fewer.constraints import Constraints, resolve
 from fewer.cuda import fast_epochs, padded, unpadded
@@ -19,7 +20,7 @@ from fewer.data import Moments, RowView, Source, read_blocks
 from fewer.data.batches import Batch
 from fewer.data.moments import summarize
 from fewer.distributed import broadcast, broadcast_tensors, is_rank0, on_rank0, rank, world_size
-from fewer.errors import InputError, NotConvergedWarning, warn
+from fewer.errors import InputError, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
 from fewer.nn.schedule import make_schedule
 from fewer.train.assignment import eligible, obeying_features
@@ -162,7 +163,7 @@ def _best_start(
             f"selector_learning_rate (now {config.selector_rate:g}), or lower end_temperature "
             f"(now {config.end_temperature:g}). Between identical features no decision is "
             "needed.",
-            NotConvergedWarning,
+            fewer.errors.NotConvergedWarning,
         )
     return best, checkpoint
 

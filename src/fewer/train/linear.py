@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from fewer.data import Moments, Source, read_blocks
@@ -236,6 +235,8 @@ def _solved_classifier(
     rows: _Rows, penalty: float, start: Sequence[Tensor] | None, least: float
 ) -> tuple[Tensor, Tensor]:
     """Weights (k x classes) and intercepts at the minimum, by L-BFGS."""
+    from scipy.optimize import minimize  # noqa: PLC0415 (20 MB, which other panels do not need)
+
     k, m, device = rows.x.shape[1], rows.classes, rows.x.device
     if start is None:
         counts = torch.bincount(rows.codes, minlength=m).double()
