@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fewer.data.batches import Batch
+from fewer.errors import warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector
 from fewer.nn.decoder import (
     ACTIVATIONS,
@@ -113,7 +114,7 @@ class RecordedStep:
     ``state`` are the tensors that it changes in place: recording leaves them as they were, and
     random numbers as well. ``generators`` are those that it draws from, besides torch's own.
     The caller keeps all tensors that it reads. While one thread records, others must not draw
-    random numbers on the GPU.
+    random numbers on the GPU. What cannot be recorded is run as it is, with a warning.
     """
 
     def __init__(
@@ -123,36 +124,46 @@ class RecordedStep:
         device: torch.device,
         generators: Sequence[torch.Generator] = (),
     ) -> None:
-        self.step: Callable[[], None] | None = step
         self.state, self.device, self.generators = state, device, generators
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.first: Callable[[], None] | None = step  # until it is recorded
+        self.run = step
 
     def __call__(self) -> None:
         """Run the function."""
-        if self.step is not None:
-            self.graph = self._recorded(self.step)
+        if self.first is not None:
+            self.run = self._recorded(self.first)
             # a graph needs neither; they may refer to what has this step, and memory is short
-            self.step, self.state = None, ()
-        assert self.graph is not None
-        self.graph.replay()
+            self.first, self.state = None, ()
+        self.run()
 
-    def _recorded(self, step: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
         before = [part.detach().clone() for part in self.state]
-        random = torch.cuda.get_rng_state(self.device)
+        there = self.device.type == "cuda"
+        random = torch.cuda.get_rng_state(self.device) if there else torch.get_rng_state()
         drawn = [generator.get_state() for generator in self.generators]
 
         def warm_up() -> None:
             for _ in range(WARM_UP):
                 step()
 
-        graph = recorded(step, warm_up, self.device, self.generators)
+        run = step
+        try:
+            run = recorded(step, warm_up, self.device, self.generators).replay
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            reason = str(error).splitlines()[0]
+            warn(f"recording a CUDA graph failed ({reason}); training continues, but slower")
         with torch.no_grad():
             for part, value in zip(self.state, before, strict=True):
                 part.copy_(value)
-        torch.cuda.set_rng_state(random, self.device)
+        if there:
+            torch.cuda.set_rng_state(random, self.device)
+        else:
+            torch.set_rng_state(random)
         for generator, place in zip(self.generators, drawn, strict=True):
             generator.set_state(place)
-        return graph
+        return run
 
 
 def recorded(
