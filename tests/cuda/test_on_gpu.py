@@ -75,8 +75,7 @@ def test_a_linear_classifier_has_the_same_minimum_there():
 def test_the_fast_path_is_within_its_tolerance_of_float64():
     torch.manual_seed(0)
     x, choice = torch.randn(256, 784), torch.softmax(torch.randn(50, 784) * 3, dim=1)
-    weight, bias = torch.randn(50, 784), torch.randn(784)
-    parts = (x, torch.cat([choice, weight]), bias)
+    parts = (x, torch.cat([choice, torch.randn(51, 784)]))  # the decoder: bias and weights
     results = [
         linear_reconstruction_gradients(*(part.to(device, dtype) for part in parts))
         for device, dtype in (("cuda", torch.float32), ("cpu", torch.float64))

@@ -14,16 +14,16 @@ def inputs(seed, dtype, *, offset=0.0):
     x = torch.randn(n, d, generator=generator, dtype=torch.float64) + offset
     choice = torch.softmax(torch.randn(k, d, generator=generator, dtype=torch.float64) * 3, dim=1)
     weight = torch.randn(k, d, generator=generator, dtype=torch.float64)
-    bias = torch.randn(d, generator=generator, dtype=torch.float64)
-    return tuple(part.to(dtype) for part in (x, torch.cat([choice, weight]), bias))
+    bias = torch.randn(1, d, generator=generator, dtype=torch.float64)
+    return tuple(part.to(dtype) for part in (x, torch.cat([choice, bias, weight])))
 
 
-def by_autograd(x, stacked, bias):
-    leaves = [p.clone().requires_grad_() for p in (*stacked.chunk(2), bias)]
-    choice, weight, bias = leaves
-    loss = F.mse_loss(x @ choice.T @ weight + bias, x)
+def by_autograd(x, stacked):
+    k = len(stacked) // 2
+    choice, decoder = (p.clone().requires_grad_() for p in (stacked[:k], stacked[k:]))
+    loss = F.mse_loss(x @ choice.T @ decoder[1:] + decoder[0], x)
     loss.backward()
-    return [loss.detach(), *(leaf.grad for leaf in leaves)]
+    return [x.numel() * loss.detach() - x.square().sum(), choice.grad, decoder.grad]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -32,6 +32,19 @@ def test_exact_in_float64(seed):
     ours, theirs = linear_reconstruction_gradients(*arguments), by_autograd(*arguments)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_memory_can_be_reused_and_a_gradient_divided():
+    x, stacked = inputs(0, torch.float64)
+    both, out = torch.ones(16, len(x), dtype=x.dtype), torch.empty(16, 40, dtype=x.dtype)
+    for _ in range(2):
+        value, choice, decoder = linear_reconstruction_gradients(
+            x, stacked, temperature=0.5, both=both, out=out
+        )
+        assert choice.untyped_storage().data_ptr() == out.untyped_storage().data_ptr()
+        wanted = by_autograd(x, stacked)
+        for one, other in zip((value, choice * 0.5, decoder), wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))

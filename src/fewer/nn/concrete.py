@@ -44,15 +44,16 @@ class SampledGumbel:
 
     def draw(self, generator: torch.Generator | None = None) -> Tensor:
         """Fresh noise."""
-        bits = self.bits.random_(-(2**63), None, generator=generator).view(torch.int16)
-        at = self.at.copy_(bits[: len(self.at)]).add_(2**15)
+        bits = self.bits.random_(-(2**63), None, generator=generator).view(torch.uint16)
+        at = self.at.copy_(bits[: len(self.at)])
         torch.index_select(_gumbel_quantiles(), 0, at, out=self.noise.view(-1))
         return self.noise
 
 
 @cache
 def _gumbel_quantiles() -> Tensor:
-    middle = (torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16
+    """Of the middles of 2^16 equal intervals, in the order of signed numbers of 16 bits."""
+    middle = (torch.arange(2**16, dtype=torch.float64).roll(2**15) + 0.5) / 2**16
     return middle.log_().neg_().log_().neg_().float()
 
 
@@ -177,11 +178,13 @@ class ConcreteSelector(nn.Module):
         return self.draw == "batch" and self.embedding is None
 
     def accumulate(self, choice: Tensor, gradient: Tensor) -> None:
-        """Set the gradient of direct logits, given that of the draw they led to, which is lost."""
+        """Set the gradient of direct logits, given that of the draw they led to, which is lost.
+
+        ``gradient`` is that of the draw divided by the temperature.
+        """
         fixed = 0 if self.certain is None else len(self.certain)
-        choice, gradient = choice[fixed:], gradient[fixed:]
-        inner = torch.linalg.vecdot(gradient, choice, dim=1)[:, None]
-        self.weight.grad = gradient.sub_(inner).mul_(choice).div_(self._temperature)
+        choice, gradient = choice[fixed:], gradient[fixed:].mul_(choice[fixed:])
+        self.weight.grad = gradient.addcmul_(gradient.sum(1, keepdim=True), choice, value=-1)
 
     def sample(self, rows: int | None = None, generator: torch.Generator | None = None) -> Tensor:
         """Draw m_1 ... m_k: k x d, or rows x k x d when ``rows`` is given."""
@@ -295,12 +298,12 @@ class ConcreteNetwork(nn.Module):
             selector, decoder = parts
             with torch.no_grad():
                 choice = selector.sample()
-                value, d_choice, d_weight, decoder.bias.grad = linear_reconstruction_gradients(
-                    x, torch.cat([choice, decoder.weight.T]), decoder.bias
-                )
-                decoder.weight.grad = d_weight.T.contiguous()
-                selector.accumulate(choice, d_choice)
-            return value
+                stacked = torch.cat([choice, decoder.bias[None], decoder.weight.T])
+                value, d_choice, d_decoder = linear_reconstruction_gradients(x, stacked)
+                decoder.bias.grad, decoder.weight.grad = d_decoder[0], d_decoder[1:].T.contiguous()
+                selector.accumulate(choice, d_choice.div_(selector._temperature))
+                flat = x.reshape(-1)
+                return (value + flat @ flat) / x.numel()
         value = loss(self(x), target, observed)
         (value if penalty is None else value + penalty()).backward()
         return value.detach()
@@ -331,35 +334,36 @@ def linear_parts(network: ConcreteNetwork, loss: Loss) -> tuple[ConcreteSelector
     return None
 
 
-@torch.no_grad()
 def linear_reconstruction_gradients(
-    x: Tensor, stacked: Tensor, bias: Tensor, out: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mean squared error of decoding the draw of a batch back to x, and its gradients.
+    x: Tensor,
+    stacked: Tensor,
+    *,
+    temperature: float = 1.0,
+    both: Tensor | None = None,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared error of decoding the draw of a batch back to x, less |x|^2, and gradients.
 
-    ``stacked`` is the draw M (k x d) on top of the transposed weights W'; the gradients are those
-    of M, W' and the bias b, the first two of them in ``out``, if given. With u = x M' and
-    reconstruction u W' + b, these need only x M', x W, u' x and g' x, where g is the gradient with
-    respect to u; autograd would also compute the n x d reconstruction. Expanding the square loses
-    about as many digits as the error is smaller than x.
+    ``stacked`` is the draw M (k x d) on top of the decoder [b; W'], its bias and transposed
+    weights. The gradients are those of the mean squared error: of M, divided by ``temperature``,
+    and of [b; W'], both of them in ``out`` (2k + 2 x d), if given. ``both`` (2k + 2 x n) is memory
+    that is overwritten but for its first row of ones.
+
+    With u = [1, x M'] the reconstruction is u [b; W'], so these need only x M', x W, u' x and g' x,
+    where g is the gradient with respect to u; autograd would also compute the n x d
+    reconstruction. Expanding the square loses about as many digits as the error is smaller than x.
     """
-    n, k = len(x), len(stacked) // 2
-    weight = stacked[k:]
-    both = stacked @ x.T  # 2k x n
-    u, xw = both[:k], both[k:]
-    gram, wb = weight @ weight.T, weight @ bias
-    g = torch.addmm(wb[:, None], gram, u)  # ((u W' + b) W)'
-    # |u W' + b - x|^2 = <u, (u W' + b) W> + <1 b, u W' + b> - 2 <u, x W> - 2 <1 b, x> + |x|^2
-    u_sum, x_sum = u.sum(1), x.sum(0)
-    flat = x.reshape(-1)
-    mixed = torch.sub(g, xw, alpha=2).view(-1) @ u.reshape(-1)
-    total = mixed + u_sum @ wb + n * (bias @ bias) - 2 * (bias @ x_sum) + flat @ flat
-    scale = 2.0 / x.numel()
-    squares = u @ u.T
-    torch.sub(g, xw, out=xw)
-    both.mul_(scale)
+    k = len(stacked) // 2
+    if both is None:
+        both = torch.ones(2 * k + 2, len(x), dtype=x.dtype, device=x.device)
+    decoder = stacked[k:]
+    torch.mm(stacked, x.T, out=both[1:])
+    u, xw = both[: k + 1], both[k + 1 :]
+    g = (decoder @ decoder.T) @ u
+    # |u [b; W'] - x|^2 = <u, g> - 2 <u, x [b; W']'> + |x|^2
+    total = u.view(-1) @ torch.sub(g, xw, alpha=2).view(-1)
+    squares, scale = u @ u.T, 2.0 / x.numel()
+    torch.sub(g, xw, out=xw).mul_(scale / temperature)
     sides = torch.mm(both, x, out=out)  # u' x and g' x
-    d_weight = sides[:k].addmm_(squares, weight, beta=-1, alpha=scale)
-    d_weight.addr_(u_sum, bias, alpha=scale)
-    d_bias = (u_sum @ weight).add_(bias, alpha=n).sub_(x_sum).mul_(scale)
-    return total / x.numel(), sides[k:], d_weight, d_bias
+    d_decoder = sides[: k + 1].addmm_(squares, decoder, beta=-scale, alpha=scale)
+    return total, sides[k + 2 :], d_decoder

@@ -11,6 +11,15 @@ from torch.optim.adam import adam
 
 __all__ = ["Adam", "CosineDecay", "KeepBest", "KeepBestMembers"]
 
+SETTINGS: dict[str, Any] = {
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+    "amsgrad": False,
+    "maximize": False,
+}
+
 
 class Adam:
     """Adam with betas 0.9 and 0.999, as in the paper, for groups with separate learning rates.
@@ -62,29 +71,38 @@ class Adam:
         """Update all parameters with a gradient; a CUDA graph needs ``rates`` on the GPU."""
         all_rates: Sequence[float | Tensor] = self.rates if rates is None else rates
         for group, rate in zip(self.groups, all_rates, strict=True):
-            grads = [parameter.grad for parameter in group["params"]]
-            used = [at for at, grad in enumerate(grads) if grad is not None]
-            if not used:
-                continue
-            state: dict[str, Any] = group
-            if len(used) < len(grads):  # the loss may not depend on all parameters
+            grads, state = [parameter.grad for parameter in group["params"]], group
+            if any(grad is None for grad in grads):  # the loss may not depend on all parameters
+                used = [at for at, grad in enumerate(grads) if grad is not None]
                 state = {name: [parts[at] for at in used if parts] for name, parts in group.items()}
+                grads = [grads[at] for at in used]
+            if not grads:
+                continue
             before = [] if self.shares is None else [part.clone() for part in state["params"]]
-            adam(
-                **state,
-                grads=[grads[at] for at in used],
-                fused=grads[used[0]].device.type in ("cpu", "cuda"),
-                amsgrad=False,
-                beta1=0.9,
-                beta2=0.999,
-                lr=rate,
-                weight_decay=0.0,
-                eps=1e-8,
-                maximize=False,
-            )
+            _move(state, grads, rate)
             for part, old in zip(state["params"], before, strict=False):
                 assert self.shares is not None
                 part.copy_(torch.lerp(old, part, _for_members(self.shares, part)))
+
+
+def _move(state: dict[str, Any], grads: list[Any], rate: float | Tensor) -> None:
+    """One step of Adam, by the fused kernel where there is one."""
+    first = state["params"][0]
+    if first.is_cpu and all(part.dtype == first.dtype for part in state["params"]):
+        # what `adam` does here, without its checks, which take longer than few parameters
+        torch._foreach_add_(state["state_steps"], 1)
+        torch._fused_adam_(
+            state["params"],
+            grads,
+            state["exp_avgs"],
+            state["exp_avg_sqs"],
+            state["max_exp_avg_sqs"],
+            state["state_steps"],
+            lr=rate,
+            **SETTINGS,
+        )
+    else:
+        adam(**state, grads=grads, fused=first.device.type in ("cpu", "cuda"), lr=rate, **SETTINGS)
 
 
 @dataclass
