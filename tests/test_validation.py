@@ -21,6 +21,17 @@ def folds_of(rows, validation, scaling="none"):
     return fold_covariances(array_source(rows), split_rows(len(X), validation), scaling).folds
 
 
+@pytest.mark.parametrize("rows", [X, X[:20].repeat(20, axis=1)])  # narrow, and wide
+def test_errors_of_several_penalties_at_once(rows):
+    rows = rows + 0.1 * np.random.default_rng(1).normal(size=rows.shape)
+    fold = fold_covariances(array_source(rows), split_rows(len(rows), 4)).folds[1]
+    for known in (False, True):
+        found = fold.errors(COLUMNS, [0.0, 0.3, 2.0], known=known)
+        wanted = [fold.error(COLUMNS, ridge, known=known) for ridge in (0.0, 0.3, 2.0)]
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert len(set(found)) == 3
+
+
 @pytest.mark.parametrize(("n", "count"), [(23, 5), (20, 4), (3, 3)])
 def test_folds_are_as_large_as_those_of_scikit_learn(n, count):
     wanted = [len(held) for _, held in KFold(count).split(np.zeros(n))]

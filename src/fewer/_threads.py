@@ -39,6 +39,7 @@ __all__ = [
 
 SMALL_MATRIX = 2000  # columns, up to which a factorisation runs in one thread
 LONG_OPERATION = 2**20  # values that an operation touches, from which several threads pay
+LONG_PASS = 2**24  # the same where independent pieces of work can have a thread each
 
 P = ParamSpec("P")
 Item = TypeVar("Item")
@@ -146,13 +147,15 @@ def entry_point(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 @contextmanager
-def for_operations(values: int) -> Iterator[None]:
+def for_operations(values: int, long: int = LONG_OPERATION) -> Iterator[None]:
     """One thread if operations of the block touch fewer than a million values, else all.
 
-    That is about a millisecond; short operations on several threads wait for each other.
+    That is about a millisecond; short operations on several threads wait for each other. Beside
+    other work they may wait for the next time slice, some milliseconds: where one thread would not
+    leave cores idle, ``long`` is `LONG_PASS`, about ten milliseconds.
     """
     share = _share()
-    with _with_threads(share.cores if values >= LONG_OPERATION else 1, share):
+    with _with_threads(share.cores if values >= long else 1, share):
         yield
 
 

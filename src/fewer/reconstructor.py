@@ -397,14 +397,14 @@ def _sums(
     # sums about the reconstruction of a mean row, for accuracy
     middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
     for rows, x in read_blocks(source):
-        seen = ~torch.isnan(x)
+        gaps = torch.isnan(x)
         output = decoder(x[:, columns])
         if visit is not None:
             visit(slice(start + rows.start, start + rows.stop), x, output)
-        error = output - x
-        wrong += torch.where(seen, error, 0.0).square().sum(0)
-        shifted = torch.where(seen, x - middle, 0.0)
-        count += seen.sum(0)
-        first += shifted.sum(0)
-        second += shifted.square().sum(0)
+        # in place: blocks of wide rows are large
+        wrong += output.to(x.dtype).sub_(x).masked_fill_(gaps, 0.0).square_().sum(0)
+        x.sub_(middle).masked_fill_(gaps, 0.0)
+        count += len(x) - gaps.sum(0)
+        first += x.sum(0)
+        second += x.square_().sum(0)
     return count, first, second, wrong

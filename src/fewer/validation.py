@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer._checks import check_choice
-from fewer._threads import for_operations
+from fewer._threads import LONG_PASS, for_operations
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import (
     Covariance,
@@ -352,6 +352,10 @@ class FoldCovariances:
                 self._assembled = (key, self._sum(fold))
         return self._assembled[1]
 
+    def release(self) -> None:
+        """Free the covariance that is assembled; it is assembled again when it is needed."""
+        self._assembled = None
+
     def rows(self, fold: "Fold", terms: Terms, columns: Tensor | None = None) -> Tensor:
         """Rows of wide data about a fold's training mean, in its units, over their root number."""
         n = self._count(terms)
@@ -493,30 +497,61 @@ class Fold:
 
     def residuals(self, columns: Columns, decoder: Tensor) -> Tensor:
         """Mean squared residual of each feature on the held-out rows, in scaled units."""
-        rows = self._scaled_rows(self._held, columns)  # k x d
-        inside = (decoder * (rows[:, columns] @ decoder)).sum(0)
-        return self.held_diagonal - 2 * (decoder * rows).sum(0) + inside
+        held = self._scaled_rows(self._held, columns)
+        return _residuals(decoder, self.held_diagonal, held, columns)
 
     def error(self, columns: Columns, ridge: float = 0.0, *, known: bool = False) -> float:
         """Mean squared residual on the held-out rows; 0 for the columns where they are known."""
+        return self.errors(columns, [ridge], known=known)[0]
+
+    def errors(
+        self, columns: Columns, ridges: Sequence[float], *, known: bool = False
+    ) -> list[float]:
+        """`error` for each of several penalties."""
         if self.covariances.factored:
             grams = self.covariances.grams(self)
             with for_operations(grams.train.numel()):  # short products: threads would wait
-                return self._error_of_rows(grams, columns, ridge, known)
-        each = self.residuals(columns, self.decoder(columns, ridge))
-        if known:
-            each[columns] = 0.0
-        return float(each.sum()) / len(each)
+                return self._errors_of_rows(grams, columns, ridges, known)
+        train = self._scaled_rows(self.covariances.terms(self.number), columns)
+        held, diagonal = self._scaled_rows(self._held, columns), self.held_diagonal
+        found = []
+        for ridge in ridges:
+            decoder = solve_normal(train[:, columns], train, ridge)
+            each = _residuals(decoder, diagonal, held, columns)
+            if known:
+                each[columns] = 0.0
+            found.append(float(each.sum()) / len(each))
+        return found
 
-    def _error_of_rows(self, grams: _Grams, columns: Columns, ridge: float, known: bool) -> float:
+    def _errors_of_rows(
+        self, grams: _Grams, columns: Columns, ridges: Sequence[float], known: bool
+    ) -> list[float]:
         covariances, at = self.covariances, torch.from_numpy(columns)
         Z = covariances.rows(self, covariances.terms(self.number), at)  # X_S
         Y = covariances.rows(self, self._held, at)  # Y_S
-        W = Y @ solve_normal(Z.T @ Z, Z.T, ridge)
-        total = grams.held + float((W * (W @ grams.train - 2 * grams.cross.T)).sum())
-        if known:
-            total -= float((Y - W @ Z).square().sum())
-        return total / len(self.scale)
+        values, vectors = torch.linalg.eigh(Z.T @ Z)
+        values = values.clamp_min_(0)
+        right, left = vectors.T @ Z.T, Y @ vectors  # W = left / (values + ridge) right
+        gram, cross = right @ grams.train @ right.T, right @ grams.cross
+        found = []
+        for ridge in ridges:
+            if ridge == 0:  # which may be singular
+                W = Y @ solve_normal(Z.T @ Z, Z.T)
+                total = float((W * (W @ grams.train - 2 * grams.cross.T)).sum())
+                own = Y - W @ Z
+            else:
+                weighted = left / (values + ridge)
+                total = float((weighted.T @ weighted * gram).sum() - 2 * (weighted.T * cross).sum())
+                own = left * (ridge / (values + ridge))
+            total += grams.held - (float(own.square().sum()) if known else 0.0)
+            found.append(total / len(self.scale))
+        return found
+
+
+def _residuals(decoder: Tensor, diagonal: Tensor, held: Tensor, columns: Columns) -> Tensor:
+    """Mean squared residuals, from the second moments of held-out rows: diagonal, k x d rows."""
+    inside = (decoder * (held[:, columns] @ decoder)).sum(0)
+    return diagonal - 2 * (decoder * held).sum(0) + inside
 
 
 def fold_covariances(
@@ -532,7 +567,8 @@ def fold_covariances(
     """
     scaling = Scaling(scaling) if isinstance(scaling, str) else scaling
     if is_wide(source):
-        found = part_factors(source, splits.labels, len(splits.parts), device)
+        with for_operations(source.shape[0] * source.shape[1], LONG_PASS):
+            found = part_factors(source, splits.labels, len(splits.parts), device)
         return FoldCovariances(source, found[0], splits, scaling, *found[1:])
     stats, parts = part_covariances(source, splits.labels, len(splits.parts), device)
     if stats is not None and parts is not None:
@@ -569,7 +605,8 @@ def best_ridge(
     ``ridges`` are the penalties to try, in units of the mean variance of the first fold.
     """
     unit = float(np.mean(folds[0].variance))
-    pairs = list(zip(folds, panels, strict=True))
-    table = [[f.error(panel, ridge * unit, known=True) for f, panel in pairs] for ridge in ridges]
-    best = int(np.argmin(np.mean(table, axis=1)))
-    return ridges[best] * unit, table[best]
+    pairs = zip(folds, panels, strict=True)
+    penalties = [ridge * unit for ridge in ridges]
+    table = [fold.errors(panel, penalties, known=True) for fold, panel in pairs]
+    best = int(np.argmin(np.mean(table, axis=0)))
+    return penalties[best], [row[best] for row in table]

@@ -1,17 +1,21 @@
 """Few rows and many features: the rows give what their covariance gives."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from fewer.constraints import resolve
-from fewer.data.factored import FactoredCovariance
+from fewer.data.factored import FactoredCovariance, symmetric_product
 from fewer.errors import InputError
 from fewer.search import greedy, residual, search, swap
 from fewer.search.eigen import leading_eigenvectors
-from fewer.search.exchange import swap_losses
+from fewer.search.exchange import best_swap, swap_losses, whole_exchange
 from fewer.search.greedy import nested
+from fewer.search.swap import Explorer
 
+swap_module = sys.modules["fewer.search.swap"]  # fewer.search.swap is the function
 N, D, K = 18, 90, 5
 
 
@@ -53,6 +57,60 @@ def test_rows_products_diagonal_and_trace(pair):
         (few.squares, (C @ C).diagonal()),
     ]:
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [3, 64, 300])
+def test_symmetric_products_and_squares_of_many_rows(m):
+    x = torch.randn(m, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(symmetric_product(x, x), x @ x.T)
+    C = x.T @ x
+    torch.testing.assert_close(FactoredCovariance(x).squares, (C @ C).diagonal())
+
+
+def test_some_features_with_sums_over_all(pair):
+    few, C = pair
+    at = torch.tensor([4, 30, 2])
+    part = few.among(at)
+    torch.testing.assert_close(part[torch.arange(3)], C[at][:, at])
+    torch.testing.assert_close(part.squares, (C @ C).diagonal()[at])
+    assert float(part.trace()) == pytest.approx(float(C.trace()))
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_swaps_are_scored_some_features_at_a_time(pair, ridge, monkeypatch):
+    monkeypatch.setattr("fewer.search.exchange.SOME_COLUMNS", 7)
+    S = torch.tensor([[3, 60, D, 11], [1, 2, 40, 80]])  # D marks an empty place
+    found, wanted = (whole_exchange(C, ridge, S) for C in pair)
+    for _ in range(6):
+        torch.testing.assert_close(found.gains(), wanted.gains(), rtol=1e-7, atol=1e-9)
+        gain, i, j = best_swap(wanted.gains())
+        for state in (found, wanted):
+            state.swap(i, j, gain, gain > -torch.inf)
+    torch.testing.assert_close(found.objective, wanted.objective)
+
+
+@pytest.mark.parametrize("name", ["plain", "include and exclude", "costs", "weighted costs"])
+def test_walks_need_no_matrix_of_the_candidates(pair, name, monkeypatch):
+    rules, few = constraints(name), pair[0]
+    start = greedy(few, rules).panel()
+    found = []
+    for wide in (1, 1e9):  # rows, and matrices
+        monkeypatch.setattr(swap_module, "WIDE", wide)
+        explorer = Explorer(few, rules, 0.1, np.arange(D), torch.Generator().manual_seed(0))
+        assert (explorer.square is None) == (wide == 1)
+        found.append(explorer.improve([start, start[:-1]], 8, [start[:0], start[-1:]]))
+    for mine, wanted in zip(*found, strict=True):
+        assert mine.tolist() == wanted.tolist()
+
+
+def test_swaps_of_promising_features_only(pair, monkeypatch):
+    monkeypatch.setattr(swap_module, "FIRST_CANDIDATES", 10)
+    few, start = pair[0], np.array([1, 2, 3, 4, 5])
+    quick, thorough = (swap(few, start, ridge=0.1, thorough=which) for which in (False, True))
+    assert not quick.optimal
+    assert quick.objective == pytest.approx(residual(few, quick.indices, 0.1))
+    assert thorough.objective <= quick.objective < 0.7 * residual(few, start, 0.1)
+    assert quick.evaluations < thorough.evaluations
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])

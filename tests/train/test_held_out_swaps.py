@@ -52,6 +52,19 @@ def test_every_drop_is_scored_as_if_it_were_made(folds):
         assert rise == pytest.approx(folds.error(np.delete(panel, i)) - base, abs=1e-5)
 
 
+def test_folds_share_one_table_and_score_some_features_at_a_time(rows, monkeypatch):
+    few = rows[:24]
+    folds = HeldOut.of(few, split_rows(24, 3, seed=0).parts, ridge=0.2)
+    tables = [side.table for part in folds.parts for side in (part.train, part.held)]
+    assert all(table is tables[0] for table in tables)
+    panel, some = np.array([1, 7, 12]), np.array([28, 3, 9, 14, 2])
+    wanted = folds.swaps(panel), folds.swaps(panel, some)
+    monkeypatch.setattr("fewer.train.swaps.SOME", 4)
+    np.testing.assert_allclose(folds.swaps(panel), wanted[0], rtol=1e-4)
+    np.testing.assert_allclose(folds.swaps(panel, some), wanted[1], rtol=1e-4)
+    np.testing.assert_allclose(wanted[1], wanted[0][:, some], rtol=1e-4)
+
+
 def test_it_ends_where_no_swap_helps(rows, folds):
     C = rows.T @ rows / len(rows)
     start = search(C, 5, stall=0).indices

@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["FactoredCovariance", "Matrix"]
+__all__ = ["WIDE", "FactoredCovariance", "Matrix", "symmetric_product"]
 
+WIDE = 4  # features per row: with more, rows take less memory and time than their covariance
 SOME_COLUMNS = 2048  # at a time, where a result has as many numbers as the rows
+PANELS, LEAST_PANEL = 4, 64  # of rows of symmetric products, and the fewest rows of one
 
 
 class FactoredCovariance:
@@ -84,12 +86,22 @@ class FactoredCovariance:
 
     def trace(self) -> Tensor:
         """Sum of the variances."""
+        return self._trace
+
+    @cached_property
+    def _trace(self) -> Tensor:
         return self._diagonal.sum()
+
+    def among(self, index: Tensor) -> "FactoredCovariance":
+        """The covariance of some features, in which sums over features are still over all."""
+        found = type(self)(self.rows[:, index])
+        found.gram, found.squares, found._trace = self.gram, self.squares[index], self._trace
+        return found
 
     @cached_property
     def gram(self) -> Tensor:
         """G = X X', r x r."""
-        return self.rows @ self.rows.T
+        return symmetric_product(self.rows, self.rows)
 
     @cached_property
     def squares(self) -> Tensor:
@@ -98,8 +110,29 @@ class FactoredCovariance:
 
     def squares_of(self, Y: Tensor) -> Tensor:
         """x' G x of each column of Y (r x d), a few columns at a time."""
-        parts = Y.split(SOME_COLUMNS, dim=1)
-        return torch.cat([((self.gram @ part) * part).sum(0) for part in parts])
+        half = self.gram.tril()  # G is symmetric: what is below the diagonal counts twice
+        half.diagonal().mul_(0.5)
+        found = Y.new_zeros(Y.shape[1])
+        for at in range(0, Y.shape[1], SOME_COLUMNS):
+            part = Y[:, at : at + SOME_COLUMNS]
+            for start, end in _panels(len(Y)):
+                product = half[start:end, :end] @ part[:end]
+                found[at : at + SOME_COLUMNS] += product.mul_(part[start:end]).sum(0)
+        return found.mul_(2)
+
+
+def symmetric_product(x: Tensor, y: Tensor) -> Tensor:
+    """X Y' (m x m) where it is symmetric: only panels on and above the diagonal are computed."""
+    found = x.new_empty(len(x), len(x))
+    for start, end in _panels(len(x)):
+        torch.mm(x[start:end], y[start:].T, out=found[start:end, start:])
+        found[end:, start:end] = found[start:end, end:].T
+    return found
+
+
+def _panels(m: int) -> list[tuple[int, int]]:
+    size = max(LEAST_PANEL, -(-m // PANELS))
+    return [(start, min(start + size, m)) for start in range(0, m, size)]
 
 
 Matrix = Tensor | FactoredCovariance

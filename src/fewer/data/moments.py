@@ -19,7 +19,7 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer._checks import check_choice
-from fewer.data.factored import SOME_COLUMNS, FactoredCovariance, Matrix
+from fewer.data.factored import SOME_COLUMNS, WIDE, FactoredCovariance, Matrix
 from fewer.data.source import (
     DenseSource,
     RowView,
@@ -46,7 +46,6 @@ MOST_ROWS = 4096
 # compute capabilities whose float64 runs at half the rate of float32, or on tensor cores
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 PANELS = 8
-WIDE = 4  # features per row: with more, rows take less memory and time than their covariance
 SAMPLE_ROWS = 256  # fetched from a cluster to centre sums about
 
 # Sums over some rows, by name: "n" rows; per feature "count" of observed values, "second" powers of
@@ -273,11 +272,22 @@ def part_factors(
     x = _all_rows(source)
     stats = _row_moments(x)
     whole = _factored(x.clone(), stats, device) if stats.has_missing else None
-    parts = []
-    for part in range(count):
-        own = x[torch.from_numpy(labels == part)]
-        parts.append(_factored(own, _row_moments(own), device))
+    _reorder(x, np.argsort(labels, kind="stable"))  # so that parts are slices, not copies
+    sizes = np.bincount(labels, minlength=count).tolist()
+    parts = [_factored(own, _row_moments(own), device) for own in x.split(sizes)]
     return stats, parts, whole
+
+
+def _reorder(x: Tensor, order: np.ndarray) -> None:
+    """Put the rows x[order] in place of x, one at a time."""
+    source = order.tolist()  # of each row, itself where that is done
+    for first in range(len(source)):
+        held, at = x[first].clone(), first
+        while source[at] != first:
+            x[at] = x[source[at]]
+            source[at], at = at, source[at]
+        x[at] = held
+        source[at] = at
 
 
 def _all_rows(source: Source) -> Tensor:
@@ -294,11 +304,16 @@ def _row_moments(x: Tensor) -> Moments:
 
 
 def _column_moments(x: Tensor) -> tuple[Tensor, ...]:
-    gaps = torch.isnan(x)
-    observed = len(x) - gaps.sum(0)
-    low, high = x.masked_fill(gaps, torch.inf).amin(0), x.masked_fill(gaps, -torch.inf).amax(0)
+    low, high = x.amin(0), x.amax(0)
+    gaps = torch.isnan(low)
+    if gaps.any():  # the least of values with gaps is NaN
+        gaps = torch.isnan(x)
+        low, high = x.masked_fill(gaps, torch.inf).amin(0), x.masked_fill(gaps, -torch.inf).amax(0)
+        mean, observed = x.nanmean(0).nan_to_num_(0.0), len(x) - gaps.sum(0)
+    else:
+        mean, observed = x.mean(0), torch.full_like(gaps, len(x), dtype=torch.long)
     # the mean of equal values may round, and then they would seem to vary
-    mean = torch.where(low == high, low, x.nanmean(0)).nan_to_num_(0.0)
+    mean = torch.where(low == high, low, mean)
     variance = (x - mean).square_().nan_to_num_(0.0).sum(0) / observed.clamp_min(1)
     return observed, mean, variance, low, high
 

@@ -136,8 +136,11 @@ def in_memory_if_small(source: OnDiskSource) -> Source:
     if n * source.row_bytes > limit // SMALL_SHARE:
         return source
     size = source._most_rows - source._most_rows % source.chunk_rows or 1
-    parts = [source._contiguous(at, min(at + size, n)) for at in range(0, n, size)]
-    rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if size >= n:
+        return array_source(source._contiguous(0, n), source.names, limit)
+    rows = np.empty(source.shape, source.dtype)
+    for at in range(0, n, size):
+        rows[at : at + size] = source._contiguous(at, min(at + size, n))
     return array_source(rows, source.names, limit)
 
 

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer.constraints import Constraints
-from fewer.data.factored import FactoredCovariance, Matrix
-from fewer.search.objective import DEPENDENT, ROUNDING, covariance, regular_inverse
+from fewer.data.factored import SOME_COLUMNS, FactoredCovariance, Matrix
+from fewer.search.objective import (
+    DEPENDENT,
+    ROUNDING,
+    covariance,
+    regular_inverse,
+    regular_root,
+)
 
 __all__ = [
     "Exchange",
@@ -244,43 +250,63 @@ class WholeExchange(Exchange):
 class FactoredExchange(WholeExchange):
     r"""`WholeExchange` of :math:`C = X^\top X`, from the r rows of X.
 
-    With :math:`Z = X_S` (r x K) and :math:`A = P Z^\top`, :math:`V = A X` and
-    :math:`E = X^\top K X` with :math:`K = I - Z A`, so a swap reads X once, and scoring all swaps
-    from scratch takes O(r K d).
+    With :math:`Z = X_S^\top` (K x r) and :math:`P = R R^\top`, :math:`Q = R^\top Z` whitens the
+    panel: :math:`V = R Q X` and :math:`E = X^\top (I - Q^\top Q) X`. So a swap reads X once, and
+    scoring all swaps from scratch takes O(r K d), some columns of X at a time.
     """
 
     C: FactoredCovariance
 
-    def _second_order(
-        self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        C = self.C
-        Z = C.columns(S) * full  # B x K x r, transposed
-        ZG = Z @ C.gram
-        M = ZG @ Z.mT
-        left = self.trace - (self.P * M).sum((1, 2))
-        if bool((left > LITTLE * self.trace).all()):
-            T = ZG @ C.rows
-            MV = M @ V
-            return self.P @ (T - MV), M, C.squares + (V * (MV - 2 * T)).sum(1)
-        U, f = torch.empty_like(V), V.new_empty(len(V), self.c)
-        for b in range(len(V)):
-            Y = torch.addmm(C.rows, Z[b].T, V[b], alpha=-1)  # K X
-            U[b] = (V[b] @ C.rows.T) @ Y
-            f[b] = C.squares_of(Y)
-        return U, M, f
+    def refresh(self) -> None:
+        """Compute everything from S, without the rounding errors of the updates."""
+        C, c = self.C, self.c
+        B, K = self.S.shape
+        full = self.S.ne(c)[..., None]  # B x K x 1
+        shut = torch.cat([self.closed, self.closed.new_ones(1)]).repeat(B, 1)
+        self.shut = shut.scatter(1, self.S, True)
+        Z = C.columns(self.S.clamp_max(c - 1)) * full
+        self.P, R = regular_root(Z @ Z.mT, full[..., 0], self.ridge)
+        Q = R.mT @ Z
+        QG = Q @ C.gram
+        M = QG @ Q.mT
+        self.N = R @ M @ R.mT
+        self.objective = self.trace - M.diagonal(dim1=1, dim2=2).sum(1)
+        precise = bool((self.objective <= LITTLE * self.trace).any())
+        if self.prices is not None:
+            self.objective = self.objective + self.prices[self.S].sum(1)
+        self.Z = Z.new_empty(B, K, 2 * c)
+        self.e, self.f = Z.new_empty(B, c), Z.new_empty(B, c)
+        both = torch.cat([Q, QG], 1).flatten(0, 1)  # one product of many rows is faster than two
+        for start in range(0, c, SOME_COLUMNS):
+            at = slice(start, min(start + SOME_COLUMNS, c))
+            X = C.rows[:, at]
+            W, T = (both @ X).view(B, 2, K, -1).unbind(1)  # V = R W, E_jj = C_jj - |W_j|^2
+            if precise:
+                Y = X - Q.mT @ W
+                U, f = QG @ Y, torch.stack([C.squares_of(y) for y in Y])
+            else:
+                MW = M @ W
+                U, f = T - MW, C.squares[at] + (W * MW.sub_(T, alpha=2)).sum(1)
+            self.e[:, at], self.f[:, at] = C.diagonal()[at] - W.square().sum(1), f
+            torch.bmm(R, W, out=self.Z[..., at])
+            torch.bmm(R, U, out=self.Z[..., slice(c + at.start, c + at.stop)])
 
     def _column(self, i1: Tensor, j: Tensor, a: Tensor, b: Tensor, vu: Tensor) -> Tensor:
-        C, S = self.C, self.S.clamp_max(self.c - 1)
-        open_ = self.S.ne(self.c).scatter(1, i1, False)[..., None]
-        Z = C.columns(S) * open_  # B x K x r, transposed, without place i
-        A = self.P @ (C.columns(S) * self.S.ne(self.c)[..., None])
-        A = A - a[..., None] * A.gather(1, i1[..., None].expand(-1, -1, A.shape[2]))
-        x = C.columns(j)[..., None]  # B x r x 1
-        y = x - A.mT @ (Z @ x)  # E'_j = X' y
-        g = C.gram @ y
-        h = g - A.mT @ (Z @ g)
-        return (torch.cat([y, h], 2).mT @ C.rows).flatten(1)
+        # E'_j = X' y with y = K' x_j, K' = I - Z' P' Z, where P' is P without place i
+        C, full = self.C, self.S.ne(self.c)[..., None]
+        Z = C.columns(self.S.clamp_max(self.c - 1)) * full  # B x K x r
+        P_i = self.P[self.at, i1[:, 0]][..., None]
+
+        def left(x: Tensor) -> Tensor:
+            inside = Z @ x  # B x K x 1
+            inside.scatter_(1, i1[..., None], 0.0)
+            weight = self.P @ inside - P_i * (a[..., None] * inside).sum(1, keepdim=True)
+            return x - Z.mT @ weight
+
+        y = left(C.columns(j)[..., None])
+        h = left(C.gram @ y)
+        both = torch.cat([y, h], 2).mT.flatten(0, 1)  # 2 B x r: one product reads X once
+        return (both @ C.rows).view(len(j), -1)
 
 
 def whole_exchange(

@@ -106,6 +106,20 @@ def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
 
     Rows and columns of A where `full` (B x K) is False must be zero; they become the identity's.
     """
+    L, scale = _regular_cholesky(A, full, ridge)
+    return scale[..., None] * torch.cholesky_inverse(L) * scale[:, None]
+
+
+def regular_root(A: Tensor, full: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    """The inverses P of `regular_inverse`, and upper triangular R with R R' = P."""
+    L, scale = _regular_cholesky(A, full, ridge)
+    one = torch.eye(A.shape[1], dtype=A.dtype, device=A.device).expand_as(A)
+    root = torch.linalg.solve_triangular(L.mT, one, upper=True)
+    return scale[..., None] * torch.cholesky_inverse(L) * scale[:, None], scale[..., None] * root
+
+
+def _regular_cholesky(A: Tensor, full: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    """The factor of A + ridge with a unit diagonal, and what each row was multiplied by."""
     spread = A.diagonal(dim1=1, dim2=2) + ridge
     scale = torch.where(full & (spread > 0), spread, 1.0).rsqrt()
     A = scale[..., None] * A * scale[:, None]
@@ -115,7 +129,7 @@ def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
         A.diagonal(dim1=1, dim2=2).fill_(1 + jitter)
         L, info = torch.linalg.cholesky_ex(A)
         if not info.any():
-            return scale[..., None] * torch.cholesky_inverse(L) * scale[:, None]
+            return L, scale
         jitter *= 100
 
 

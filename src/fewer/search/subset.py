@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fewer._threads import mapped
 from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.errors import InputError
 from fewer.search.exchange import Places, whole_exchange
 from fewer.search.greedy import greedy
 from fewer.search.objective import ROUNDING, check_problem, on_cpu_if_short, regular_inverse, worth
-from fewer.search.swap import Explorer, GroupExplorer, swap
+from fewer.search.swap import Explorer, GroupExplorer, SwapResult, swap
 
 __all__ = ["SearchResult", "search"]
 
@@ -167,9 +168,9 @@ class _Run:
         if len(constraints.units) == constraints.most_units:
             self._trim()
             return "only choice"
-        for panel in [self.elite[0][1], *initial]:
+        for panel in initial:
             constraints.check(panel)
-            self._swap(panel)
+        self._swap([self.elite[0][1], *initial])
         self._trim()
         if stall == 0 or self._late():
             return "time" if self._late() else "stall"
@@ -190,7 +191,7 @@ class _Run:
             noise = 0.0
             panels, barred = self._kicked(batch)
         self.evaluations += explorer.steps
-        self._swap(self.elite[0][1])
+        self._swap([self.elite[0][1]])
         self._trim()
         return "time" if self._late() else "stall"
 
@@ -236,7 +237,7 @@ class _Run:
             smaller = [self.constraints.features(np.setdiff1d(units, [unit])) for unit in free]
             best = min(smaller, key=lambda other: worth(self.C, other, constraints, self.ridge))
             self._keep(best)
-            self._swap(best)
+            self._swap([best])
             if self.elite[0][0] >= mark - self.same:
                 return
 
@@ -273,11 +274,16 @@ class _Run:
     def _late(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def _swap(self, panel: Panel) -> None:
-        left = None if self.deadline is None else self.deadline - time.monotonic()
-        found = swap(self.C, panel, self.constraints, ridge=self.ridge, time_limit=left)
-        self.evaluations += found.evaluations
-        self._keep(found.indices)
+    def _swap(self, panels: Sequence[Panel]) -> None:
+        def swapped(panel: Panel) -> SwapResult:
+            left = None if self.deadline is None else self.deadline - time.monotonic()
+            return swap(self.C, panel, self.constraints, ridge=self.ridge, time_limit=left)
+
+        # steps of a matrix are too short for threads of Python, those of rows are not
+        wide = isinstance(self.C, FactoredCovariance) and not self.C.is_cuda
+        for found in mapped(swapped, panels) if wide else map(swapped, panels):
+            self.evaluations += found.evaluations
+            self._keep(found.indices)
 
     def _keep(self, panel: Panel) -> None:
         """Keep a panel if it is among the best; panels of equal value count as one."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fewer._threads import for_operations
 from fewer.constraints import Constraints
-from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.data.factored import WIDE, FactoredCovariance, Matrix, symmetric_product
 from fewer.search.exchange import Exchange, Places, Purse, WholeExchange, best_swap, whole_exchange
 from fewer.search.greedy import (
     block_gain,
@@ -82,6 +82,7 @@ def swap(
     *,
     ridge: float = 0.0,
     time_limit: float | None = None,
+    thorough: bool = True,
     device: str | torch.device | None = None,
 ) -> SwapResult:
     """Exchange chosen features for others while that lowers `residual`.
@@ -101,6 +102,9 @@ def swap(
         features are also added.
     time_limit : float, optional
         Seconds after which to stop.
+    thorough : bool, default=True
+        Whether to go on until no swap helps. Of few rows and many features, False stops when none
+        of the features with the best swaps into `start` helps, in a third of the time.
 
     Returns
     -------
@@ -123,7 +127,47 @@ def swap(
         if len(constraints.units) < int(constraints.allowed.sum()):
             least = ROUNDING * float(C.trace())
             return SwapResult(*swap_groups(C, panel, constraints, ridge, deadline, least))
-        return _swap_features(C, panel, constraints, ridge, deadline)
+        evaluations = 0
+        if isinstance(C, FactoredCovariance) and len(C) > 2 * FIRST_CANDIDATES:
+            found = _swap_promising(C, panel, constraints, ridge, deadline, thorough)
+            if not thorough:
+                return found
+            panel, evaluations = found.indices, found.evaluations
+        found = _swap_features(C, panel, constraints, ridge, deadline)
+        return replace(found, evaluations=found.evaluations + evaluations)
+
+
+def _swap_promising(
+    C: FactoredCovariance,
+    panel: Panel,
+    constraints: Constraints,
+    ridge: float,
+    deadline: float | None,
+    thorough: bool,
+) -> SwapResult:
+    """Swap to a local optimum among the features with the best swaps, while that changes much.
+
+    A swap of all features reads all rows; among some of them it does not.
+    """
+    places = Places(constraints, C.device)
+    best, evaluations = worth(C, panel, constraints, ridge), 0
+    while True:
+        state = whole_exchange(C, ridge, places.fill([panel]), places.closed, places.prices)
+        gains = places.gains(state)[0].amax(0)
+        gains[state.S[0][state.S[0] < places.c]] = torch.inf
+        some = gains.topk(FIRST_CANDIDATES + places.K).indices.sort().values.cpu().numpy()
+        least = ROUNDING * state.trace
+        del state, gains  # what follows takes as much memory
+        explorer = Explorer(C, constraints, ridge, some, torch.Generator())
+        near = explorer.descend(panel)
+        evaluations += explorer.steps + 1
+        value = worth(C, near, constraints, ridge)
+        moved = len(np.setdiff1d(near, panel)) if value < best - least else 0
+        if moved:
+            best, panel = value, near
+        late = deadline is not None and time.monotonic() > deadline
+        if moved < MANY or not thorough or late:
+            return SwapResult(panel, best, evaluations, False)
 
 
 def _swap_features(
@@ -134,21 +178,10 @@ def _swap_features(
     best = worth(C, panel, constraints, ridge)
     least = ROUNDING * state.trace
     evaluations = 0
-    if isinstance(C, FactoredCovariance) and len(C) > 2 * FIRST_CANDIDATES:
-        # a swap of all features reads all rows; among the most promising ones it does not
-        gains = places.gains(state)[0].amax(0)
-        gains[state.S[0][state.S[0] < places.c]] = torch.inf
-        some = gains.topk(FIRST_CANDIDATES + places.K).indices.sort().values.cpu().numpy()
-        explorer = Explorer(C, constraints, ridge, some, torch.Generator())
-        near = explorer.descend(panel)
-        evaluations += explorer.steps + 1
-        value = worth(C, near, constraints, ridge)
-        if value < best - least:
-            best, panel = value, near
-            state.reset(places.fill([panel]))
     # together or one by one; how many before the exact objective is computed again
     together, count = True, places.K // 4
     while deadline is None or time.monotonic() < deadline:
+        settled = False
         if together and count < MANY:
             together, count = False, places.K + 8
         if together:
@@ -158,11 +191,15 @@ def _swap_features(
                 count = 0
                 continue
         else:
-            evaluations += _one_by_one(state, places, count, least, deadline)
+            scored, settled = _one_by_one(state, places, count, least, deadline)
+            evaluations += scored
             new = state.S
         value = worth(C, places.panel(new[0]), constraints, ridge)
         if value < best - least:
             best, panel = value, places.panel(new[0])
+            # no other swap helps, and rounding has not accumulated
+            if settled and abs(value - float(state.objective[0])) < least:
+                return SwapResult(panel, best, evaluations, True)
             state.reset(new)
         elif together:
             count //= 2
@@ -177,14 +214,15 @@ def _swap_features(
 
 def _one_by_one(
     state: WholeExchange, places: Places, count: int, least: float, deadline: float | None
-) -> int:
-    """Make the best swap up to `count` times; how often all swaps were scored."""
+) -> tuple[int, bool]:
+    """Make the best swap up to `count` times; how often all were scored, and whether none helps."""
     for done in range(count):
         gain, i, j = best_swap(places.gains(state))
-        if gain <= least or (deadline is not None and time.monotonic() > deadline):
-            return done + 1
+        late = deadline is not None and time.monotonic() > deadline
+        if gain <= least or late:
+            return done + 1, not late
         state.swap(i, j, gain, gain > least)
-    return count
+    return count, False
 
 
 def _several(gains: Tensor, S: Tensor, batch: int, least: float, places: Places) -> Tensor:
@@ -222,9 +260,14 @@ class Explorer:
         self.places = Places(constraints, C.device, candidates)
         self.generator, self.device = generator, C.device
         at = torch.as_tensor(candidates, device=C.device)
-        if isinstance(C, FactoredCovariance):
+        self.part: Matrix  # of C, for the candidates
+        self.square: Tensor | None = None  # the same part of C squared, where that is a matrix
+        few = isinstance(C, FactoredCovariance) and WIDE * len(C.rows) < len(candidates)
+        if isinstance(C, FactoredCovariance) and few and not C.is_cuda:  # less memory, little time
+            self.part = C.among(at)
+        elif isinstance(C, FactoredCovariance):
             x = C.columns(at)  # c x r
-            self.part, self.square = x @ x.T, x @ C.gram @ x.T
+            self.part, self.square = symmetric_product(x, x), symmetric_product(x @ C.gram, x)
         elif len(candidates) == len(C):
             self.part, self.square = C, C @ C.T
         else:
@@ -283,15 +326,10 @@ class Explorer:
             return self.places.panel(state.S[0])
 
     def _state(self, panels: Sequence[NDArray[np.int64]]) -> Exchange:
-        return Exchange(
-            self.part,
-            self.square,
-            self.trace,
-            self.ridge,
-            self.places.fill(panels),
-            self.places.closed,
-            self.places.prices,
-        )
+        state = self.places.fill(panels), self.places.closed, self.places.prices
+        if self.square is None:
+            return whole_exchange(self.part, self.ridge, *state)
+        return Exchange(self.part, self.square, self.trace, self.ridge, *state)
 
     def _descend(self, state: Exchange) -> None:
         """Swap to a local optimum, with the swaps that the walk did not allow."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fewer import distributed
 from fewer._checks import check_observed
 from fewer._progress import Lines
-from fewer._threads import for_operations, owned
+from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, owned
 from fewer.constraints import Constraints, resolve
 from fewer.data.columns import without_empty
 from fewer.data.moments import Moments
@@ -178,7 +178,8 @@ def select(
     with owned(), distributed.joined(device), _shown(progress) as plan:
         context, described = _prepare(data, options, plan)
         n, d = context.source.shape
-        with for_operations(min(n, d) * d):
+        long = LONG_PASS if context.covariances.factored else LONG_OPERATION
+        with for_operations(min(n, d) * d, long):
             panel = _choose(context, options, described)
         if context.checkpoint is not None:
             context.checkpoint.checkpoint.finish()
@@ -438,6 +439,7 @@ def _wrap(
     # with a target, the other features are reconstructed by a linear decoder
     rebuilding = LinearComparison(context) if context.target is not None else comparison
     linear = isinstance(rebuilding, LinearComparison)
+    context.covariances.release()  # what follows needs its parts only
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
     held = score_on_held_out_rows(context, winner, folds, rebuilding)
     target = None

@@ -45,6 +45,7 @@ FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, whic
 SOME_SWAPS, MOST_SWAPS = 8, 40  # rounds of network swaps: on one of several folds, and otherwise
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
+QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
 SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
@@ -212,8 +213,9 @@ def search_panel(
     """The search for a linear decoder, with a penalty in units of the mean variance.
 
     On the training rows of a single split it is shorter, since the search on all rows starts there.
-    On folds of wide data it ends with the first swaps: rows are too few to tell what more would
-    find, and the search on all rows, with the penalty that did best, is the one that matters.
+    On folds of wide data it ends with the first swaps, of very wide data with those of the most
+    promising features: rows are too few to tell what more would find, and the search on all rows,
+    with the penalty that did best, is the one that matters.
     """
     single = len(context.covariances.folds) == 1 and fold.number is not None
     stall = FEW_ROUNDS if ridge else SOME_ROUNDS if single else None
@@ -224,8 +226,10 @@ def search_panel(
     if context.covariances.factored and fold.number is not None and not single:
         start = context.found.get(("greedy", fold.number))
         start = greedy(C, context.constraints).panel() if start is None else start
-        left = context.budget.remaining()
-        return swap(C, start, context.constraints, ridge=ridge * unit, time_limit=left).indices
+        work = fold.n_train * len(C) * context.constraints.most_units
+        options: dict[str, Any] = {"thorough": work < QUICK_SWAPS, "ridge": ridge * unit}
+        options["time_limit"] = context.budget.remaining()
+        return swap(C, start, context.constraints, **options).indices
     if context.covariances.factored:
         stall = FEW_ROUNDS
     return search(

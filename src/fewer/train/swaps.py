@@ -25,7 +25,7 @@ from torch import Tensor
 from fewer._threads import mapped, own_cores
 from fewer.constraints import Constraints
 from fewer.data import Source
-from fewer.data.factored import Matrix
+from fewer.data.factored import Matrix, symmetric_product
 from fewer.data.moments import Summary
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import swap_losses
@@ -45,6 +45,7 @@ VALUES_ON_GPU = 2**26  # of random features of panels that are solved at once
 COARSE, FINE = (128, 1200), (384, 3000)  # random features and rows of the two surrogates
 FEWEST, ROWS_PER_FEATURE = 128, 5  # where rows are few, there are fewer random features
 MOST_ENTERING = 1024  # features that later rounds of swaps on held-out rows consider
+SOME = 2048  # features that are scored at a time, since each takes as many numbers as rows
 PROGRESS = 1e-4  # minimum relative improvement
 
 Columns = NDArray[np.int64]
@@ -377,28 +378,28 @@ class HeldOut:
     ridge: float
 
     @classmethod
-    def of(cls, rows: NDArray[np.float64], held: list[Columns], ridge: float) -> "HeldOut":
+    def of(cls, rows: NDArray, held: list[Columns], ridge: float) -> "HeldOut":
         """Folds of rows; ``held`` has the numbers of the rows that each holds out."""
         X = torch.from_numpy(rows).float()
         parts = []
         for index in held:
-            out = torch.zeros(len(X), dtype=torch.bool)
-            out[torch.from_numpy(index)] = True
-            mean = X[~out].mean(0)
-            parts.append(_FoldRows.of(*(_short(x.sub_(mean)) for x in (X[~out], X[out]))))
+            out = torch.from_numpy(index)
+            train = torch.from_numpy(np.setdiff1d(np.arange(len(rows)), index))
+            mean = X.index_select(0, train).mean(0)
+            parts.append(_FoldRows.of(*(_Rows(X, at, mean).short() for at in (train, out))))
         return cls(parts, ridge)
 
     @property
     def d(self) -> int:
         """Number of features."""
-        return self.parts[0].train.shape[1]
+        return self.parts[0].train.table.shape[1]
 
     def error(self, panel: Columns) -> float:
         """Mean squared residual on held-out rows, over folds and features."""
         S = torch.from_numpy(panel)
         total = 0.0
         for part in self.parts:
-            W = part.held[:, S].double() @ part.decode(S, self.ridge)[1]  # R = Y - W X
+            W = part.held[S].double() @ part.decode(S, self.ridge)[1]  # R = Y - W X
             total += part.total + float((W * (W @ part.gram - 2 * part.cross.T)).sum())
         return total / len(self.parts) / self.d
 
@@ -407,7 +408,7 @@ class HeldOut:
         S = torch.from_numpy(panel)
         total = torch.zeros(len(S), dtype=torch.float64)
         for part in self.parts:
-            total += part.swaps(S, self.ridge, None)
+            total += part.swaps(S, self.ridge, [])[0][:, 0]
         return (total / len(self.parts) / self.d).numpy()
 
     def swaps(self, panel: Columns, columns: Columns | None = None) -> NDArray[np.float64]:
@@ -417,69 +418,99 @@ class HeldOut:
         """
         S = torch.from_numpy(panel)
         into = np.arange(self.d) if columns is None else columns
+        blocks: list[Tensor | slice] = [slice(at, at + SOME) for at in range(0, self.d, SOME)]
+        if columns is not None:
+            blocks = list(torch.from_numpy(columns).split(SOME))
         total = torch.zeros(len(S), len(into), dtype=torch.float64)
         for part in self.parts:
-            total += part.swaps(S, self.ridge, slice(None) if columns is None else into)
+            total += torch.cat(part.swaps(S, self.ridge, blocks)[1:], dim=1)
         total /= len(self.parts) * self.d
         total[:, torch.from_numpy(np.isin(into, panel))] = torch.inf
         return total.numpy()
 
 
 @dataclass(frozen=True, eq=False)
-class _FoldRows:
-    """Training rows X and held-out rows Y of a fold, and their products."""
+class _Rows:
+    """Some rows of a table that folds share, about a mean and over the root of their number."""
 
-    train: Tensor  # float32, as ``held``; the others are float64
-    held: Tensor
+    table: Tensor  # float32
+    index: Tensor
+    mean: Tensor
+    unit: float | None = None  # in place of the root
+
+    def __getitem__(self, columns: Tensor | slice) -> Tensor:
+        """Some columns of these rows."""
+        if isinstance(columns, slice):
+            x = self.table[:, columns].index_select(0, self.index)
+        else:
+            x = self.table[self.index[:, None], columns]
+        return x.sub_(self.mean[columns]).div_(self.unit or len(self.index) ** 0.5)
+
+    def short(self) -> "_Rows":
+        """No more rows than columns, with the same products x' x."""
+        if len(self.index) <= self.table.shape[1]:
+            return self
+        R = torch.linalg.qr(self[:], mode="r")[1]
+        return _Rows(R, torch.arange(len(R)), torch.zeros_like(self.mean), 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _FoldRows:
+    """Training rows X and held-out rows Y of a fold, and their products in float64."""
+
+    train: _Rows
+    held: _Rows
     gram: Tensor  # X X'
     cross: Tensor  # X Y'
     total: float  # sum of squares of Y
 
     @classmethod
-    def of(cls, train: Tensor, held: Tensor) -> "_FoldRows":
-        X, Y = train.double(), held.double()
-        return cls(train, held, X @ X.T, X @ Y.T, float(Y.square().sum()))
+    def of(cls, train: _Rows, held: _Rows) -> "_FoldRows":
+        n, m = len(train.index), len(held.index)
+        gram, cross = (torch.zeros(n, count, dtype=torch.float64) for count in (n, m))
+        total = 0.0
+        for at in range(0, train.table.shape[1], SOME):
+            X, Y = (rows[slice(at, at + SOME)].double() for rows in (train, held))
+            gram += symmetric_product(X, X)
+            cross += X @ Y.T
+            total += float(Y.square().sum())
+        return cls(train, held, gram, cross, total)
 
     def decode(self, S: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
         """P and A; in float64, since with as many features as rows P is nearly singular."""
-        Z = self.train[:, S].double()
+        Z = self.train[S].double()
         P = torch.linalg.inv(Z.T @ Z + ridge * torch.eye(len(S), dtype=torch.float64))
         return P, P @ Z.T
 
-    def swaps(self, S: Tensor, ridge: float, into: Any) -> Tensor:
-        """Change of the squared error by swaps that bring the columns ``into``, or by removals."""
-        Y_S = self.held[:, S].double()
+    def swaps(self, S: Tensor, ridge: float, into: Sequence[Tensor | slice]) -> list[Tensor]:
+        """Change of the squared error by removals, then by swaps that bring these columns."""
+        X_S, Y_S = self.train[S], self.held[S]
         P, A = self.decode(S, ridge)
         p = P.diagonal()[:, None]
-        M = self.cross.T - Y_S @ A @ self.gram  # R X'
-        W = Y_S @ P / p.T
+        M = self.cross.T - Y_S.double() @ A @ self.gram  # R X'
+        W = Y_S.double() @ P / p.T
         AG, WM = A @ self.gram, W.T @ M
         c = W.square().sum(0)[:, None]
         bb, ub = (AG * A).sum(1)[:, None], (WM * A).sum(1)[:, None]  # with u_i = R' w_i
-        if into is None:
-            return (2 * ub + c * bb)[:, 0]
-        M, W, AG, WM, AM, A32, p32, c32, bb32, ub32 = (
-            x.float() for x in (M, W, AG, WM, A @ M.T, A, p, c, bb, ub)
+        found = [removed := 2 * ub + c * bb]
+        M, W, AG, WM, AM, A, p, c, bb, ub, G = (
+            x.float() for x in (M, W, AG, WM, A @ M.T, A, p, c, bb, ub, self.gram)
         )
-        X, Y = self.train[:, into], self.held[:, into]
-        B = A32 @ X
-        T = torch.addmm(X, self.train[:, S], B, alpha=-1)
-        R = torch.addmm(Y, self.held[:, S], B, alpha=-1)
-        U, EB, GB, EU = W.T @ R, AG @ T, AM @ R, WM @ T
-        # products of the changed G and E, row by row: what adding j explains
-        explained = (R * (M @ T)).sum(0) + B * GB / p32 + U * EB + B * EU + c32 * B * EB
-        explained += B * (U * bb32 + B * ub32 + c32 * bb32 * B) / p32
-        pivot = (X * T).sum(0) + B.square() / p32 + ridge
-        own = R.square().sum(0) + 2 * U * B + c32 * B.square()
-        length = (T * (self.gram.float() @ T)).sum(0)
-        length = length + 2 * B * EB / p32 + B.square() * bb32 / p32.square()
-        return 2 * ub + c * bb - (2 * explained / pivot - own * length / pivot.square())
-
-
-def _short(x: Tensor) -> Tensor:
-    """Rows over the root of their number, no more than columns, with the same products x' x."""
-    x = x / len(x) ** 0.5
-    return torch.linalg.qr(x, mode="r")[1] if len(x) > x.shape[1] else x
+        for columns in into:
+            X, Y = self.train[columns], self.held[columns]
+            B = A @ X
+            T = torch.addmm(X, X_S, B, alpha=-1)
+            R = Y.addmm_(Y_S, B, alpha=-1)
+            U, EB, GB, EU = W.T @ R, AG @ T, AM @ R, WM @ T
+            # products of the changed G and E, row by row: what adding j explains
+            explained = (R * (M @ T)).sum(0) + B * GB / p + U * EB + B * EU + c * B * EB
+            explained += B * (U * bb + B * ub + c * bb * B) / p
+            pivot = (X * T).sum(0) + B.square() / p + ridge
+            own = R.square().sum(0) + 2 * U * B + c * B.square()
+            length = (T * (G @ T)).sum(0)
+            length = length + 2 * B * EB / p + B.square() * bb / p.square()
+            found.append(removed - (2 * explained / pivot - own * length / pivot.square()))
+        return found
 
 
 def held_out_swaps(
