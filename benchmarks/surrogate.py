@@ -125,10 +125,9 @@ def measure(table: Table, name: str, options: argparse.Namespace) -> None:
     began = time.process_time()
     linear = np.array([residual(summary.matrix, panel) for panel in panels])
     add("linear residual", linear, truth, time.process_time() - began)
-    for label, (width, rows) in (("coarse", COARSE), ("fine", FINE)):
-        judge = RandomFeatureSurrogate(
-            source, summary, k=k, width=width, rows=rows, device=options.device
-        )
+    for label, (width, rows, folds) in (("coarse", COARSE), ("fine", FINE)):
+        size = {"width": width, "rows": rows, "folds": folds}
+        judge = RandomFeatureSurrogate(source, summary, k=k, device=options.device, **size)
         began = time.process_time()
         errors = judge.errors(panels)
         add(f"{label} surrogate", errors, truth, time.process_time() - began)

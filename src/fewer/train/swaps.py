@@ -32,7 +32,6 @@ from fewer.search.exchange import swap_losses
 
 __all__ = ["HeldOut", "RandomFeatureSurrogate", "held_out_swaps", "network_swaps"]
 
-FOLDS = 4
 COMPONENTS = 128
 # on random features of about unit variance, more where rows are few; a hundredth of it on the
 # linear part
@@ -42,7 +41,7 @@ POOL = 64  # units that are tried as additions, half of them at random
 VERIFIED = (12, 24, 48)  # swaps that the finer surrogate checks: more after a failed round
 MOST_SWAPS = 4  # in a round
 VALUES_ON_GPU = 2**26  # of random features of panels that are solved at once
-COARSE, FINE = (128, 1200), (384, 3000)  # random features and rows of the two surrogates
+COARSE, FINE = (128, 1200, 2), (384, 3000, 4)  # random features, rows, folds of the surrogates
 FEWEST, ROWS_PER_FEATURE = 128, 5  # where rows are few, there are fewer random features
 MOST_ENTERING = 1024  # features that later rounds of swaps on held-out rows consider
 SOME = 2048  # features that are scored at a time, since each takes as many numbers as rows
@@ -56,8 +55,8 @@ class RandomFeatureSurrogate:
     """Held-out error of panels of about k features, by ridge regression on random features.
 
     ``seed`` determines the random layer (of ``width`` features, fewer where rows are few), the rows
-    used (at most ``rows``) and the folds, each of which is held out once; rows with the same label
-    stay together. Missing values are replaced by the mean. What is predicted are the rows
+    used (at most ``rows``) and the ``folds``, each of which is held out once; rows with the same
+    label stay together. Missing values are replaced by the mean. What is predicted are the rows
     themselves, by their leading components (``axes``, if known), or ``targets`` (n x m).
     """
 
@@ -69,6 +68,7 @@ class RandomFeatureSurrogate:
         k: int,
         width: int = 512,
         rows: int = 6000,
+        folds: int = 4,
         seed: int = 0,
         device: torch.device | str = "cpu",
         labels: NDArray | None = None,
@@ -100,7 +100,9 @@ class RandomFeatureSurrogate:
         edges = np.arange(1, len(z))
         if labels is not None and len(np.unique(groups[index])) > 1:
             edges = np.flatnonzero(np.diff(groups[index])) + 1
-        self.folds = _folds(len(z), edges)
+        self.folds = _folds(len(z), edges, folds)
+        held = torch.tensor([part.stop - part.start for part in self.folds])
+        self.others = (len(z) - held)[:, None, None].to(device)  # rows that are not held out
         self.squares = torch.stack([self.targets[rows].square().sum() for rows in self.folds])
         self.variance = float(spread.square().mean()) or 1.0
         self.one_by_one = torch.device(device).type == "cpu"
@@ -167,19 +169,17 @@ class RandomFeatureSurrogate:
 
     def _held_out(self, grams: Tensor, rights: Tensor) -> Tensor:
         """Errors of ridge regressions without each fold on that fold, from sums over its rows."""
-        rows = torch.tensor([part.stop - part.start for part in self.folds], device=grams.device)
-        others = (len(self.inputs) - rows)[:, None, None]
-        fit = (grams.sum(-3, keepdim=True) - grams) / others
+        fit = (grams.sum(-3, keepdim=True) - grams).div_(self.others)
         fit.diagonal(dim1=-2, dim2=-1).add_(self.penalty[: fit.shape[-1]])
-        right = (rights.sum(-3, keepdim=True) - rights) / others
+        right = (rights.sum(-3, keepdim=True) - rights).div_(self.others)
         weights = torch.cholesky_solve(right, torch.linalg.cholesky(fit))
         wrong = self.squares + (weights * (grams @ weights - 2 * rights)).sum((-2, -1))
         return wrong.sum(-1) / (len(self.inputs) * (self.inputs.shape[1] - 1))
 
 
-def _folds(rows: int, edges: NDArray[np.int64]) -> list[slice]:
-    """Up to FOLDS parts of about as many rows that begin at ``edges``, at least two of them."""
-    wanted = np.arange(1, FOLDS) * rows / FOLDS
+def _folds(rows: int, edges: NDArray[np.int64], count: int) -> list[slice]:
+    """Up to ``count`` parts of about as many rows that begin at ``edges``, at least two of them."""
+    wanted = np.arange(1, count) * rows / count
     cuts = np.unique([edges[np.abs(edges - cut).argmin()] for cut in wanted])
     return [slice(int(a), int(b)) for a, b in pairwise([0, *cuts, rows])]
 
@@ -255,8 +255,9 @@ def network_swaps(
     if targets is None:
         options["axes"] = leading_eigenvectors(summary.matrix, COMPONENTS)
 
-    def judge(width: int, rows: int) -> Judge:
-        surrogate = RandomFeatureSurrogate(source, summary, width=width, rows=rows, **options)
+    def judge(width: int, rows: int, folds: int) -> Judge:
+        size: dict[str, Any] = {"width": width, "rows": rows, "folds": folds}
+        surrogate = RandomFeatureSurrogate(source, summary, **size, **options)
         return partial(_judged, surrogate, constraints)
 
     coarse, fine = judge(*COARSE), judge(*FINE)
