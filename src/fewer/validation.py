@@ -466,6 +466,19 @@ class Fold:
         terms = self.covariances.terms(self.number)
         return self.covariances.diagonal(terms, self.mean) / self.scale**2
 
+    def moments(self, device: torch.device | str | None = None) -> Moments:
+        """What each feature looks like over the training rows, in scaled units.
+
+        Unless values are missing, the rows are not read again, and ranges are known of constant
+        features only.
+        """
+        if self.covariances.stats.has_missing:
+            return moments(self.train_source, device)
+        mean, variance = self.scaled_mean.numpy(), self.variance
+        gap = np.where(variance > 0, np.inf, 0.0)
+        observed = np.full(len(mean), self.n_train)
+        return Moments(self.n_train, observed, mean, variance, mean - gap, mean + gap)
+
     @property
     def _held(self) -> Terms:
         return self.covariances.terms(self.number, held=True)

@@ -254,15 +254,15 @@ class SelectionContext:
         them, and differ only in ``config`` and ``loss``.
         """
         key, d = (fold.number, str(pick_device(config.device))), self.source.shape[1]
+        own = np.array_equal(rows, fold.train_rows)
         few = 4 * len(rows) * d * len(self.covariances.folds) <= PREPARED_BYTES
-        keeps = few and config.validation_fraction == self.config.validation_fraction
-        keeps = keeps and np.array_equal(rows, fold.train_rows)
+        keeps = own and few and config.validation_fraction == self.config.validation_fraction
         if keeps and key in self.prepared:
             return replace(self.prepared[key], config=config, loss=loss)
         part, target = fold.rows(rows), self.target
         data = prepare(
             part,
-            moments(part, self.device),
+            fold.moments(self.device) if own else moments(part, self.device),
             config,
             loss,
             seed,

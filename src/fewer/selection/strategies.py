@@ -324,8 +324,7 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     found = search(
         joint.to(device),
         _with_targets(context.constraints, len(joint) - context.constraints.d),
-        stall=None if context.config.linear else 1,
-        starts=None if context.config.linear else _few_starts(context),
+        stall=None if context.config.linear else 0,  # swaps for the network follow
         seed=context.seed,
         time_limit=context.budget.remaining(),
     )
