@@ -15,6 +15,7 @@ _HOMES = {  # the other names are modules
     "ConcreteClassifier": "estimators",
     "ConcreteRegressor": "estimators",
     "Panel": "panel",
+    "Reach": "selection",
     "select": "selection",
 }
 
@@ -25,6 +26,7 @@ __all__ = [
     "ConcreteClassifier",
     "ConcreteRegressor",
     "Panel",
+    "Reach",
     "__version__",
     "anndata",
     "assess",
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
         ConcreteRegressor,
     )
     from fewer.panel import Panel
-    from fewer.selection import select
+    from fewer.selection import Reach, select
 
 
 def __getattr__(name: str) -> Any:

@@ -58,6 +58,9 @@ class Evidence:
     history : dict of lists
         Training history of each strategy that is trained: temperature, loss,
         mean_max_probability and distinct.
+    size : dict or None
+        How k was chosen, if it was not given: the rule, and the explained variance of held-out
+        rows with its standard error for each k.
 
     Examples
     --------
@@ -93,6 +96,7 @@ class Evidence:
     rows: NDArray[np.float32]
     reconstructed: NDArray[np.float32]
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    size: dict[str, Any] | None = None
 
     def without_rows(self) -> "Evidence":
         """A copy without rows of the data, for panels to be shared."""

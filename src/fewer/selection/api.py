@@ -5,12 +5,14 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
@@ -36,6 +38,7 @@ from fewer.selection.compare import (
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
+from fewer.selection.size import Reach, choose_size
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
 from fewer.storage import describe_parameters
@@ -44,6 +47,7 @@ from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
 from fewer.train.device import float64_device, pick_device
 from fewer.validation import (
+    FOLDS,
     Fold,
     Scaling,
     check_row_groups,
@@ -62,12 +66,13 @@ LONG = 1000  # values: of longer options only the length is recorded
 # steps, besides those of strategies, and what they take relative to training one decoder
 PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
 LINEAR_WEIGHT = 0.01
+UNLIMITED = 1e300
 EAGER_BYTES = 2**30  # of fold covariances: beyond it, evidence is computed at once
 
 
 def select(
     data: Any,
-    k: int | None = None,
+    k: int | str | Reach | None = None,
     *,
     decoder: Any = "linear",
     target: Any = None,
@@ -102,8 +107,11 @@ def select(
     ----------
     data : array, sparse matrix, table, path or source of shape (n, d)
         Rows to learn from; NaN marks missing values. Whatever `fewer.data.open` takes.
-    k : int, default=None
+    k : int, "auto", Reach or None, default=None
         Number of features to choose; None, with ``costs`` and ``budget``, spends the budget.
+        ``fewer.Reach(0.9)``: as few as explain 90% of the variance of held-out rows. "auto": the
+        fewest, up to 100, within one standard error of the best; or, if these are fewer, as many
+        as explain other features better than permuted columns do. Both judge by linear decoders.
     decoder : "linear", tuple of int or callable, default="linear"
         What reconstructs the features: a linear map, a network with hidden layers of these widths,
         or your own function ``(k, d) -> torch.nn.Module``.
@@ -209,15 +217,21 @@ def _prepare(
     if options["target"] is not None:
         target, data = read_target(options["target"], data)
     source = distributed.open_together(lambda: as_source(data, least_rows=3))
-    n, k = source.shape[0], options["k"]
+    n = source.shape[0]
     _check_target(target, n, options)
-    constraints = _constraints(source, options)
     device = pick_device(options["device"])
     linear = TrainingConfig(k=1, decoder=options["decoder"]).linear
     seed = distributed.shared_seed(
         options["random_state"], lambda: stored_seed(options["checkpoint"])
     )
     row_groups = check_row_groups(options["row_groups"], n)
+    size = None
+    if isinstance(options["k"], (str, Reach)):
+        plan.begin("size", "choosing k ...")
+        size = _choose_size(source, options, scaling, device, seed, row_groups)
+        options = options | {"k": size["chosen"]}
+    k = options["k"]
+    constraints = _constraints(source, options)
     nodes = nodes_for(constraints, source, scaling, device)
     validation = choose_validation(options["validation"], n, nodes, linear=linear)
     if row_groups is not None and validation == "time":
@@ -250,8 +264,40 @@ def _prepare(
         budget=budget,
         checkpoint=_checkpoint(options, stats, seed, row_groups, config),
         plan=plan,
+        size=size,
     )
     return context, describe_data(given, source, stats)
+
+
+def _choose_size(
+    source: Source,
+    options: dict[str, Any],
+    scaling: Scaling,
+    device: torch.device,
+    seed: int,
+    row_groups: NDArray | None,
+) -> dict[str, Any]:
+    """How k was chosen, for ``k="auto"`` or a `Reach`."""
+    k = options["k"]
+    if isinstance(k, str) and k != "auto":
+        raise InputError(f"k={k!r}: give a number, 'auto' or fewer.Reach(0.9)")
+    for name in ("target", "budget"):
+        if options[name] is not None:
+            raise InputError(f"k={k!r} cannot be combined with {name}; give a number")
+    n = source.shape[0]
+    splits = split_rows(n, min(FOLDS, n), seed, row_groups)
+    if options["validation"] == "time":
+        splits = split_rows(n, "time")
+    covariances = fold_covariances(source, splits, scaling, device)
+    part, stats = without_empty(source, covariances.stats)
+    if part is not source:
+        covariances = fold_covariances(part, splits, scaling, device)
+    check_observed(stats.observed, part.names)
+    # any number of units, without a limit to what they cost
+    costs = np.zeros(part.shape[1]) if options["costs"] is None else options["costs"]
+    free = _constraints(part, options | {"k": None, "costs": costs, "budget": UNLIMITED})
+    constraints = replace(free, k=len(free.units), budget=None)
+    return choose_size(k, covariances, constraints, float64_device(device), seed, row_groups)
 
 
 def _constraints(source: Source, options: dict[str, Any]) -> Constraints:
@@ -505,6 +551,7 @@ def _settings(
         settings |= {"decoder": "linear", "predictor": options["decoder"]}
     return describe_parameters(settings) | {
         "k": context.constraints.k,
+        "k_rule": None if context.size is None else context.size["rule"],
         "rows": context.source.shape[0],
         "seed": context.seed,
         "winner": winner.strategy.name,
@@ -539,6 +586,9 @@ def describe_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options as JSON; long values, values per row and objects are only described."""
     found: dict[str, Any] = {}
     for name, value in options.items():
+        if isinstance(value, Reach):
+            found[name] = {"reach": value.level}
+            continue
         try:
             written = describe_parameters({name: value})[name]
         except InputError:

@@ -86,6 +86,7 @@ def gather_evidence(
         rows=true,
         reconstructed=guessed,
         history={name: _thin(rows) for name, rows in context.history.items()},
+        size=context.size,
     )
 
 
