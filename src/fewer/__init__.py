@@ -16,6 +16,7 @@ _HOMES = {  # the other names are modules
     "ConcreteRegressor": "estimators",
     "Panel": "panel",
     "Reach": "selection",
+    "attach": "selection",
     "select": "selection",
 }
 
@@ -30,6 +31,7 @@ __all__ = [
     "__version__",
     "anndata",
     "assess",
+    "attach",
     "baselines",
     "callbacks",
     "data",
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
         ConcreteRegressor,
     )
     from fewer.panel import Panel
-    from fewer.selection import Reach, select
+    from fewer.selection import Reach, attach, select
 
 
 def __getattr__(name: str) -> Any:

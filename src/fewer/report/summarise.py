@@ -150,11 +150,28 @@ def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> li
                     )
                     if other >= 0
                 ],
+                "without": None if known.without is None else float(known.without[place]),
+                "dependents": [] if known.dependents is None else _dependents(known, place, names),
+                "others": _others(known, place, names),
                 "substitute": names[substitute] if substitute >= 0 else None,
                 "loss": float(known.losses[place, 0]) if substitute >= 0 else None,
             }
         )
     return found
+
+
+def _dependents(known: Evidence, place: int, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Features that lose most without the chosen feature at this place, and the R² they lose."""
+    assert known.dependents is not None
+    assert known.dependent_losses is not None
+    pairs = zip(known.dependents[place], known.dependent_losses[place], strict=True)
+    return [{"name": names[j], "loss": float(loss)} for j, loss in pairs if j >= 0 and loss > 0.01]
+
+
+def _others(known: Evidence, place: int, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The second and third best substitutes."""
+    pairs = zip(known.substitutes[place, 1:3], known.losses[place, 1:3], strict=True)
+    return [{"name": names[j], "loss": float(loss)} for j, loss in pairs if j >= 0]
 
 
 def _features(chosen: Any, errors: NDArray[Any], variance: NDArray[Any] | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ MOST = 100  # features that "auto" considers
 FIRST_REACH = 64  # features that `Reach` tries first; twice as many each time
 SWAPS_AT = tuple(5 * 2**step for step in range(12))  # sizes at which the nested path is improved
 PERMUTATIONS = 19  # the largest of 20 exchangeable numbers is the real one with probability 5%
+NEGLIGIBLE = 0.01  # of the variance of one feature: who explains less of all others is noise
 SHADOW_ROWS = 5000  # that the parallel analysis looks at
 SHADOW_VALUES = 2**26  # covariances of features with permuted columns that are kept
 
@@ -210,7 +211,8 @@ def noise_limit(
     covariance of what is left. Feature j explains :math:`\sum_{i \ne j} E_{ij}^2 / E_{jj}` of the
     others; a column that is permuted at random explains some of it by chance. Permuting all
     columns gives the largest such gain among as many irrelevant candidates, and the best real
-    feature counts as noise unless it beats the largest of 19 of these (a test at the level 5%).
+    feature counts as noise unless it beats the largest of 19 of these (a test at the level 5%),
+    and explains at least a hundredth of the variance of one feature.
     The size is found by doubling and bisection. None if ``most`` features leave more than chance.
 
     Rows are exchangeable under the null hypothesis. Of rows in ``groups`` one per group is used.
@@ -285,7 +287,8 @@ class _Shadows:
             real, chance = self._by_rows(chosen, open_)
         else:
             real, chance = self._by_features(chosen, open_, self.C, self.products)
-        return real > max(chance)
+        least = NEGLIGIBLE * float(self.x.square().sum()) / self.x.shape[1]
+        return real > max(*chance, least)
 
     def _by_features(
         self, chosen: Tensor, open_: Tensor, C: Tensor, products: list[Tensor]
