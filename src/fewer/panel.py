@@ -30,7 +30,7 @@ from fewer.reconstructor import (
     sample_size,
 )
 from fewer.report import brief, write
-from fewer.report.summarise import rank_candidates
+from fewer.report.summarise import network_note, rank_candidates
 
 __all__ = ["Leaderboard", "Panel", "Score", "Target"]
 
@@ -60,8 +60,10 @@ class Leaderboard(list[dict[str, Any]]):
         ]
         return Table(("strategy", "held-out error", "ratio", "seconds"), rows, (1, 2, 3))
 
+    note: str | None = None  # whether the network beats a linear decoder
+
     def __repr__(self) -> str:
-        return str(self.table())
+        return str(self.table()) + ("" if self.note is None else f"\n{self.note}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,13 +205,19 @@ class Panel:
     ) -> None:
         self.reconstructor = reconstructor
         self.held_out = held_out
-        self.leaderboard = leaderboard
+        self._leaderboard = leaderboard
         self.settings = settings
         self.target = target
         self._evidence = evidence
         self.editor = editor  # what makes a changed panel; None without the data
         # measured values are returned unchanged
         reconstructor.decoder.double().eval().known = torch.from_numpy(reconstructor.columns)
+
+    @property
+    def leaderboard(self) -> Leaderboard:
+        """Every candidate with its strategy, held-out error, seconds and features."""
+        self._leaderboard.note = network_note(self.settings.get("network_gain"))
+        return self._leaderboard
 
     @property
     def k(self) -> int:

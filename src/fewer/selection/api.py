@@ -38,7 +38,12 @@ from fewer.selection.compare import (
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
 from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
-from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
+from fewer.selection.refit import (
+    gain_over_linear,
+    refit_on_all_rows,
+    score_on_held_out_rows,
+    to_data_units,
+)
 from fewer.selection.size import Reach, choose_size
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
@@ -203,9 +208,14 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     context.plan.begin(FINAL, "fitting on all rows ...")
     winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
     candidates.sort(key=lambda candidate: candidate is not winner)
+    gain = None
     if isinstance(comparison, NetworkComparison):
-        _warn_if_linear_is_as_good(winner, folds)
-    return _wrap(context, comparison, candidates, columns, folds, options, described)
+        gain = gain_over_linear(comparison, winner, folds)
+        _warn_if_linear_is_as_good(winner, folds, gain)
+    panel = _wrap(context, comparison, candidates, columns, folds, options, described)
+    if gain is not None:
+        panel.settings["network_gain"] = gain
+    return panel
 
 
 def _prepare(
@@ -462,14 +472,20 @@ def _propose(context: SelectionContext, candidate: Candidate, fold: Fold, folds:
     candidate.seconds += time.perf_counter() - start
 
 
-def _warn_if_linear_is_as_good(winner: Candidate, folds: Sequence[Fold]) -> None:
-    panels = zip(folds, winner.panels, strict=True)
-    linear = float(np.mean([fold.error(panel) for fold, panel in panels]))
-    if linear <= winner.error:
+def _warn_if_linear_is_as_good(
+    winner: Candidate, folds: Sequence[Fold], gain: dict[str, float] | None
+) -> None:
+    if gain is None:
+        panels = zip(folds, winner.panels, strict=True)
+        linear = float(np.mean([fold.error(panel) for fold, panel in panels]))
+        good, told = winner.error < linear, f"{winner.error:.4g} against {linear:.4g}"
+    else:
+        good = gain["low"] > 0
+        told = f"{gain['gain']:+.1%} ({gain['low']:+.1%} to {gain['high']:+.1%}) lower"
+    if not good:
         warn(
-            f"the network does not beat a linear decoder: held-out error {winner.error:.4g} "
-            f"against {linear:.4g}. Use decoder='linear', which is exact and faster, or give the "
-            "network more rows"
+            f"the network does not clearly beat a linear decoder: held-out error {told}. Use "
+            "decoder='linear', which is exact and faster, or give the network more rows"
         )
 
 
