@@ -55,7 +55,7 @@ def choose(case: Case, k: int, decoder: Any, seed: int, device: str) -> dict[str
     common = {"random_state": seed, "device": device}
 
     def network(solver: str) -> Any:
-        return fewer.ConcreteAutoencoder(k, decoder=decoder, solver=solver, **common)
+        return fewer.ConcreteAutoencoder(k, decoder=decoder, solver=solver, refine=None, **common)
 
     found: dict[str, Any] = {}
 
@@ -67,7 +67,7 @@ def choose(case: Case, k: int, decoder: Any, seed: int, device: str) -> dict[str
     began = time.perf_counter()
     record("gradient CAE", began, network("gradient").fit(case.train).columns_)
     began = time.perf_counter()
-    linear = fewer.ConcreteAutoencoder(k, solver="closed_form", **common)
+    linear = fewer.ConcreteAutoencoder(k, solver="closed_form", refine=None, **common)
     record("closed form CAE", began, linear.fit(case.train).columns_)
     began = time.perf_counter()
     record("random features", began, network("closed_form").fit(case.train).columns_)
