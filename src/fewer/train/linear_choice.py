@@ -19,7 +19,7 @@ of rows, so that what is alike is held out together.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -113,18 +113,20 @@ def _chosen(folds: Sequence[Fold], constraints: Constraints, trust: Trust) -> Li
     unit = float(np.mean(folds[0].variance))
     penalties = [ridge * unit for ridge in RIDGES]
     first, plain = [], []  # panels of greedy selection, and after swaps
+    thorough = not folds[0].covariances.factored  # of very many features, promising ones are enough
     for fold in folds:
         C = fold.matrix()
         first.append(greedy(C, constraints).panel())
-        plain.append(swap(C, first[-1], constraints).indices)
+        plain.append(swap(C, first[-1], constraints, thorough=thorough).indices)
     by_greedy, by_swaps = (
         _log_errors(folds, panels, constraints, penalties) for panels in (first, plain)
     )
     at, rival = _clearly_best(by_swaps), _clearly_best(by_greedy)
     best = by_swaps[:, at]
     if at:
+        options: dict[str, Any] = {"ridge": penalties[at], "thorough": thorough}
         panels = [
-            swap(fold.matrix(), panel, constraints, ridge=penalties[at]).indices
+            swap(fold.matrix(), panel, constraints, **options).indices
             for fold, panel in zip(folds, first, strict=True)
         ]
         best = _log_errors(folds, panels, constraints, penalties[at : at + 1])[:, 0]
