@@ -315,7 +315,8 @@ def _checkpoint(
     facts: dict[str, Any] = {"rows": stats.n, "features": len(stats.mean), "spread": stats.scale}
     facts |= {"seed": seed, "row_groups": digest}
     asked = describe_options({name: options[name] for name in RESULT_OPTIONS})
-    return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts | asked | config.facts())
+    facts |= asked | config.facts()
+    return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts, len(stats.mean))
 
 
 @contextmanager
