@@ -19,7 +19,7 @@ from fewer._checks import check_observed, check_random_state, check_whole
 from fewer._stored import ANY
 from fewer.constraints import Constraints, resolve
 from fewer.data import Moments, Source, moments, read_all
-from fewer.data.columns import check_values, match_columns
+from fewer.data.columns import check_range, check_values, match_columns
 from fewer.data.open import as_source, is_source_like
 from fewer.data.source import array_source
 from fewer.data.tables import as_array
@@ -115,6 +115,7 @@ class RowEstimator(BaseEstimator):
         source = array_source(X)
         stats = moments(source, pick_device(getattr(self, "device", "cpu")))
         check_observed(stats.observed, self._names())
+        check_range(stats, self._names())
         return source, stats
 
     def _rng(self) -> np.random.RandomState:
