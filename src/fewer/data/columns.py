@@ -99,7 +99,7 @@ def check_range(stats: "Moments", names: Sequence[Any] | np.ndarray | None) -> N
     """Refuse features whose fourth powers overflow; warn of those that vary too little to count."""
     size = np.maximum(np.abs(stats.minimum), np.abs(stats.maximum))
     seen = stats.observed > 0
-    for wrong in np.flatnonzero(seen & (size > LARGEST)):
+    for wrong in np.flatnonzero(seen & (size > LARGEST)).tolist():
         unit = 10.0 ** np.floor(np.log10(size[wrong]))
         raise InputError(
             f"{_column(wrong, names)} has values up to {size[wrong]:.1e}, too large to be squared; "
