@@ -111,7 +111,7 @@ def check_range(stats: "Moments", names: Sequence[Any] | np.ndarray | None) -> N
         small = np.flatnonzero(varying & (stats.maximum - stats.minimum < SMALLEST))
     if not len(small):
         return
-    shown = join_names(small.tolist() if names is None else [str(names[j]) for j in small])
+    shown = join_names(small.tolist() if names is None else [str(names[j]) for j in small.tolist()])
     spread = stats.maximum[small[0]] - stats.minimum[small[0]]
     problem = (
         f"the values of {len(small)} columns differ by less than {SMALLEST:.0e} ({shown}; by "
