@@ -46,7 +46,6 @@ __all__ = [
     "Fold",
     "Scaling",
     "best_ridge",
-    "choose_ridge",
     "fold_covariances",
     "paired_interval",
     "split_rows",
@@ -58,7 +57,6 @@ Vector = NDArray[np.float64]
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # in units of the mean variance
-CLEARLY = 0.995  # a penalty must lower the held-out error to this fraction to be preferred to none
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
 
 
@@ -626,20 +624,6 @@ def fold_covariances(
 
 def _on_cpu(found: Covariance) -> Covariance:
     return Covariance(found.n, found.mean.cpu(), found.matrix.cpu())
-
-
-def choose_ridge(folds: Sequence[Fold], panels: dict[float, Columns]) -> float:
-    """The penalty whose panel does best on held-out rows; none unless one is clearly better.
-
-    ``panels`` has the panel that each penalty (in units of the mean variance) leads to.
-    """
-    unit = float(np.mean(folds[0].variance))
-    means = {
-        ridge: float(np.mean([fold.error(panel, ridge * unit) for fold in folds]))
-        for ridge, panel in panels.items()
-    }
-    best = min(means, key=means.__getitem__)
-    return best * unit if means[best] < CLEARLY * means.get(0.0, np.inf) else 0.0
 
 
 def best_ridge(
