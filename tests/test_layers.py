@@ -24,6 +24,7 @@ LAYERS = [
     "validation",
     "train",
     "storage",
+    "joint",
     "reconstructor",
     "estimators",
     "callbacks",

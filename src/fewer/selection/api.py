@@ -35,7 +35,12 @@ from fewer.selection.compare import (
 )
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
 from fewer.selection.evidence import gather_evidence
-from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
+from fewer.selection.refit import (
+    joint_covariance,
+    refit_on_all_rows,
+    score_on_held_out_rows,
+    to_data_units,
+)
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
 from fewer.storage import describe_parameters
@@ -46,6 +51,7 @@ from fewer.train.device import float64_device, pick_device
 from fewer.validation import (
     Fold,
     Scaling,
+    best_ridge,
     check_row_groups,
     choose_validation,
     fold_covariances,
@@ -441,7 +447,11 @@ def _wrap(
     linear = isinstance(rebuilding, LinearComparison)
     context.covariances.release()  # what follows needs its parts only
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
-    held = score_on_held_out_rows(context, winner, folds, rebuilding)
+    held = score_on_held_out_rows(context, winner, folds, rebuilding, columns)
+    ridge = winner.ridge
+    if not linear and len(folds) > 1:  # for what completes the inputs of a network
+        ridge = best_ridge(folds, [columns] * len(folds))[0]
+    joint = joint_covariance(context, columns, ridge, held)
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)
@@ -466,7 +476,7 @@ def _wrap(
     labels = None if names is None else np.array(names, dtype=object)
     large = context.covariances.nbytes > EAGER_BYTES
     return Panel(
-        Reconstructor(columns, decoder, d, labels, held.quantiles),
+        Reconstructor(columns, decoder, d, labels, held.quantiles, joint),
         held_out=held.score,
         leaderboard=Leaderboard(
             {
