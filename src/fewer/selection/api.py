@@ -38,7 +38,12 @@ from fewer.selection.compare import (
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
 from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
-from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
+from fewer.selection.refit import (
+    joint_covariance,
+    refit_on_all_rows,
+    score_on_held_out_rows,
+    to_data_units,
+)
 from fewer.selection.size import Reach, choose_size
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
@@ -51,6 +56,7 @@ from fewer.validation import (
     FOLDS,
     Fold,
     Scaling,
+    best_ridge,
     check_row_groups,
     choose_validation,
     fold_covariances,
@@ -508,7 +514,11 @@ def _wrap(
     linear = isinstance(rebuilding, LinearComparison)
     context.covariances.release()  # what follows needs its parts only
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
-    held = score_on_held_out_rows(context, winner, folds, rebuilding)
+    held = score_on_held_out_rows(context, winner, folds, rebuilding, columns)
+    ridge = winner.ridge
+    if not linear and len(folds) > 1:  # for what completes the inputs of a network
+        ridge = best_ridge(folds, [columns] * len(folds))[0]
+    joint = joint_covariance(context, columns, ridge, held)
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)
@@ -535,7 +545,7 @@ def _wrap(
     large = context.covariances.nbytes > EAGER_BYTES
     edited = partial(_finish, options=options, described=described)
     return Panel(
-        Reconstructor(columns, decoder, d, labels, held.quantiles),
+        Reconstructor(columns, decoder, d, labels, held.quantiles, joint),
         held_out=held.score,
         leaderboard=Leaderboard(
             {
