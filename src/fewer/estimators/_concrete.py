@@ -180,11 +180,13 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
             groups.append(np.array([chosen, *ranked])[:m])
         return self._named_groups(groups, m)
 
+    def _decoder_spec(self) -> Any:
+        return self._auto_decoder if _is_auto(self.decoder) else self.decoder
+
     def _bare_decoder(self, out: int) -> nn.Module:
-        spec = self._auto_decoder if _is_auto(self.decoder) else self.decoder
         with torch.random.fork_rng(devices=[]):  # its first weights are replaced anyway
             return build_decoder(
-                spec,
+                self._decoder_spec(),
                 len(self.columns_),
                 out,
                 activation=self.activation,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import fewer.errors
+from fewer._stored import misfit
 from fewer._threads import for_operations
 from fewer.constraints import Constraints, resolve
 from fewer.cuda import fast_epochs, padded, unpadded
@@ -282,13 +283,20 @@ def _train_start(
         if (done := checkpoint.load(f"start-{start}")) is not None:
             with seeded(0, data.device):  # its weights are replaced
                 network = _new_network(data, constraints)
-            network.load_state_dict(taken_state("network", done[1]))
-            return _Start(data, constraints, network, **done[0])
-        saved = checkpoint.load("training")
-        if saved is not None and saved[0]["start"] != start:
-            saved = None
-        if saved is not None:
-            first, history = saved[0]["try"], saved[0]["before"]
+            with checkpoint.reading(f"start-{start}"):
+                network.load_state_dict(taken_state("network", done[1]))
+                _check_history(done[0]["history"])
+                return _Start(data, constraints, network, **done[0])
+        with checkpoint.reading("training"):
+            saved = checkpoint.load("training")
+            if saved is not None and saved[0]["start"] != start:
+                saved = None
+            if saved is not None:
+                first, history = int(saved[0]["try"]), saved[0]["before"]
+                if not 1 <= first <= config.tries:
+                    raise ValueError(f"try {first} of {config.tries}")
+                _check_history(history)
+                _check_history(saved[0]["history"], least=1)
     for attempt in range(first, config.tries + 1):
         notes = {"start": start, "try": attempt, "before": history}
         with products(data.precision), seeded(seed + start, data.device) as generator:
@@ -303,6 +311,14 @@ def _train_start(
         checkpoint.save(f"start-{start}", facts, flat_state("network", found.network.state_dict()))
         checkpoint.drop("training")
     return found
+
+
+def _check_history(rows: Any, least: int = 0) -> None:
+    """Refuse a stored history that is not one row of numbers per epoch."""
+    row = {"seconds": float, "mean_max_probability": float, "distinct": int}
+    reason = misfit(rows, [row], "history")
+    if reason or len(rows) < least:
+        raise ValueError(reason or "no history")
 
 
 def _new_network(data: TrainingData, constraints: Constraints) -> ConcreteNetwork:
@@ -358,9 +374,10 @@ def _train_once(  # noqa: PLR0915 (the loop reads top to bottom)
     fast = fast_epochs(network, train, optimizer, data.loss, **options)
     if fast is None and penalty is None:
         fast = epochs_on_cpu(network, train, optimizer, data.loss, config.batch_size)
-    if saved is not None:
-        training.restore(saved)
-        began -= history[-1]["seconds"]
+    if saved is not None and checkpoint is not None:
+        with checkpoint.reading("training"):
+            training.restore(saved)
+            began -= history[-1]["seconds"]
     temperatures = _temperatures(config, epochs, train.steps(config.batch_size), len(history))
 
     def annealed(batch: Batch) -> Tensor:
