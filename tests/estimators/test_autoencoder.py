@@ -163,8 +163,7 @@ def test_same_seed_same_bits(digits, seed):
     options = {**QUICK, "random_state": seed, "decoder": (12,), "dropout": 0.1, "epochs": 15}
     rows = digits[0][:200]
     first, second = (
-        ConcreteAutoencoder(k=3, tries=1, refit_epochs=10, **options).fit(rows)
-        for _ in range(2)
+        ConcreteAutoencoder(k=3, tries=1, refit_epochs=10, **options).fit(rows) for _ in range(2)
     )
     np.testing.assert_array_equal(first.logits_, second.logits_)
     np.testing.assert_array_equal(first.reconstruct(digits[1]), second.reconstruct(digits[1]))
