@@ -17,6 +17,7 @@ _HOMES = {  # the other names are modules
     "Panel": "panel",
     "Reach": "selection",
     "attach": "selection",
+    "score": "assess",
     "select": "selection",
 }
 
@@ -40,6 +41,7 @@ __all__ = [
     "errors",
     "export",
     "nn",
+    "score",
     "select",
 ]
 
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
         export,
         nn,
     )
+    from fewer.assess import score
     from fewer.estimators import (
         PAPER,
         ColumnSubset,

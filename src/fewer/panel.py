@@ -35,7 +35,7 @@ from fewer.reconstructor import (
     sample_size,
 )
 from fewer.report import brief, write
-from fewer.report.summarise import rank_candidates
+from fewer.report.summarise import network_note, rank_candidates
 
 __all__ = ["Leaderboard", "Panel", "Score", "Target"]
 
@@ -90,8 +90,10 @@ class Leaderboard(list[dict[str, Any]]):
         ]
         return Table(("strategy", "held-out error", "ratio", "seconds"), rows, (1, 2, 3))
 
+    note: str | None = None  # whether the network beats a linear decoder
+
     def __repr__(self) -> str:
-        return str(self.table())
+        return str(self.table()) + ("" if self.note is None else f"\n{self.note}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +238,7 @@ class Panel:
     ) -> None:
         self.reconstructor = reconstructor
         self.held_out = held_out
-        self.leaderboard = leaderboard
+        self._leaderboard = leaderboard
         self.settings = settings
         self.target = target
         self._evidence = evidence
@@ -247,6 +249,12 @@ class Panel:
             for part in (reconstructor, target):
                 if part is not None:
                     part.decoder.precision = reconstructor.joint.precision
+
+    @property
+    def leaderboard(self) -> Leaderboard:
+        """Every candidate with its strategy, held-out error, seconds and features."""
+        self._leaderboard.note = network_note(self.settings.get("network_gain"))
+        return self._leaderboard
 
     @property
     def k(self) -> int:

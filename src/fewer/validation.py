@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 from torch import Tensor
 
 from fewer._checks import check_choice
@@ -41,7 +42,14 @@ from fewer.data.source import RowView, ScaledSource, Source
 from fewer.errors import InputError
 from fewer.search.objective import DEPENDENT, solve_normal
 
-__all__ = ["Fold", "Scaling", "best_ridge", "fold_covariances", "split_rows"]
+__all__ = [
+    "Fold",
+    "Scaling",
+    "best_ridge",
+    "fold_covariances",
+    "paired_interval",
+    "split_rows",
+]
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -635,3 +643,29 @@ def best_ridge(
     table = [fold.errors(panel, penalties, known=True) for fold, panel in pairs]
     best = int(np.argmin(np.mean(table, axis=0)))
     return penalties[best], [row[best] for row in table]
+
+
+def paired_interval(
+    gaps: Vector, folds: Columns, groups: NDArray | None = None, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Mean of paired differences of rows, and an interval of it.
+
+    The interval is the wider of two: over rows, or over groups of rows where rows of one group
+    are alike; and over folds, by Student's t with the correction of Nadeau and Bengio (2003) for
+    the training rows that folds share. ``folds`` is the fold that held out each row.
+    """
+    mean, n = float(gaps.mean()), len(gaps)
+    labels = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sums = np.bincount(labels, weights=gaps - mean)
+    count = len(sums)
+    half = 0.0
+    if count > 1:
+        error = (float((sums**2).sum()) * count / (count - 1)) ** 0.5 / n
+        half = float(stdtrit(count - 1, (1 + level) / 2)) * error
+    numbers = np.unique(folds)
+    if len(numbers) > 1:
+        means = np.array([gaps[folds == number].mean() for number in numbers])
+        f = len(numbers)
+        error = float(means.std(ddof=1)) * (1 / f + 1 / (f - 1)) ** 0.5
+        half = max(half, float(stdtrit(f - 1, (1 + level) / 2)) * error)
+    return mean, mean - half, mean + half

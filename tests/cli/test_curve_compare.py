@@ -69,6 +69,16 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
     assert "pivoted QR" not in shown
 
 
+def test_how_often_features_are_chosen(folder, asked, typed):
+    words = ["stability", "train.csv", "-k", "2", "--subsamples", "8"]
+    found = asked(*words, "--out", "s.csv")
+    table = pd.read_csv("s.csv")
+    assert table["feature"].tolist() == found["features"]
+    assert table["frequency"].is_monotonic_decreasing
+    assert table["frequency"].sum() == pytest.approx(2)
+    assert found["features"][0] in typed(*words).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -100,3 +100,19 @@ def test_repeats_on_harder_rows_do_not_let_others_win():
     order = sorted([behind, dropped, *close], key=lambda one: one.sort_key)
     assert order == [close[1], close[0], dropped, behind]
     assert [one.error for one in order] == [1.005, 1.0, 1.008, 1.02]
+
+
+def test_a_network_says_whether_it_beats_a_linear_decoder(tmp_path):
+    random = np.random.default_rng(0)
+    angles = random.uniform(-3, 3, size=(200, 2)) @ random.normal(size=(2, 6))
+    X = np.sin(angles + random.uniform(0, 3, size=6)) + 0.05 * random.normal(size=(200, 6))
+    panel = fewer.select(
+        X, 2, decoder=(16,), strategies=["search"], validation=0.25, random_state=0, device="cpu"
+    )
+    gain = panel.settings["network_gain"]
+    assert 0 < gain["low"] < gain["gain"] < gain["high"] < 1
+    assert "The network beats a linear decoder" in repr(panel.leaderboard)
+    panel.save(tmp_path / "p")
+    assert fewer.Panel.load(tmp_path / "p").leaderboard.note == panel.leaderboard.note
+    panel.report(tmp_path / "p.html")
+    assert "The network beats a linear decoder" in (tmp_path / "p.html").read_text()

@@ -1,4 +1,4 @@
-"""Commands that look at data and methods: ``fewer inspect``, ``curve`` and ``compare``."""
+"""Commands that look at data and methods: inspect, curve, compare and stability."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from fewer.cli._output import Output, percent, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fewer.assess import Comparison, Curve, Inspection
+    from fewer.assess import Comparison, Curve, Inspection, Stability
     from fewer.data import Source
 
 MAX_SHOWN = 10  # columns that are named
@@ -250,6 +250,57 @@ def compare(
         {"out": out, **found.describe()}, lambda screen: _show_comparison(found, out, screen)
     )
     output.suggest(f"fewer select {quote(data)} -k {k} --out panel/")
+
+
+def stability(
+    output: Output,
+    reading: opt.Reading,
+    data: opt.DataArgument,
+    k: Annotated[int, typer.Option("-k", "--k", help="Number of features.", show_default=False)],
+    subsamples: Annotated[int, typer.Option(help="Number of subsamples; even.")] = 100,
+    threshold: Annotated[
+        float, typer.Option(help="Fraction of subsamples from which a feature counts as stable.")
+    ] = 0.75,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the frequencies to a .csv or .json file.")
+    ] = None,
+    force: opt.ForceOption = False,
+    *,
+    scoring: Scoring,
+) -> None:
+    """Show how often each feature is chosen from half of the rows.
+
+    Correlated features that are hardly ever chosen together share their votes: they form a
+    cluster, and the frequency of the cluster is how often one of them is chosen.
+
+    Example: [bold]fewer stability data.csv -k 20[/]
+    """
+    from fewer.assess import stability as measure
+
+    opt.check_unused(out, force, opt.TABLE_OUTPUT)
+    with output.progress("reading") as update:
+        source = reading.open_features(data, metadata=(scoring.row_groups,))
+        found = measure(
+            source,
+            k,
+            subsamples=subsamples,
+            threshold=threshold,
+            progress=update,
+            **scoring.arguments(source),
+        )
+        if out is not None:
+            found.write(out)
+    output.result(
+        {"out": out, **found.describe()}, lambda screen: _show_stability(found, out, screen)
+    )
+
+
+def _show_stability(found: "Stability", out: Path | None, screen: "Console") -> None:
+    table = found.table()
+    print_table(screen, table.header, table.rows, table.numbers)
+    screen.print(found.sentence())
+    if out is not None:
+        screen.print(f"written to [bold]{out}[/]", soft_wrap=True)
 
 
 def _features(text: str, names: list[str] | None) -> list[Any]:

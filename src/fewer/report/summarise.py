@@ -29,11 +29,12 @@ class Reported(Protocol):
     """What a report reads of a panel."""
 
     held_out: Any
-    leaderboard: Any
     settings: dict[str, Any]
     target: Any
     evidence: Evidence | None
 
+    @property
+    def leaderboard(self) -> Any: ...
     @property
     def k(self) -> int: ...
     @property
@@ -92,9 +93,14 @@ def summarise(
         "correlation": None if known is None else _correlation(known, names),
         "history": {} if known is None else known.history,
         "leaderboard": rank_candidates(panel.leaderboard),
+        "network": network_note(panel.settings.get("network_gain")),
         "image_shape": _image_shape(panel, image_shape),
         "provenance": _provenance(known, panel),
-        "settings": {name: _setting_text(value) for name, value in panel.settings.items()},
+        "settings": {
+            name: _setting_text(value)
+            for name, value in panel.settings.items()
+            if name != "network_gain"
+        },
         "call": None if known is None else reproducing_code(known),
         "command": None if known is None else known.command,
     }
@@ -242,6 +248,18 @@ def _correlation(known: Evidence, names: Sequence[str]) -> dict[str, Any] | None
         return None
     shown = [names[j] for j in known.order[: len(known.correlation)]]
     return {"names": shown, "matrix": np.asarray(known.correlation, dtype=float)}
+
+
+def network_note(gain: dict[str, float] | None) -> str | None:
+    """Whether the network beats a linear decoder from the same features."""
+    if gain is None:
+        return None
+    low, high = gain["low"], gain["high"]
+    verdict = "beats" if low > 0 else "is worse than" if high < 0 else "does not clearly beat"
+    return (
+        f"The network {verdict} a linear decoder of the same features: held-out error "
+        f"{gain['gain']:.1%} lower (95% interval {low:.1%} to {high:.1%})."
+    )
 
 
 def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

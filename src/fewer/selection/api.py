@@ -39,6 +39,7 @@ from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeB
 from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import (
+    gain_over_linear,
     joint_covariance,
     refit_on_all_rows,
     score_on_held_out_rows,
@@ -210,9 +211,14 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     context.plan.begin(FINAL, "fitting on all rows ...")
     winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
     candidates.sort(key=lambda candidate: candidate is not winner)
+    gain = None
     if isinstance(comparison, NetworkComparison):
-        _warn_if_linear_is_as_good(winner, folds)
-    return _wrap(context, comparison, candidates, columns, folds, options, described)
+        gain = gain_over_linear(comparison, winner, folds)
+        _warn_if_linear_is_as_good(winner, folds, gain)
+    panel = _wrap(context, comparison, candidates, columns, folds, options, described)
+    if gain is not None:
+        panel.settings["network_gain"] = gain
+    return panel
 
 
 def _prepare(
@@ -487,14 +493,20 @@ def _propose(context: SelectionContext, candidate: Candidate, fold: Fold, folds:
     candidate.seconds += time.perf_counter() - start
 
 
-def _warn_if_linear_is_as_good(winner: Candidate, folds: Sequence[Fold]) -> None:
-    panels = zip(folds, winner.panels, strict=True)
-    linear = float(np.mean([fold.error(panel) for fold, panel in panels]))
-    if linear <= winner.error:
+def _warn_if_linear_is_as_good(
+    winner: Candidate, folds: Sequence[Fold], gain: dict[str, float] | None
+) -> None:
+    if gain is None:
+        panels = zip(folds, winner.panels, strict=True)
+        linear = float(np.mean([fold.error(panel) for fold, panel in panels]))
+        good, told = winner.error < linear, f"{winner.error:.4g} against {linear:.4g}"
+    else:
+        good = gain["low"] > 0
+        told = f"{gain['gain']:+.1%} ({gain['low']:+.1%} to {gain['high']:+.1%}) lower"
+    if not good:
         warn(
-            f"the network does not beat a linear decoder: held-out error {winner.error:.4g} "
-            f"against {linear:.4g}. Use decoder='linear', which is exact and faster, or give the "
-            "network more rows"
+            f"the network does not clearly beat a linear decoder: held-out error {told}. Use "
+            "decoder='linear', which is exact and faster, or give the network more rows"
         )
 
 

@@ -20,7 +20,16 @@ from fewer.search.eigen import leading_eigenvectors
 from fewer.search.objective import DEPENDENT
 from fewer.validation import RIDGES, ROWS_PER_FEATURE, Fold, FoldCovariances
 
-__all__ = ["Reach", "SizePath", "elbow", "noise_limit", "one_standard_error", "size_path"]
+__all__ = [
+    "Reach",
+    "SizePath",
+    "elbow",
+    "noise_limit",
+    "one_standard_error",
+    "ridge_of_others",
+    "size_path",
+    "some_rows",
+]
 
 MOST = 100  # features that "auto" considers
 FIRST_REACH = 64  # features that `Reach` tries first; twice as many each time
@@ -122,7 +131,7 @@ def size_path(
         most = np.minimum(sizes, len(kept)) - 1
         components.append((kept / totals[-1].sum().clamp_min(1e-300)).numpy()[most])
     each = torch.stack(left)  # folds x ridges x sizes x d
-    best = _ridge_of_others(each.sum(3).numpy())  # folds x sizes
+    best = ridge_of_others(each.sum(3).numpy())  # folds x sizes
     at = np.arange(len(sizes))
     chosen = torch.stack([part[row, at] for part, row in zip(each, best, strict=True)])
     weights = torch.tensor([fold.n_held for fold in covariances.folds], dtype=torch.float64)
@@ -170,7 +179,7 @@ def _residuals(
     return torch.stack([found[size] for size in sizes])
 
 
-def _ridge_of_others(errors: Vector) -> NDArray[np.int64]:
+def ridge_of_others(errors: Vector) -> NDArray[np.int64]:
     """For each fold and size, the penalty that does best on the other folds.
 
     ``errors`` is folds x penalties x sizes.
@@ -220,7 +229,7 @@ def noise_limit(
     fold = covariances.everything
     order = distributed.on_rank0(lambda: greedy(fold.matrix().cpu(), replace(constraints, k=most)))
     random = np.random.default_rng(seed)
-    rows = _some_rows(covariances.splits.n, groups, random)
+    rows = some_rows(covariances.splits.n, groups, random)
     x = fold.rows(rows).rows(slice(0, len(rows)), torch.float64)
     x = (x - x.nanmean(0)).nan_to_num_(nan=0.0)
     shadows = _Shadows(x, random)
@@ -248,7 +257,8 @@ def _first_stop(goes_on: Callable[[int], bool], most: int) -> int | None:
     return high
 
 
-def _some_rows(n: int, groups: Any, random: np.random.Generator) -> Columns:
+def some_rows(n: int, groups: Any, random: np.random.Generator) -> Columns:
+    """Rows for permutations: one per group, and at most some thousand."""
     rows = np.arange(n)
     if groups is not None:
         shuffled = random.permutation(n)
