@@ -80,6 +80,9 @@ class Evidence:
         their own, it is the error of those.)
     rows, reconstructed : arrays (m, d)
         Some held-out rows, and their reconstructions from the chosen features.
+    factors : array (r, d) or None
+        The leading part of the covariance of what the panel leaves unexplained, F'F in scaled
+        units: other features that were measured improve a reconstruction through it.
     history : dict of lists
         Training history of each strategy that is trained: temperature, loss,
         mean_max_probability and distinct.
@@ -125,6 +128,7 @@ class Evidence:
     variance: NDArray[np.float64]
     rows: NDArray[np.float32]
     reconstructed: NDArray[np.float32]
+    factors: NDArray[np.float32] | None = None
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     size: dict[str, Any] | None = None
     without: NDArray[np.float64] | None = None

@@ -20,10 +20,12 @@ from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
+from fewer.joint import JointCovariance, check_joint
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import LINKS
 from fewer.reconstructor import (
     QUANTILE_LEVELS,
+    Filling,
     Reconstructor,
     Score,
     bound_paths,
@@ -243,6 +245,10 @@ class Panel:
         self.editor = editor  # what makes a changed panel; None without the data
         # measured values are returned unchanged
         reconstructor.decoder.double().eval().known = torch.from_numpy(reconstructor.columns)
+        if reconstructor.joint is not None:  # missing ones are predicted from the others
+            for part in (reconstructor, target):
+                if part is not None:
+                    part.decoder.precision = reconstructor.joint.precision
 
     @property
     def leaderboard(self) -> Leaderboard:
@@ -305,10 +311,12 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path or source
             The chosen features in column order; or a table, or anything that `fewer.data.open`
             accepts, with columns of their names (or column numbers, if the data had no names) in
-            any order, among others. NaN means "not measured": the training mean.
+            any order, among others. NaN means "not measured": the value is predicted from the
+            other measured ones (best linear prediction). Panels saved before version 0.1.0 was
+            complete use the training mean.
         interval : float, default=None
             Also return prediction intervals with this coverage, such as 0.9, from held-out
-            residuals; NaN for a chosen feature that was not measured.
+            residuals; wider where chosen features were not measured, which then have bounds too.
         out : path, default=None
             Write all features into this file (.npy, .csv, .tsv, .parquet, .feather, .h5, .h5ad)
             in blocks, so that neither side needs to fit into memory. Columns of the input that
@@ -322,9 +330,69 @@ class Panel:
         """
         if out is None:
             return self.reconstructor.reconstruct(measured, interval)
-        impute(self.reconstructor, measured, out, interval=interval)
+        impute(self.reconstructor, measured, out, Filling(interval, replace_measured=True))
         path = Path(out)
         return path if interval is None else (path, *bound_paths(path))
+
+    def impute(
+        self,
+        rows: Any,
+        *,
+        interval: float | None = None,
+        use_all: bool = False,
+        replace_measured: bool = False,
+        allow_absent: bool = False,
+        out: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Fill in what was not measured, and keep what was.
+
+        Parameters
+        ----------
+        rows : array of shape (n, d) or (n, k), table, path or source
+            The panel's features and any others; NaN means "not measured".
+        interval : float, default=None
+            Also return prediction intervals, as in `reconstruct`; the bounds of a measured value
+            are the value itself.
+        use_all : bool, default=False
+            Predict from every measured feature, not only from the panel's.
+        replace_measured : bool, default=False
+            Replace measured values of features outside the panel by their reconstruction.
+        allow_absent : bool, default=False
+            Predict features of the panel for which the data have no column, instead of raising.
+        out : path, default=None
+            Write into this file, as in `reconstruct`.
+
+        Returns
+        -------
+        array of shape (n, d), or a table if one was given; with ``interval`` three of them:
+        values, lower bound, upper bound; with ``out`` their paths
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X = load_iris(as_frame=True).data
+        >>> panel = fewer.select(X[::2], k=2, random_state=0)
+        >>> new = X[1::2].copy()
+        >>> new.iloc[0, :2] = np.nan
+        >>> filled = panel.impute(new, use_all=True)
+        >>> bool(filled.notna().all(axis=None)), bool((filled == new)[1:].all(axis=None))
+        (True, True)
+        """
+        filling = self._filling(interval, use_all, replace_measured, allow_absent)
+        done = impute(self.reconstructor, rows, out, filling)
+        if out is not None:
+            path = Path(out)
+            return path if interval is None else (path, *bound_paths(path))
+        parts = [like_table(part, self.reconstructor.names, rows) for part in done.values]
+        return parts[0] if interval is None else tuple(parts)
+
+    def _filling(
+        self, interval: float | None, use_all: bool, replace_measured: bool, allow_absent: bool
+    ) -> Filling:
+        known = self.evidence if use_all else None
+        factors = None if known is None else known.factors
+        return Filling(interval, use_all, replace_measured, allow_absent, factors)
 
     def predict(self, measured: Any) -> NDArray:
         """Predict the target from the k measured values: a class or a number per row.
@@ -470,6 +538,9 @@ class Panel:
         tensors["errors"] = torch.from_numpy(self.held_out.errors)
         if quantiles is not None:
             tensors["quantiles"] = torch.from_numpy(quantiles)
+        if self.reconstructor.joint is not None:
+            meta["joint"], arrays = storage.describe_record(self.reconstructor.joint, "joint")
+            tensors |= arrays
         if self.target is not None:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
@@ -517,16 +588,19 @@ class Panel:
             target = None
             if meta.get("target") is not None:
                 target = Target._restore(meta["target"], specs["predictor"], k, tensors)
-            evidence = quantiles = None
+            evidence = joint = quantiles = None
             if "evidence" in meta:
                 evidence = storage.restore_record(Evidence, meta["evidence"], tensors, "evidence")
                 check_evidence(evidence, indices, d)
+            if "joint" in meta:
+                joint = storage.restore_record(JointCovariance, meta["joint"], tensors, "joint")
+                check_joint(joint, indices, d)
             if "quantiles" in tensors:
                 quantiles = tensors["quantiles"].numpy()
                 require_array("quantiles", quantiles, (len(QUANTILE_LEVELS), d), "f")
             decoder = storage.restore_decoder(net, "decoder", tensors, meta["link"])
             return cls(
-                Reconstructor(indices, decoder, d, names, quantiles),
+                Reconstructor(indices, decoder, d, names, quantiles, joint),
                 held_out=Score(meta["held_out"], errors),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -77,15 +78,20 @@ def write_folder(
     target, name = _folder(path).resolve(), f"{kind}.json"
     _refuse_foreign(target, kind, {name, TENSORS})
     meta = {"format": f"fewer-{kind}", "version": VERSION, "fewer": __version__, **meta}
-    with replacing_folder(target) as fresh:
-        text = json.dumps(meta, indent=1, allow_nan=False)
-        (fresh / name).write_text(text + "\n", encoding="utf-8")
-        # copies, since safetensors refuses tensors that share memory, such as tied weights
-        copies = {
-            key: part.detach().clone(memory_format=torch.contiguous_format)
-            for key, part in tensors.items()
-        }
-        save_file(copies, fresh / TENSORS)
+    text = json.dumps(meta, indent=1, allow_nan=False)
+    # copies, since safetensors refuses tensors that share memory, such as tied weights
+    copies = {
+        key: part.detach().clone(memory_format=torch.contiguous_format)
+        for key, part in tensors.items()
+    }
+    try:
+        with replacing_folder(target) as fresh:
+            (fresh / name).write_text(text + "\n", encoding="utf-8")
+            save_file(copies, fresh / TENSORS)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{target} cannot be written ({error}); make room, or choose another path"
+        ) from error
 
 
 class Tensors(dict[str, Tensor]):

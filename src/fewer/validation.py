@@ -510,9 +510,13 @@ class Fold:
         rows = self.covariances.rows_of(terms, self.mean, at)
         return rows.mul_(ratio).mul_(ratio[at][:, None])
 
+    def cross(self, columns: Columns) -> Tensor:
+        """Covariance (k x d) of these columns with all on the training rows, in scaled units."""
+        return self._scaled_rows(self.covariances.terms(self.number), columns)
+
     def decoder(self, columns: Columns, ridge: float = 0.0) -> Tensor:
         """Best linear map (k x d) from these columns on the training rows, in scaled units."""
-        rows = self._scaled_rows(self.covariances.terms(self.number), columns)
+        rows = self.cross(columns)
         return solve_normal(rows[:, columns], rows, ridge)
 
     def residuals(self, columns: Columns, decoder: Tensor) -> Tensor:

@@ -33,15 +33,38 @@ def impute(
             "upper bounds in two more files beside --out."
         ),
     ] = None,
+    use_all: Annotated[
+        bool,
+        typer.Option(
+            "--use-all", help="Predict from every measured feature, not only from the panel's."
+        ),
+    ] = False,
+    replace_measured: Annotated[
+        bool,
+        typer.Option(
+            "--replace-measured",
+            help="Replace measured values of features outside the panel by their reconstruction.",
+        ),
+    ] = False,
+    allow_absent: Annotated[
+        bool,
+        typer.Option(
+            "--allow-absent",
+            help="Predict features of the panel that the file has no column for.",
+        ),
+    ] = False,
     force: opt.ForceOption = False,
 ) -> None:
     """Reconstruct all features from a table of the measured ones.
 
-    Rows, their order and identifiers are kept, measured values are unchanged, missing ones are
-    filled in. Rows are processed in blocks, so neither table needs to fit into memory.
+    Rows, their order and identifiers are kept, measured values are unchanged. Whatever is missing
+    is predicted from the values present, whichever those are. Rows are processed in blocks, so
+    neither table needs to fit into memory.
 
     Example: [bold]fewer impute panel/ measured.csv --out all.parquet --interval 0.9[/]
     """
+    from rich.markup import escape
+
     from fewer.reconstructor import bound_paths
     from fewer.reconstructor import impute as write_reconstruction
 
@@ -51,19 +74,37 @@ def impute(
     for one in paths:
         opt.check_unused(one, force)
     with output.progress("imputing") as update:
-        rows = write_reconstruction(
+        done = write_reconstruction(
             loaded.reconstructor,
             reading.open_for(loaded, measured) if opt.holds_cells(measured) else measured,
             path,
-            interval=interval,
+            loaded._filling(interval, use_all, replace_measured, allow_absent),
             options=reading.options(),
             progress=lambda fraction: update("imputing", fraction),
         )
-    sizes = {"rows": rows, "features": loaded.d, "measured": loaded.k}
+    lines = [
+        f"{done.rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
+        + " and ".join(f"[bold]{one}[/]" for one in paths)
+    ]
+    if done.missing:
+        lines.append(escape(done.describe(loaded.k)))
+    if done.kept and not replace_measured:
+        used = "used and kept" if use_all else "kept as they are"
+        lines.append(f"{done.kept:,} measured values of other features were {used}")
     output.result(
-        {"out": path, "bounds": paths[1:], **sizes},
-        f"{rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
-        + " and ".join(f"[bold]{one}[/]" for one in paths),
+        {
+            "out": path,
+            "bounds": paths[1:],
+            "rows": done.rows,
+            "features": loaded.d,
+            "measured": loaded.k,
+            "missing": done.missing,
+            "incomplete_rows": done.incomplete_rows,
+            "absent": done.absent,
+            "predicted": done.predicted,
+            "kept": 0 if replace_measured else done.kept,
+        },
+        "\n".join(lines),
     )
 
 

@@ -265,6 +265,8 @@ def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
 
 
 def _is_number(cell: str, decimal: str = ".") -> bool:
+    if decimal != "." and "." in cell:
+        return False
     try:
         float(cell.strip().replace(decimal, "."))
     except ValueError:

@@ -17,6 +17,7 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer._checks import find_names, join_names
+from fewer._files import check_room
 from fewer._optional import import_optional
 from fewer.data.arrays import checked_sparse, folder_size, open_array, open_hdf5_file
 from fewer.data.columns import check_unique, check_values
@@ -312,6 +313,7 @@ def _matching(frame: Any, wanted: Mapping[str, Any], what: str) -> NDArray[np.bo
 def h5ad_writer(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., None]]:
     """Write rows in order; metadata become ``obs``, labelled by its first column of unique text."""
     tables: list[Any] = []
+    check_room(path, 8 * rows * len(names))
     with import_optional("h5py").File(path, "w") as file:
         file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
         _write_frame(file, "var", list(names), None, {})

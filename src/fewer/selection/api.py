@@ -40,6 +40,7 @@ from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import (
     gain_over_linear,
+    joint_covariance,
     refit_on_all_rows,
     score_on_held_out_rows,
     to_data_units,
@@ -56,6 +57,7 @@ from fewer.validation import (
     FOLDS,
     Fold,
     Scaling,
+    best_ridge,
     check_row_groups,
     choose_validation,
     fold_covariances,
@@ -524,7 +526,11 @@ def _wrap(
     linear = isinstance(rebuilding, LinearComparison)
     context.covariances.release()  # what follows needs its parts only
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
-    held = score_on_held_out_rows(context, winner, folds, rebuilding)
+    held = score_on_held_out_rows(context, winner, folds, rebuilding, columns)
+    ridge = winner.ridge
+    if not linear and len(folds) > 1:  # for what completes the inputs of a network
+        ridge = best_ridge(folds, [columns] * len(folds))[0]
+    joint = joint_covariance(context, columns, ridge, held)
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)
@@ -551,7 +557,7 @@ def _wrap(
     large = context.covariances.nbytes > EAGER_BYTES
     edited = partial(_finish, options=options, described=described)
     return Panel(
-        Reconstructor(columns, decoder, d, labels, held.quantiles),
+        Reconstructor(columns, decoder, d, labels, held.quantiles, joint),
         held_out=held.score,
         leaderboard=Leaderboard(
             {

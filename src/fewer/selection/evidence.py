@@ -16,6 +16,7 @@ from fewer.constraints import Constraints
 from fewer.data.factored import Matrix
 from fewer.data.source import RowView, Source, read_blocks
 from fewer.evidence import Evidence
+from fewer.joint import residual_factors
 from fewer.reconstructor import sample_size
 from fewer.search.dependence import dependence
 from fewer.search.eigen import leading_eigenvectors
@@ -88,6 +89,7 @@ def gather_evidence(
         variance=reference.variance(),
         rows=true,
         reconstructed=guessed,
+        factors=residual_factors(C, columns, winner.ridge, context.source.shape[0]),
         history={name: _thin(rows) for name, rows in context.history.items()},
         size=context.size,
         without=without,

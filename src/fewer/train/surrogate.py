@@ -318,7 +318,7 @@ def network_swaps(
         start = others[at] if at < len(others[:OTHERS]) else search.kicked(units)
         if start is None or not search.goes_on:
             break
-        found = search.descend(*start, VERIFIED[:2])
+        found = search.descend(start[0], start[1], VERIFIED[:2])
         units, error = min((units, error), found, key=lambda one: one[1])
     return constraints.features(units)
 
