@@ -34,7 +34,7 @@ def test_numbers_that_cannot_be_squared_are_named(factor):
 
 
 @pytest.mark.parametrize("scale", ["standard", "none"])
-@pytest.mark.parametrize("factor", [1e-70, 1e-30, 1e30, 1e70])
+@pytest.mark.parametrize("factor", [1e-70, 1e70])
 def test_the_unit_of_all_features_does_not_matter(factor, scale):
     found = fewer.select(FRAME * factor, 3, scale=scale, **QUICK)
     usual = PANEL if scale == "standard" else fewer.select(FRAME, 3, scale=scale, **QUICK)
@@ -56,7 +56,7 @@ def test_one_huge_outlier_is_named():
 
 
 @pytest.mark.parametrize("condition", [1e4, 1e8, 1e12])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0])
 def test_search_finds_the_optimum_of_ill_conditioned_covariances(condition, seed):
     rng = np.random.default_rng(seed)
     Q = np.linalg.qr(rng.normal(size=(9, 9)))[0]
@@ -108,7 +108,7 @@ def awkward(draw):
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(awkward(), st.integers(0, 7))
 def test_a_panel_or_an_error_but_no_silent_nan(rows, k):
     try:

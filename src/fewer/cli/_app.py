@@ -17,6 +17,7 @@ import typer
 
 from fewer import __version__
 from fewer.cli._options import CommandLine
+from fewer.cli._output import visible
 from fewer.cli.assess import compare, curve, inspect, stability
 from fewer.cli.demo import demo
 from fewer.cli.panels import export, impute, predict, report, substitutes
@@ -145,7 +146,7 @@ def _run_guarded(run: Callable[[], None], debug: bool, name: str) -> None:
         if debug:
             raise
         code, text = _describe_error(error)
-        typer.echo(" ".join(text.split()), err=True)
+        typer.echo(visible(" ".join(text.split())), err=True)
         raise typer.Exit(code) from error
 
 
@@ -153,7 +154,7 @@ def _show_warning(message: Any, category: type[Warning], *place: Any, **more: An
     """Our warnings as one line; what libraries tell programmers is not for users of a command."""
     if any(kind.__name__ == "FewerWarning" for kind in category.__mro__):
         # sys.stderr, because a progress bar takes that name over so that both stay readable
-        print("warning: " + _as_options(" ".join(str(message).split())), file=sys.stderr)
+        print("warning: " + visible(_as_options(" ".join(str(message).split()))), file=sys.stderr)
 
 
 def _describe_error(error: Exception) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 import json as json_format
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from fewer._progress import shown
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Output", "console", "percent", "print_table"]
+__all__ = ["Output", "console", "percent", "print_table", "visible"]
 
 Progress = Callable[[str, float | None], None]
 PIPED_WIDTH = 100  # columns where the output is not a terminal
+# control characters but tab and newline, and those that reverse the direction of writing
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Output:
         if self.json:
             typer.echo(json_format.dumps(_jsonable(document), indent=1, ensure_ascii=False))
         elif isinstance(show, str):
-            console().print(show, soft_wrap=True)
+            console().print(visible(show), soft_wrap=True)
         else:
             show(console())
 
@@ -51,7 +54,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print a remark to stderr."""
         if not self.json and not self.quiet:
-            typer.echo(text, err=True)
+            typer.echo(visible(text), err=True)
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Progress]:
@@ -92,8 +95,13 @@ def print_table(
         right = at in numbers
         drawn.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(visible, row))
     screen.print(drawn)
+
+
+def visible(text: str) -> str:
+    """Text from data with its control characters spelled out: they could rewrite the screen."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def percent(value: float | None) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fewer.cli import _options as opt
-from fewer.cli._output import Output, percent, print_table
+from fewer.cli._output import Output, percent, print_table, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -219,7 +219,7 @@ def _show(
     for metric, value in found.get("target", {}).items():
         if metric != "name":
             label = {"r2": "R²"}.get(metric, metric)
-            screen.print(f"[bold]{value:.3f}[/] {label} of {found['target']['name']}")
+            screen.print(f"[bold]{value:.3f}[/] {label} of {visible(found['target']['name'])}")
     known = [row for row in rows if row["r2"] is not None and not row["measured"]]
     hardest = [
         (str(row["feature"]), f"{row['r2']:.3f}", f"{row['error']:.4g}")

@@ -22,6 +22,7 @@ COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 BLOCK_BYTES = 16 * 2**20
 BLOCK_SHARE = 16  # of the memory limit: Arrow reads some blocks ahead
 SAMPLE_BYTES = 2**20
+SPARE_BYTES = 2**25  # by which a line may be longer than those seen first
 FIRST_LINES = 5
 DIGITS = 19  # of a whole number; longer ones are measurements
 MOST_FIRST = 2**29  # bytes of the first lines
@@ -105,7 +106,8 @@ def _reader(
         read_options=arrow_csv.ReadOptions(
             column_names=layout.names,
             skip_rows=int(layout.header),
-            block_size=max(block, 8 * layout.longest),  # Arrow refuses lines longer than that
+            # Arrow refuses lines longer than that
+            block_size=max(block, min(8 * layout.longest, layout.longest + SPARE_BYTES)),
         ),
         parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter),
         convert_options=arrow_csv.ConvertOptions(

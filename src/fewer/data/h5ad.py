@@ -171,14 +171,20 @@ class SparseOnDisk(OnDiskSource):
 
     is_sparse = True
 
-    def __init__(self, matrix: Any, what: str, memory_limit: int, **more: Any) -> None:
-        super().__init__(
-            lambda start, stop: checked_sparse(sparse.csr_array(matrix[start:stop])),
-            what,
-            matrix,
-            memory_limit,
-            **more,
-        )
+    def __init__(
+        self, matrix: Any, indptr: NDArray, what: str, memory_limit: int, **more: Any
+    ) -> None:
+        data, indices = matrix.group["data"], matrix.group["indices"]
+
+        def read(start: int, stop: int) -> sparse.csr_array:
+            part = slice(int(indptr[start]), int(indptr[stop]))
+            places = indptr[start : stop + 1] - indptr[start]
+            shape = (stop - start, matrix.shape[1])
+            return checked_sparse(
+                sparse.csr_array((data[part], indices[part], places), shape=shape)
+            )
+
+        super().__init__(read, what, matrix, memory_limit, **more)
         stored = matrix.group["data"].nbytes + matrix.group["indices"].nbytes
         self.row_bytes = max(1.0, stored / self.shape[0])
 
@@ -220,6 +226,12 @@ def _open_sparse(
         raise damaged(what, f"{columns} columns, but {len(names)} names")
     if group["indptr"].shape[0] != (columns if matrix.format == "csc" else rows) + 1:
         raise damaged(what, f"indptr does not fit {rows} rows of {stored} entries")
+    # SciPy and anndata trust index arrays in C++, where wrong ones spoil memory
+    indptr = np.asarray(group["indptr"][:])
+    whole = indptr.dtype.kind in "iu" and group["indices"].dtype.kind in "iu"
+    ascending = whole and indptr[0] == 0 and not (indptr[1:] < indptr[:-1]).any()
+    if not ascending or indptr[-1] != stored or group["indices"].shape != (stored,):
+        raise damaged(what, f"indptr does not fit {rows} rows of {stored} entries")
     size = stored * (group["data"].dtype.itemsize + group["indices"].dtype.itemsize)
     by_column = matrix.format == "csc"
     if by_column and size > memory_limit // 3:
@@ -229,9 +241,11 @@ def _open_sparse(
             "(adata.X = adata.X.tocsr()), or raise the limit"
         )
     if not by_column and size > memory_limit // SMALL_SHARE:
-        return SparseOnDisk(matrix, what, memory_limit, names=names, watched=watched)
+        return SparseOnDisk(matrix, indptr, what, memory_limit, names=names, watched=watched)
     with damaged_where_unreadable(what):
-        loaded = checked_sparse(matrix.to_memory()).tocsr()
+        kind = sparse.csc_array if by_column else sparse.csr_array
+        parts = (group["data"][:], group["indices"][:], indptr)
+        loaded = checked_sparse(kind(parts, shape=matrix.shape)).tocsr()
     check_values(loaded, names, what)
     return array_source(loaded, names, memory_limit)
 

@@ -1,8 +1,10 @@
 """From the summary of a panel to one self-contained HTML file."""
 
+import hashlib
 import json
 import math
 import os
+from base64 import b64encode
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -143,7 +145,10 @@ def _environment() -> Any:
     for at, name in enumerate(("light", "dark")):
         environment.globals[name] = ";".join(f"--{key}:{COLOURS[key][at]}" for key in COLOURS)
     environment.globals["style"] = (folder / "report.css").read_text(encoding="utf-8")
-    environment.globals["script"] = (folder / "report.js").read_text(encoding="utf-8")
+    script = (folder / "report.js").read_text(encoding="utf-8")
+    digest = hashlib.sha256(script.encode()).digest()
+    # only this script may run, whatever names of features the page holds
+    environment.globals |= {"script": script, "script_hash": b64encode(digest).decode()}
     environment.filters |= {
         "percent": lambda part: f"{100 * part:.1f}\u00a0%",
         "number": _number,
