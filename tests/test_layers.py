@@ -26,6 +26,7 @@ LAYERS = [
     "storage",
     "joint",
     "reconstructor",
+    "checks",
     "estimators",
     "callbacks",
     "baselines",

@@ -15,11 +15,12 @@ from torch import Tensor
 from fewer import storage
 from fewer._checks import join_names
 from fewer._tables import Table
+from fewer.checks import Check, check_rows
 from fewer.data import Source, moments
 from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.evidence import Evidence, Examined
-from fewer.joint import JointCovariance
+from fewer.joint import JointCovariance, TrainingStatistics
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.reconstructor import (
     Filling,
@@ -35,6 +36,8 @@ from fewer.report import brief, write
 from fewer.report.summarise import rank_candidates
 
 __all__ = ["Leaderboard", "Panel", "Score", "Target"]
+
+KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
 
 
 class Leaderboard(list[dict[str, Any]]):
@@ -301,6 +304,7 @@ class Panel:
         use_all: bool = False,
         replace_measured: bool = False,
         allow_absent: bool = False,
+        strict: bool = False,
         out: str | os.PathLike[str] | None = None,
     ) -> Any:
         """Fill in what was not measured, and keep what was.
@@ -318,6 +322,8 @@ class Panel:
             Replace measured values of features outside the panel by their reconstruction.
         allow_absent : bool, default=False
             Predict features of the panel for which the data have no column, instead of raising.
+        strict : bool, default=False
+            Raise an error, and write nothing, if `check` finds that something is off.
         out : path, default=None
             Write into this file, as in `reconstruct`.
 
@@ -339,12 +345,18 @@ class Panel:
         (True, True)
         """
         filling = self._filling(interval, use_all, replace_measured, allow_absent)
-        done = impute(self.reconstructor, rows, out, filling)
+        refuse = self._refuse if strict else None
+        done = impute(self.reconstructor, rows, out, filling, check=refuse)
         if out is not None:
             path = Path(out)
             return path if interval is None else (path, *bound_paths(path))
         parts = [like_table(part, self.reconstructor.names, rows) for part in done.values]
         return parts[0] if interval is None else tuple(parts)
+
+    def _refuse(self, values: NDArray) -> None:
+        found = check_rows(self.reconstructor, values)
+        if not found.ok:
+            raise InputError(f"{found.summary()}; fix the rows, or leave out strict")
 
     def _filling(
         self, interval: float | None, use_all: bool, replace_measured: bool, allow_absent: bool
@@ -400,6 +412,34 @@ class Panel:
             self.reconstructor.decode(rows[:, self.indices]).astype(np.float32),
         )
 
+    def check(self, rows: Any) -> Check:
+        """Check whether new rows are like those that the panel was made from.
+
+        Per feature of the panel: missing values, range, shifts, changed units, stuck sensors,
+        values that stand for missing ones, swapped columns. Per row: the distance from the
+        training rows with a p-value, and the error to expect. About one in a hundred files of
+        clean rows has a finding.
+
+        Parameters
+        ----------
+        rows : array of shape (n, k), table, path or source
+            The measured features, as for `reconstruct`.
+
+        Returns
+        -------
+        fewer.assess.Check
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> X = load_breast_cancer(as_frame=True).data
+        >>> panel = fewer.select(X[::2], 4, strategies=["search"], random_state=0)
+        >>> panel.check(X[1::2]).summary()
+        '284 rows look like those that the panel was made from'
+        """
+        return check_rows(self.reconstructor, self.reconstructor.read(rows))
+
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of whole rows."""
         whole = self.reconstructor.match(X)
@@ -430,9 +470,11 @@ class Panel:
         tensors["errors"] = torch.from_numpy(self.held_out.errors)
         if quantiles is not None:
             tensors["quantiles"] = torch.from_numpy(quantiles)
-        if self.reconstructor.joint is not None:
-            meta["joint"], arrays = storage.describe_record(self.reconstructor.joint, "joint")
-            tensors |= arrays
+        for name in KEPT:
+            record = getattr(self.reconstructor, name)
+            if record is not None:
+                meta[name], arrays = storage.describe_record(record, name)
+                tensors |= arrays
         if self.target is not None:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
@@ -472,9 +514,11 @@ class Panel:
             evidence = None
             if "evidence" in meta:
                 evidence = storage.restore_record(Evidence, meta["evidence"], tensors, "evidence")
-            joint = None
-            if "joint" in meta:
-                joint = storage.restore_record(JointCovariance, meta["joint"], tensors, "joint")
+            kept = {
+                name: storage.restore_record(kind, meta[name], tensors, name)
+                for name, kind in KEPT.items()
+                if name in meta
+            }
             return cls(
                 Reconstructor(
                     np.array(meta["indices"], dtype=np.int64),
@@ -482,7 +526,7 @@ class Panel:
                     meta["d"],
                     None if meta["names"] is None else np.array(meta["names"], dtype=object),
                     tensors["quantiles"].numpy() if "quantiles" in tensors else None,
-                    joint,
+                    **kept,
                 ),
                 held_out=Score(meta["held_out"], tensors["errors"].numpy()),
                 leaderboard=Leaderboard(meta["leaderboard"]),

@@ -4,12 +4,15 @@ from fewer.assess.comparison import METHODS, Comparison, compare
 from fewer.assess.curve import Curve, curve
 from fewer.assess.inspection import Inspection, inspect
 from fewer.assess.scoring import FeatureScore, score_features
+from fewer.checks import Check, Finding
 
 __all__ = [
     "METHODS",
+    "Check",
     "Comparison",
     "Curve",
     "FeatureScore",
+    "Finding",
     "Inspection",
     "compare",
     "curve",

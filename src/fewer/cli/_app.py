@@ -19,7 +19,7 @@ from fewer import __version__
 from fewer.cli._options import CommandLine
 from fewer.cli.assess import compare, curve, inspect
 from fewer.cli.demo import demo
-from fewer.cli.panels import export, impute, predict, report
+from fewer.cli.panels import check, export, impute, predict, report
 from fewer.cli.score import score
 from fewer.cli.select import select
 
@@ -177,5 +177,7 @@ def _as_options(text: str) -> str:
 
 
 # in the order in which a newcomer meets them
-for _function in (demo, inspect, select, impute, predict, score, curve, compare, report, export):
+for _function in (
+    demo, inspect, select, impute, check, predict, score, curve, compare, report, export
+):  # fmt: skip
     app.command(_function.__name__)(_as_command(_function))

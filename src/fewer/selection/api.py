@@ -40,6 +40,7 @@ from fewer.selection.refit import (
     refit_on_all_rows,
     score_on_held_out_rows,
     to_data_units,
+    training_statistics,
 )
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
@@ -452,6 +453,7 @@ def _wrap(
     if not linear and len(folds) > 1:  # for what completes the inputs of a network
         ridge = best_ridge(folds, [columns] * len(folds))[0]
     joint = joint_covariance(context, columns, ridge, held)
+    statistics = training_statistics(context, columns, ridge, held)
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)
@@ -476,7 +478,7 @@ def _wrap(
     labels = None if names is None else np.array(names, dtype=object)
     large = context.covariances.nbytes > EAGER_BYTES
     return Panel(
-        Reconstructor(columns, decoder, d, labels, held.quantiles, joint),
+        Reconstructor(columns, decoder, d, labels, held.quantiles, joint, statistics),
         held_out=held.score,
         leaderboard=Leaderboard(
             {
