@@ -8,6 +8,10 @@ that are left, with the penalty of the panel, on the same training rows; *mean f
 values are the training mean. Coverage is that of 90% intervals, over all values that were not
 measured. Mean and worst are over patterns, then averaged over repeats.
 
+`check`: `Panel.check` on 500 rows that the panel never saw, with a simulated fault in one of its
+features; how often the fault is found, as what it is and in the right feature, and how often
+anything is found in clean rows.
+
 "sensors" is synthetic: an array of 16 gas sensors, 8 features each, that respond to mixtures of
 four gases. Each repeat splits the rows anew, by mouse and by subject where rows have those.
 """
@@ -165,15 +169,104 @@ def show_missing(names: list[str], repeats: int, console: Console) -> None:
     console.print(table)
 
 
+# -- faults in new rows ------------------------------------------------------------------------
+
+
+def unit(factor: float) -> Callable[..., set[str]]:
+    def spoil(x: Array, j: int, random: np.random.Generator, span: Array) -> set[str]:
+        x[:, j] *= factor
+        return {"unit"}
+
+    return spoil
+
+
+def offset(x: Array, j: int, random: np.random.Generator, span: Array) -> set[str]:
+    x[:, j] += random.choice([-2, 2]) * x[:, j].std()
+    return {"offset"}
+
+
+def stuck(x: Array, j: int, random: np.random.Generator, span: Array) -> set[str]:
+    half = len(x) // 2
+    x[half:, j] = x[half, j]
+    return {"stuck"}
+
+
+def sentinel(x: Array, j: int, random: np.random.Generator, span: Array) -> set[str]:
+    codes = np.array([-1.0, 0.0, -999.0, 9999.0])
+    code = random.choice(codes[(codes < span[0, j]) | (codes > span[1, j])])
+    x[random.random(len(x)) < 0.02, j] = code
+    return {"sentinel"}
+
+
+def swapped(x: Array, j: int, random: np.random.Generator, span: Array) -> set[str]:
+    other = random.choice(np.delete(np.arange(x.shape[1]), j))
+    x[:, [j, other]] = x[:, [other, j]]
+    return {"swapped"}
+
+
+def drift(x: Array, j: int, random: np.random.Generator, span: Array) -> set[str]:
+    x[:, j] += 0.5 * x[:, j].std() * random.choice([-1, 1])
+    return {"offset", "shift", "scale"}
+
+
+def clean(x: Array, j: int, random: np.random.Generator, span: Array) -> set[str]:
+    return set()
+
+
+FAULTS = {
+    "clean": clean,
+    "unit x10": unit(10),
+    "unit x1000": unit(1000),
+    "offset of 2 sd": offset,
+    "stuck sensor": stuck,
+    "sentinel, 2%": sentinel,
+    "swapped columns": swapped,
+    "drift of 0.5 sd": drift,
+}
+
+
+def check(name: str, trials: int, console: Console) -> None:
+    """A table of how often each fault is found."""
+    k, make = CASES[name]
+    table = Table(title=f"{name}, k = {k}: findings in 500 new rows, {trials} trials per fault")
+    for title in ("fault", "found as such", "anything found"):
+        table.add_column(title)
+    rows = make(0) if name == "sensors" else split(load(name).X.astype(float), None, 0, 0.5)
+    panel = fewer.select(rows.train, k, strategies=["search"], random_state=0, device="cpu")
+    chosen = rows.train[:, panel.indices]
+    span = np.stack([chosen.min(axis=0), chosen.max(axis=0)])
+    for title, spoil in FAULTS.items():
+        random = np.random.default_rng(0)
+        right = anything = 0
+        for _ in range(trials):
+            some = random.choice(len(rows.test), 500, replace=False)
+            x = rows.test[some][:, panel.indices].copy()
+            j = int(random.integers(k))
+            kinds = spoil(x, j, random, span)
+            found = panel.check(x)
+            feature = panel.features[j]
+            right += any(
+                one.kind in kinds and one.feature in (feature, None) for one in found.findings
+            )
+            anything += not found.ok
+        as_such = f"{right / trials:.1%}" if title != "clean" else ""
+        table.add_row(title, as_such, f"{anything / trials:.1%}")
+    console.print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("what", nargs="?", default="missing", choices=["missing"])
-    parser.add_argument("--data", default=",".join(CASES))
+    parser.add_argument("what", nargs="?", default="missing", choices=["missing", "check"])
+    parser.add_argument("--data", help="by default all; for check: sensors,har")
+    parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     console = Console(width=130)
     if options.what == "missing":
-        show_missing(options.data.split(","), options.repeats, console)
+        show_missing((options.data or ",".join(CASES)).split(","), options.repeats, console)
+    else:
+        for name in (options.data or "sensors,har").split(","):
+            check(name, options.trials, console)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ LAYERS = [
     "storage",
     "joint",
     "reconstructor",
+    "checks",
     "estimators",
     "callbacks",
     "baselines",

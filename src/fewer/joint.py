@@ -21,7 +21,14 @@ from fewer.nn.completion import complete, gap_patterns
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.objective import solve_normal
 
-__all__ = ["Corrected", "JointCovariance", "check_joint", "residual_factors"]
+__all__ = [
+    "Corrected",
+    "JointCovariance",
+    "TrainingStatistics",
+    "check_joint",
+    "check_statistics",
+    "residual_factors",
+]
 
 Values = NDArray[np.float64]
 Columns = NDArray[np.int64]
@@ -32,6 +39,8 @@ FACTOR_VALUES = 500_000  # numbers that are stored of the residual covariance
 LEAST_FACTORS = 32
 EXPLICIT = 2000  # features, beyond which the residual covariance is not formed
 EXTRA, ROUNDS = 20, 5  # of the subspace iteration
+LEVELS = 201  # of quantiles of chosen features
+BINS = 10  # of distances, each with its expected error
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +189,102 @@ class Corrected:
     ratio: Values  # of standard deviations, per column
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingStatistics:
+    """What the chosen features looked like in the training rows, to check new rows against.
+
+    Attributes
+    ----------
+    rows, sampled : int
+        Number of training rows, and of held-out rows that quantiles are computed from.
+    mean, spread, minimum, maximum, missing : arrays (k)
+        Per chosen feature: mean, standard deviation, range and fraction of missing values.
+    common : array (k)
+        Fraction of the most frequent value.
+    quantiles : array (levels, k)
+        At equally spaced levels from 0 to 1.
+    distance : array (levels)
+        Quantiles of the distance of held-out rows, as in `Distances.normal`.
+    errors : array (bins, 2)
+        Mean distance and mean squared error (per standardised feature) of held-out rows, ordered
+        by distance.
+    """
+
+    rows: int
+    sampled: int
+    mean: Values
+    spread: Values
+    minimum: Values
+    maximum: Values
+    missing: Values
+    common: Values
+    quantiles: Values
+    distance: Values
+    errors: Values
+
+    @classmethod
+    def of(
+        cls,
+        rows: int,
+        basic: tuple[Values, Values, Values, Values, Values],
+        sample: Values,
+        distance: Values,
+        errors: Values,
+    ) -> "TrainingStatistics":
+        """From mean, spread, range and missing fraction, and a sample of rows."""
+        levels = np.linspace(0, 1, LEVELS)
+        common, quantiles = [], []
+        for column in sample.T:
+            seen = column[~np.isnan(column)]
+            seen = seen if len(seen) else np.zeros(1)
+            common.append(np.unique(seen, return_counts=True)[1].max() / len(seen))
+            quantiles.append(np.quantile(seen, levels))
+        order = np.argsort(distance, kind="stable")
+        bins = [part for part in np.array_split(order, BINS) if len(part)]
+        table = [[distance[part].mean(), np.nanmean(errors[part])] for part in bins]
+        return cls(
+            rows,
+            len(sample),
+            *basic,
+            np.array(common),
+            np.stack(quantiles, axis=1),
+            np.quantile(distance, levels),
+            np.array(table),
+        )
+
+    def p_values(self, distance: Values) -> Values:
+        """Fraction of training rows that are at least as far away, never below 1 / (rows + 1)."""
+        below = np.interp(distance, self.distance, np.linspace(0, 1, len(self.distance)))
+        found: Values = (1 + (1 - below) * self.sampled) / (1 + self.sampled)
+        return found
+
+    def expected_error(self, distance: Values) -> Values:
+        """Mean squared error of rows at these distances, per standardised feature."""
+        found: Values = np.interp(distance, self.errors[:, 0], self.errors[:, 1])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Distances of rows from the mean, in units of the covariance."""
+
+    squared: Values  # Mahalanobis
+    present: NDArray[np.int64]  # number of values that are not missing
+    normal: Values  # the same for any number of values: nearly standard normal for normal rows
+
+
+def distances_of(values: Values, mean: Tensor, precision: Tensor) -> Distances:
+    """Mahalanobis distances of rows, of which some values may be missing."""
+    given = torch.from_numpy(np.asarray(values, dtype=np.float64))
+    centred = complete(given, mean, precision) - mean
+    squared = ((centred @ precision) * centred).sum(1).clamp_min(0).numpy()
+    present = (~torch.isnan(given)).sum(1).numpy()
+    p = np.maximum(present, 1)
+    # Wilson and Hilferty: the cube root of a chi-squared variable is nearly normal
+    normal = (np.cbrt(squared / p) - (1 - 2 / (9 * p))) / np.sqrt(2 / (9 * p))
+    return Distances(squared, present, np.where(present > 0, normal, 0.0))
+
+
 def check_joint(found: JointCovariance, columns: Columns, d: int) -> None:
     """Refuse covariances of a saved panel whose parts do not fit it, by a ValueError."""
     k = len(columns)
@@ -204,6 +309,25 @@ def check_joint(found: JointCovariance, columns: Columns, d: int) -> None:
         found.precision  # noqa: B018 -- needs a positive definite matrix
     except RuntimeError as error:
         raise ValueError("joint.gram is not a covariance") from error
+
+
+def check_statistics(found: TrainingStatistics, k: int) -> None:
+    """Refuse statistics of a saved panel whose parts do not fit it, by a ValueError."""
+    shapes: dict[str, tuple[int | None, ...]] = {
+        **dict.fromkeys(("mean", "spread", "minimum", "maximum", "missing", "common"), (k,)),
+        "quantiles": (None, k),
+        "distance": (None,),
+        "errors": (None, 2),
+    }
+    for name, shape in shapes.items():
+        array = getattr(found, name)
+        require_array(f"statistics.{name}", array, shape, "f")
+        if not array.size:
+            raise ValueError(f"statistics.{name} is empty")
+    for name in ("rows", "sampled"):
+        value = getattr(found, name)
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"statistics.{name} is {value!r}, not a number of rows")
 
 
 def precision_of(gram: Tensor, ridge: float, scale: Tensor) -> Tensor:

@@ -15,12 +15,13 @@ from fewer import storage
 from fewer._checks import join_names
 from fewer._stored import ANY, require_array
 from fewer._tables import Table
+from fewer.checks import Check, check_rows
 from fewer.data import Source, moments
 from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
-from fewer.joint import JointCovariance, check_joint
+from fewer.joint import JointCovariance, TrainingStatistics, check_joint, check_statistics
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import LINKS
 from fewer.reconstructor import (
@@ -63,6 +64,7 @@ STORED: dict[Any, Any] = {
     ),
     "evidence?": STORED_EVIDENCE,
 }
+KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
 
 
 class Leaderboard(list[dict[str, Any]]):
@@ -342,6 +344,7 @@ class Panel:
         use_all: bool = False,
         replace_measured: bool = False,
         allow_absent: bool = False,
+        strict: bool = False,
         out: str | os.PathLike[str] | None = None,
     ) -> Any:
         """Fill in what was not measured, and keep what was.
@@ -359,6 +362,8 @@ class Panel:
             Replace measured values of features outside the panel by their reconstruction.
         allow_absent : bool, default=False
             Predict features of the panel for which the data have no column, instead of raising.
+        strict : bool, default=False
+            Raise an error, and write nothing, if `check` finds that something is off.
         out : path, default=None
             Write into this file, as in `reconstruct`.
 
@@ -380,12 +385,18 @@ class Panel:
         (True, True)
         """
         filling = self._filling(interval, use_all, replace_measured, allow_absent)
-        done = impute(self.reconstructor, rows, out, filling)
+        refuse = self._refuse if strict else None
+        done = impute(self.reconstructor, rows, out, filling, check=refuse)
         if out is not None:
             path = Path(out)
             return path if interval is None else (path, *bound_paths(path))
         parts = [like_table(part, self.reconstructor.names, rows) for part in done.values]
         return parts[0] if interval is None else tuple(parts)
+
+    def _refuse(self, values: NDArray) -> None:
+        found = check_rows(self.reconstructor, values)
+        if not found.ok:
+            raise InputError(f"{found.summary()}; fix the rows, or leave out strict")
 
     def _filling(
         self, interval: float | None, use_all: bool, replace_measured: bool, allow_absent: bool
@@ -508,6 +519,34 @@ class Panel:
             self.reconstructor.decode(rows[:, self.indices]).astype(np.float32),
         )
 
+    def check(self, rows: Any) -> Check:
+        """Check whether new rows are like those that the panel was made from.
+
+        Per feature of the panel: missing values, range, shifts, changed units, stuck sensors,
+        values that stand for missing ones, swapped columns. Per row: the distance from the
+        training rows with a p-value, and the error to expect. About one in a hundred files of
+        clean rows has a finding.
+
+        Parameters
+        ----------
+        rows : array of shape (n, k), table, path or source
+            The measured features, as for `reconstruct`.
+
+        Returns
+        -------
+        fewer.assess.Check
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> X = load_breast_cancer(as_frame=True).data
+        >>> panel = fewer.select(X[::2], 4, strategies=["search"], random_state=0)
+        >>> panel.check(X[1::2]).summary()
+        '284 rows look like those that the panel was made from'
+        """
+        return check_rows(self.reconstructor, self.reconstructor.read(rows))
+
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of whole rows."""
         whole = self.reconstructor.match(X)
@@ -538,9 +577,11 @@ class Panel:
         tensors["errors"] = torch.from_numpy(self.held_out.errors)
         if quantiles is not None:
             tensors["quantiles"] = torch.from_numpy(quantiles)
-        if self.reconstructor.joint is not None:
-            meta["joint"], arrays = storage.describe_record(self.reconstructor.joint, "joint")
-            tensors |= arrays
+        for name in KEPT:
+            record = getattr(self.reconstructor, name)
+            if record is not None:
+                meta[name], arrays = storage.describe_record(record, name)
+                tensors |= arrays
         if self.target is not None:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
@@ -588,19 +629,25 @@ class Panel:
             target = None
             if meta.get("target") is not None:
                 target = Target._restore(meta["target"], specs["predictor"], k, tensors)
-            evidence = joint = quantiles = None
+            evidence = quantiles = None
             if "evidence" in meta:
                 evidence = storage.restore_record(Evidence, meta["evidence"], tensors, "evidence")
                 check_evidence(evidence, indices, d)
-            if "joint" in meta:
-                joint = storage.restore_record(JointCovariance, meta["joint"], tensors, "joint")
-                check_joint(joint, indices, d)
+            kept: dict[str, Any] = {
+                name: storage.restore_record(kind, meta[name], tensors, name)
+                for name, kind in KEPT.items()
+                if name in meta
+            }
+            if "joint" in kept:
+                check_joint(kept["joint"], indices, d)
+            if "statistics" in kept:
+                check_statistics(kept["statistics"], k)
             if "quantiles" in tensors:
                 quantiles = tensors["quantiles"].numpy()
                 require_array("quantiles", quantiles, (len(QUANTILE_LEVELS), d), "f")
             decoder = storage.restore_decoder(net, "decoder", tensors, meta["link"])
             return cls(
-                Reconstructor(indices, decoder, d, names, quantiles, joint),
+                Reconstructor(indices, decoder, d, names, quantiles, **kept),
                 held_out=Score(meta["held_out"], errors),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,

@@ -27,7 +27,7 @@ from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, write_rows
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.errors import InputError
-from fewer.joint import JointCovariance
+from fewer.joint import JointCovariance, TrainingStatistics
 from fewer.nn import MeasuredDecoder
 from fewer.nn.completion import gap_patterns
 
@@ -47,6 +47,7 @@ __all__ = [
 Values = NDArray[np.float64]
 Visit = Callable[[slice, Tensor, Tensor], None]
 
+CHECKED_ROWS = 20_000  # of a file: more say nothing new about its features
 # of held-out residuals, for prediction intervals
 QUANTILE_LEVELS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
 
@@ -97,6 +98,8 @@ class Reconstructor:
     joint : JointCovariance or None
         Covariance of the chosen features with all: missing values are predicted from those
         present; without it, as in panels of earlier versions, they are the training mean.
+    statistics : TrainingStatistics or None
+        What `Panel.check` compares new rows with.
     """
 
     columns: NDArray[np.int64]
@@ -105,6 +108,7 @@ class Reconstructor:
     names: NDArray | None = None
     quantiles: Values | None = None
     joint: JointCovariance | None = None
+    statistics: TrainingStatistics | None = None
 
     @property
     def features(self) -> list[Any]:
@@ -400,12 +404,14 @@ def impute(
     *,
     options: dict[str, Any] | None = None,
     progress: Callable[[float], None] | None = None,
+    check: Callable[[Values], None] | None = None,
 ) -> Imputed:
     """Fill in what was not measured, block by block, into a file or into memory.
 
     Columns of the input that are not features, such as identifiers, are copied into tables. With
     an interval two more files hold the bounds (`bound_paths`). ``options`` are those of
-    `fewer.data.open`; ``progress`` is called with the fraction done.
+    `fewer.data.open`; ``progress`` is called with the fraction done, and ``check`` with measured
+    values of the panel's features; where that raises, nothing is written.
     """
     filling = filling or Filling()
     filling.check(reconstructor)
@@ -424,6 +430,7 @@ def impute(
     n = source.shape[0]
     missing, incomplete, empty, kept = 0, 0, 0, 0
     held: list[list[Values]] = []
+    checked: list[Values] = []
     with ExitStack() as stack:
         writers = [stack.enter_context(write_rows(one, n, labels)) for one in paths]
         for (rows, x), metadata in zip(read_blocks(source), read_metadata(source), strict=True):
@@ -433,6 +440,8 @@ def impute(
             missing, incomplete = missing + int(gaps.sum()), incomplete + int(gaps.any(1).sum())
             empty += int(gaps.all(axis=1).sum())
             kept += int((~np.isnan(seen)).sum()) - int((~gaps).sum())
+            if check is not None and rows.start < CHECKED_ROWS:
+                checked.append(seen[:, chosen])
             parts = filling.fill(reconstructor, seen)
             for write, part in zip(writers, parts, strict=False):
                 write(part, metadata)
@@ -440,6 +449,8 @@ def impute(
                 held.append(parts)
             if progress is not None:
                 progress(rows.stop / n)
+        if check is not None:
+            check(np.concatenate(checked))
     values = tuple(np.concatenate(part) for part in zip(*held, strict=True))
     have = set(places.tolist())
     absent = [reconstructor.features[i] for i, j in enumerate(chosen.tolist()) if j not in have]

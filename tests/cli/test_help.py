@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from fewer.cli import app
 
 COMMANDS = (
-    "demo", "inspect", "select", "impute", "predict", "score", "curve", "compare", "report",
-    "export",
+    "demo", "inspect", "select", "impute", "check", "predict", "score", "curve", "compare",
+    "report", "export",
 )  # fmt: skip
 CODE = "import sys; sys.argv[0] = 'fewer'; from fewer.cli import main; main()"
 

@@ -6,12 +6,15 @@ from fewer.assess.inspection import Inspection, inspect
 from fewer.assess.scorecard import Scorecard, score
 from fewer.assess.scoring import FeatureScore, score_features
 from fewer.assess.stability import Stability, stability
+from fewer.checks import Check, Finding
 
 __all__ = [
     "METHODS",
+    "Check",
     "Comparison",
     "Curve",
     "FeatureScore",
+    "Finding",
     "Inspection",
     "Scorecard",
     "Stability",

@@ -20,7 +20,7 @@ from fewer.cli._options import CommandLine
 from fewer.cli._output import visible
 from fewer.cli.assess import compare, curve, inspect, stability
 from fewer.cli.demo import demo
-from fewer.cli.panels import export, impute, predict, report, substitutes
+from fewer.cli.panels import check, export, impute, predict, report, substitutes
 from fewer.cli.score import score
 from fewer.cli.select import select
 
@@ -178,6 +178,6 @@ def _as_options(text: str) -> str:
 
 
 # in the order in which a newcomer meets them
-COMMANDS = (demo, inspect, select, impute, predict, score, curve, compare, stability)
+COMMANDS = (demo, inspect, select, impute, check, predict, score, curve, compare, stability)
 for _function in (*COMMANDS, substitutes, report, export):
     app.command(_function.__name__)(_as_command(_function))

@@ -1,4 +1,4 @@
-"""Commands that use a saved panel: impute, predict, substitutes, report and export."""
+"""Commands that use a saved panel: impute, check, predict, substitutes, report and export."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -53,6 +53,10 @@ def impute(
             help="Predict features of the panel that the file has no column for.",
         ),
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse rows in which fewer check finds something."),
+    ] = False,
     force: opt.ForceOption = False,
 ) -> None:
     """Reconstruct all features from a table of the measured ones.
@@ -65,10 +69,20 @@ def impute(
     """
     from rich.markup import escape
 
+    from fewer.checks import check_rows
+    from fewer.errors import InputError, warn
     from fewer.reconstructor import bound_paths
     from fewer.reconstructor import impute as write_reconstruction
 
     loaded = opt.load_panel(panel)
+
+    def look(values: Any) -> None:
+        found = check_rows(loaded.reconstructor, values)
+        if not found.ok and strict:
+            raise InputError(f"{found.summary()}; fix the rows, or omit --strict")
+        if not found.ok:
+            warn(f"{found.summary()}; fewer check shows more, --strict refuses such rows")
+
     path = _default_out(Path(measured)) if out is None else out
     paths = [path] if interval is None else [path, *bound_paths(path)]
     for one in paths:
@@ -81,6 +95,7 @@ def impute(
             loaded._filling(interval, use_all, replace_measured, allow_absent),
             options=reading.options(),
             progress=lambda fraction: update("imputing", fraction),
+            check=look if strict or loaded.reconstructor.statistics is not None else None,
         )
     lines = [
         f"{done.rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
@@ -106,6 +121,63 @@ def impute(
         },
         "\n".join(lines),
     )
+
+
+def check(
+    output: Output,
+    reading: opt.Reading,
+    panel: opt.PanelArgument,
+    measured: opt.DataArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a .csv or .json file of all rows: distance from the training rows, "
+            "its p-value, and the error to expect.",
+            show_default=False,
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 1 if anything is found.")
+    ] = False,
+    force: opt.ForceOption = False,
+) -> None:
+    """Check whether new rows are like those that a panel was made from.
+
+    Finds missing values, values out of range, shifted or rescaled features (such as other units),
+    stuck sensors, numbers that stand for missing values, swapped columns, and rows whose features
+    do not go together.
+
+    Example: [bold]fewer check panel/ new.csv --out rows.csv[/]
+    """
+    from rich.markup import escape
+
+    from fewer._tables import write_table
+    from fewer.errors import InputError
+
+    opt.check_unused(out, force, opt.TABLE_OUTPUT)
+    loaded = opt.load_panel(panel)
+    with output.progress("checking"):
+        source = reading.open_for(loaded, measured)
+        found = loaded.check(source)
+        if out is not None:
+            columns = opt.text_columns(source) | {
+                "distance": found.distance.tolist(),
+                "p": found.p.tolist(),
+                "expected_error": found.expected_error.tolist(),
+            }
+            rows = [
+                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+            ]
+            write_table(out, columns, rows)
+    if strict and not found.ok:
+        raise InputError(f"{found.summary()} (--strict)")
+    lines = [escape(str(found.table())), ""]
+    lines += [f"[bold yellow]{escape(str(one))}[/]" for one in found.findings]
+    if found.ok:
+        lines.append(f"[bold green]{found.summary()}[/]")
+    unusual = int((found.p < 0.01).sum())
+    lines.append(f"{unusual:,} of {found.rows:,} rows are unusual (p < 0.01)")
+    output.result(found.describe() | {"out": out}, "\n".join(lines))
 
 
 def _default_out(measured: Path) -> Path:

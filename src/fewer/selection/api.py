@@ -44,6 +44,7 @@ from fewer.selection.refit import (
     refit_on_all_rows,
     score_on_held_out_rows,
     to_data_units,
+    training_statistics,
 )
 from fewer.selection.size import Reach, choose_size
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
@@ -531,6 +532,7 @@ def _wrap(
     if not linear and len(folds) > 1:  # for what completes the inputs of a network
         ridge = best_ridge(folds, [columns] * len(folds))[0]
     joint = joint_covariance(context, columns, ridge, held)
+    statistics = training_statistics(context, columns, ridge, held)
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)
@@ -557,7 +559,7 @@ def _wrap(
     large = context.covariances.nbytes > EAGER_BYTES
     edited = partial(_finish, options=options, described=described)
     return Panel(
-        Reconstructor(columns, decoder, d, labels, held.quantiles, joint),
+        Reconstructor(columns, decoder, d, labels, held.quantiles, joint, statistics),
         held_out=held.score,
         leaderboard=Leaderboard(
             {

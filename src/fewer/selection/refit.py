@@ -14,7 +14,13 @@ from fewer import distributed
 from fewer._threads import mapped
 from fewer.data.moments import moments
 from fewer.data.source import RowView, Source, is_remote, read_blocks
-from fewer.joint import JointCovariance, errors_from_others, precision_of
+from fewer.joint import (
+    JointCovariance,
+    TrainingStatistics,
+    distances_of,
+    errors_from_others,
+    precision_of,
+)
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import QUANTILE_LEVELS, Score, explained_variance, sample_size
 from fewer.search import greedy, swap
@@ -32,6 +38,7 @@ __all__ = [
     "refit_on_all_rows",
     "score_on_held_out_rows",
     "to_data_units",
+    "training_statistics",
 ]
 
 FEW_ROWS = 10  # per chosen feature: with fewer, final swaps lower the held-out error itself
@@ -268,6 +275,7 @@ class HeldOutScore:
     rows: list[NDArray[np.float64]]  # some of the held-out rows of each fold
     reconstructed: list[NDArray[np.float64]]
     chosen: list[NDArray[np.float64]]  # of more rows, the columns of the final panel
+    row_errors: list[NDArray[np.float64]]  # of these, mean squared error per standardised feature
 
 
 def score_on_held_out_rows(
@@ -321,7 +329,13 @@ def score_on_held_out_rows(
         list(shown),
         list(reconstructed),
         list(chosen),
+        [_row_errors(part, context.covariances.stats.variance) for part in residuals],
     )
+
+
+def _row_errors(residuals: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray:
+    use = variance > 0
+    return np.nansum(residuals[:, use] ** 2 / variance[use], axis=1) / max(int(use.sum()), 1)
 
 
 def joint_covariance(
@@ -344,6 +358,33 @@ def joint_covariance(
         cross.numpy().astype(np.float32),
         ridge,
         _quantiles(errors),
+    )
+
+
+def training_statistics(
+    context: SelectionContext, columns: Columns, ridge: float, held: HeldOutScore
+) -> TrainingStatistics:
+    """What the chosen features look like, to compare new rows with."""
+    stats, distances = context.covariances.stats, []
+    for fold, values in zip(context.covariances.folds, held.chosen, strict=True):
+        gram = fold.cross(columns)[:, columns]
+        precision = precision_of(gram, ridge, torch.from_numpy(fold.scale[columns]))
+        distances.append(distances_of(values, fold.mean[columns], precision).normal)
+    sample = np.concatenate(held.chosen)
+    lowest, highest = np.nanmin(sample, axis=0), np.nanmax(sample, axis=0)
+    known = np.isfinite(stats.minimum[columns])  # else the rows were not read for their range
+    return TrainingStatistics.of(
+        stats.n,
+        (
+            stats.mean[columns],
+            np.sqrt(stats.variance[columns]),
+            np.where(known, stats.minimum[columns], lowest),
+            np.where(known, stats.maximum[columns], highest),
+            1 - stats.observed[columns] / stats.n,
+        ),
+        sample,
+        np.concatenate(distances),
+        np.concatenate(held.row_errors),
     )
 
 

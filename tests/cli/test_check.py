@@ -1,0 +1,42 @@
+"""fewer check, and what fewer impute says of rows that are unlike those of the panel."""
+
+import pandas as pd
+import pytest
+
+import fewer
+
+
+@pytest.fixture
+def faulty(folder, made_panel):
+    panel = fewer.Panel.load(made_panel)
+    table = pd.read_csv("test.csv")
+    table[panel.features[0]] *= 1000
+    table.to_csv("faulty.csv", index=False)
+    return panel.features[0]
+
+
+def test_clean_rows_and_a_table_of_them(folder, made_panel, asked, typed):
+    found = asked("check", made_panel, "test.csv", "--out", "rows.csv")
+    assert found["ok"]
+    assert found["findings"] == []
+    rows = pd.read_csv("rows.csv")
+    assert rows["who"].tolist() == pd.read_csv("test.csv")["who"].tolist()
+    assert rows["p"].between(0, 1).all()
+    assert (rows["expected_error"] > 0).all()
+    assert (
+        "look like those that the panel was made from"
+        in typed("check", made_panel, "test.csv").stdout
+    )
+
+
+def test_other_units_are_named_and_refused(faulty, made_panel, asked, typed, refused):
+    (finding,) = asked("check", made_panel, "faulty.csv")["findings"]
+    assert (finding["feature"], finding["kind"]) == (faulty, "unit")
+    assert "multiplied by 1000" in typed("check", made_panel, "faulty.csv").stdout
+    assert "--strict" in refused("check", made_panel, "faulty.csv", "--strict")
+    done = typed("impute", made_panel, "faulty.csv", "--out", "all.csv")
+    assert f"warning: 1 findings in 190 rows: {faulty}: values look multiplied" in done.stderr
+    line = refused("impute", made_panel, "faulty.csv", "--out", "strict.csv", "--strict")
+    assert "multiplied by 1000; fix the rows, or omit --strict" in line
+    with pytest.raises(FileNotFoundError):
+        pd.read_csv("strict.csv")

@@ -1,0 +1,135 @@
+"""Panel.check: faults are found as what they are; clean rows are not suspected."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fewer import Panel, select
+from fewer.errors import InputError
+
+
+def sensors(n, seed):
+    random = np.random.default_rng(seed)
+    hidden = np.exp(0.5 * random.normal(size=(n, 3)))
+    mixed = hidden @ np.random.default_rng(0).random((3, 10))
+    return 5 + (mixed + 0.1 * random.normal(size=mixed.shape)) * np.logspace(0, 2, 10)
+
+
+@pytest.fixture(scope="module")
+def panel():
+    return select(sensors(1200, 0), 4, strategies=["search"], validation=5, random_state=0)
+
+
+@pytest.fixture
+def new(panel):
+    return sensors(500, 1)[:, panel.indices]
+
+
+def spoil_unit(x):
+    x[:, 1] *= 1000
+
+
+def spoil_small_unit(x):
+    x[:, 1] /= 10
+
+
+def spoil_offset(x):
+    x[:, 1] += 1.5 * x[:, 1].std()
+
+
+def spoil_scale(x):
+    x[:, 1] = 1.8 * x[:, 1] + 32
+
+
+def spoil_stuck(x):
+    x[300:, 1] = x[300, 1]
+
+
+def spoil_sentinel(x):
+    x[::60, 1] = -999
+
+
+def spoil_sentinel_inside(x):
+    x[::40, 1] = np.round(x[:, 1].mean(), 1)
+
+
+def spoil_missing(x):
+    x[::10, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "says"),
+    [
+        (spoil_unit, "unit", "multiplied by 1000"),
+        (spoil_small_unit, "unit", "divided by 10"),
+        (spoil_offset, "offset", "shifted by"),
+        (spoil_scale, "scale", "times the former"),
+        (spoil_stuck, "stuck", "for 200 rows"),
+        (spoil_sentinel, "sentinel", "-999 occurs 9 times"),
+        (spoil_sentinel_inside, "sentinel", "occurs 13 times"),
+        (spoil_missing, "missing", "10.0% of the values are missing"),
+    ],
+)
+def test_a_fault_is_found_as_what_it_is(panel, new, spoil, kind, says):
+    spoil(new)
+    found = panel.check(new)
+    assert [(one.feature, one.kind) for one in found.findings] == [(panel.features[1], kind)]
+    assert says in str(found)
+    assert not found.ok
+    assert kind in str(found.describe())
+
+
+def test_swapped_columns_are_found_and_named(panel, new):
+    new[:, [0, 2]] = new[:, [2, 0]]
+    (finding,) = panel.check(new).findings
+    assert finding.kind == "swapped"
+    assert f"{panel.features[0]} and {panel.features[2]}" in finding.message
+
+
+def test_rows_whose_features_do_not_go_together(panel, new):
+    # every feature alone looks as it did
+    shuffled = np.stack([np.random.default_rng(j).permutation(x) for j, x in enumerate(new.T)], 1)
+    (finding,) = panel.check(shuffled).findings
+    assert finding.kind == "rows"
+    assert "do not go together" in finding.message
+
+
+def test_clean_rows_are_rarely_suspected(panel):
+    alarms = [not panel.check(sensors(500, seed)[:, panel.indices]).ok for seed in range(2, 42)]
+    assert sum(alarms) <= 2
+
+
+def test_p_values_are_calibrated_also_with_missing_values(panel):
+    rows = sensors(4000, 50)[:, panel.indices]
+    gappy = rows.copy()
+    gappy[:, 3] = np.nan
+    for values in (rows, gappy):
+        p = panel.check(values).p
+        assert 0.03 < (p < 0.05).mean() < 0.08
+        assert p.min() > 0
+    expected = panel.check(gappy).expected_error.mean() / panel.check(rows).expected_error.mean()
+    assert expected > 1.1
+    truth = sensors(4000, 50)
+    wrong = ((panel.reconstruct(rows) - truth) ** 2 / truth.var(axis=0)).mean()
+    assert panel.check(rows).expected_error.mean() == pytest.approx(wrong, rel=0.15)
+
+
+def test_few_rows_and_old_panels(panel, new, tmp_path):
+    assert panel.check(new[:1]).rows == 1
+    assert panel.check(np.full((3, 4), np.nan)).findings
+    panel.save(tmp_path / "panel")
+    again = Panel.load(tmp_path / "panel").check(new)
+    np.testing.assert_allclose(again.p, panel.check(new).p)
+    old = Panel.load(tmp_path / "panel")
+    old.reconstructor = replace(old.reconstructor, statistics=None)
+    with pytest.raises(InputError, match=r"saved by an earlier build.*make it again"):
+        old.check(new)
+
+
+def test_strict_imputation_writes_nothing(panel, new, tmp_path):
+    assert panel.impute(new, strict=True).shape == (500, 10)
+    spoil_unit(new)
+    with pytest.raises(InputError, match=r"1 findings in 500 rows: .*multiplied by 1000"):
+        panel.impute(new, strict=True, out=tmp_path / "all.csv")
+    assert not list(tmp_path.iterdir())
