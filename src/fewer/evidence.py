@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 __all__ = ["Evidence", "Examined"]
 
+ROWS_OF_TARGET = ("true", "predicted")
+
 
 @dataclass(eq=False, kw_only=True)
 class Evidence:
@@ -39,10 +41,12 @@ class Evidence:
     order : array of int (k)
         Chosen columns, most useful first.
     gains : array (k)
-        Explained variance that each adds to those before it, on all rows, in scaled units.
+        Explained variance that each adds to those before it, on all rows, in scaled units; with a
+        target, of the target, where each class counts the same.
     substitutes, losses : arrays (k, m)
-        Best replacements of each chosen column, and the explained variance that each loses; -1
-        and NaN if there are fewer.
+        Best replacements of each chosen column that obey the constraints, and the explained
+        variance that each loses, with a target that of the target; -1 and NaN if there are fewer.
+        A group is replaced as a whole, by the group of the column that is named.
     related, related_correlation : arrays (k, m)
         Columns most correlated with each chosen one, and those correlations.
     represents : array of int (k)
@@ -58,6 +62,12 @@ class Evidence:
     history : dict of lists
         Training history of each strategy that is trained: temperature, loss,
         mean_max_probability and distinct.
+    target : dict
+        Of a panel with a target, on held-out rows: ``"metric"``; ``"scores"`` of the panel, of the
+        panel that the search chooses without the target ("label_free"), of random panels, of the
+        same predictor with all features ("all", unless that takes long) and of a constant
+        prediction; and the ``"confusion"`` of ``"classes"`` (rows are true classes), or some
+        ``"true"`` and ``"predicted"`` numbers. Empty for other panels, and for those saved before.
 
     Examples
     --------
@@ -93,10 +103,14 @@ class Evidence:
     rows: NDArray[np.float32]
     reconstructed: NDArray[np.float32]
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    target: dict[str, Any] = field(default_factory=dict)
 
     def without_rows(self) -> "Evidence":
         """A copy without rows of the data, for panels to be shared."""
-        return replace(self, rows=self.rows[:0], reconstructed=self.reconstructed[:0])
+        target = {name: part for name, part in self.target.items() if name not in ROWS_OF_TARGET}
+        return replace(
+            self, rows=self.rows[:0], reconstructed=self.reconstructed[:0], target=target
+        )
 
 
 class Examined(NamedTuple):

@@ -289,7 +289,10 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     print_table(screen, ("", "feature", "gain", "cumulative"), rows[:MAX_SHOWN], (0, 2, 3))
     if panel.k > MAX_SHOWN:
         screen.print(f"... and {panel.k - MAX_SHOWN} more: `fewer export {{panel}} --to list`")
-    screen.print("[dim]gain: explained variance added by each feature, on all rows[/]\n")
+    what = "explained variance"
+    if panel.evidence is not None and panel.evidence.target:
+        what += f" of {panel.target.name}" if panel.target is not None else ""
+    screen.print(f"[dim]gain: {what} added by each feature, on all rows[/]\n")
     board = panel.leaderboard.table()
     print_table(screen, board.header, board.rows, board.numbers)
     titles = {"equal": "features standardised", "units": "in the units of the data"}

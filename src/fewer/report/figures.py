@@ -46,6 +46,7 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
         "training": _training(about["history"]),
         "correlation": _correlation(about["correlation"]),
         "image": _image(about),
+        "target": _target(about["target"]),
     }
 
 
@@ -94,6 +95,34 @@ def _curve(curve: dict[str, Any] | None) -> str:
         title=f"Explained variance of held-out rows for up to {curve['k'][-1]} features: "
         + reached,
         percent=True,
+    )
+
+
+def _target(about: dict[str, Any] | None) -> str:
+    """Predicted against true numbers, or the confusion of many classes as an image."""
+    if about is None:
+        return ""
+    if about["confusion"] is not None and not about["confusion"]["small"]:
+        shares = np.array(about["confusion"]["shares"])
+        pixels = np.zeros((*shares.shape, 4), dtype=np.uint8)
+        pixels[..., :3] = COLD
+        pixels[..., 3] = (255 * shares).round()
+        return _png(pixels)
+    if not about["true"]:
+        return ""
+    true, predicted = np.array(about["true"]), np.array(about["predicted"])
+    scale = np.where(np.ptp(true, axis=0) > 0, np.ptp(true, axis=0), 1.0)
+    several = true.shape[1] > 1  # each in units of its range
+    if several:
+        low = true.min(axis=0)
+        true, predicted = (true - low) / scale, (predicted - low) / scale
+    unit = " (share of its range)" if several else ""
+    return scatter(
+        true.ravel(),
+        predicted.ravel(),
+        x_label=f"true{unit}",
+        y_label=f"predicted{unit}",
+        title=f"Predicted against true values of {about['name']} on {len(true)} held-out rows",
     )
 
 
@@ -281,6 +310,23 @@ def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int 
                 f'height="{y(0) - top:.1f}"><title>{low:.2f} to {high:.2f}: {number}</title>'
                 "</rect>"
             )
+    return _svg(parts, title, width, height)
+
+
+def scatter(x: Any, y: Any, *, x_label: str, y_label: str, title: str) -> str:
+    """Points, and the diagonal where both are equal."""
+    width, height = LARGE
+    across = _Axis([*x, *y], LEFT, width - RIGHT)
+    up = _Axis([*x, *y], height - BOTTOM, TOP)
+    parts = [
+        _frame(across, up, x_label, y_label),
+        f'<path class="same" d="M{across.begin:.1f} {up.begin:.1f}'
+        f'L{across.end:.1f} {up.end:.1f}"/>',
+    ]
+    parts += [
+        f'<circle class="point" cx="{across(a):.1f}" cy="{up(b):.1f}" r="2.5"/>'
+        for a, b in zip(x, y, strict=True)
+    ]
     return _svg(parts, title, width, height)
 
 

@@ -458,6 +458,7 @@ def _wrap(
         winner,
         columns,
         held,
+        comparison,
         linear=linear,
         source=described,
         options=_not_default(options),

@@ -348,12 +348,21 @@ class TargetComparison(TrainedComparison):
 
     def score(self, candidate: Candidate, folds: Sequence[Fold]) -> float:
         """Accuracy, or R squared, on held-out rows."""
+        return self.score_of(*self.predictions(candidate.panels, folds))
+
+    def predictions(
+        self, panels: Sequence[Columns], folds: Sequence[Fold], repeat: int = FULL
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs for the held-out rows of all folds from a panel for each, and the truth."""
         outputs, truths = [], []
-        for fold, panel in zip(folds, candidate.panels, strict=True):
-            decoder = self.train([panel], fold, FULL)[0]
+        for fold, panel in zip(folds, panels, strict=True):
+            decoder = self.train([panel], fold, repeat)[0]
             outputs.append(_outputs(decoder, fold.rows(fold.held_rows), panel))
             truths.append(self.target.values[torch.from_numpy(fold.held_rows)])
-        output, truth = torch.cat(outputs), torch.cat(truths)
+        return torch.cat(outputs), torch.cat(truths)
+
+    def score_of(self, output: Tensor, truth: Tensor) -> float:
+        """Accuracy, or mean R squared."""
         if self.target.classes is not None:
             return float((output.argmax(1) == truth).double().mean())
         spread = (truth - truth.mean(0)).square().sum(0).clamp_min(1e-300)

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fewer import distributed
 from fewer._threads import mapped
-from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import Summary
 from fewer.data.source import read_blocks
@@ -33,7 +32,14 @@ from fewer.train import (
 from fewer.train.assignment import eligible, obeying_features
 from fewer.validation import Fold
 
-__all__ = ["STRATEGIES", "Strategy", "propose", "propose_side_by_side", "shortlist"]
+__all__ = [
+    "STRATEGIES",
+    "Strategy",
+    "joint_covariance",
+    "propose",
+    "propose_side_by_side",
+    "shortlist",
+]
 
 STRATEGIES = ("search", "closed_form", "gradient")
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
@@ -323,7 +329,7 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     device = context.search_device if context.short_search else context.device
     found = search(
         joint.to(device),
-        _with_targets(context.constraints, len(joint) - context.constraints.d),
+        context.constraints.followed_by(len(joint) - context.constraints.d),
         stall=None if context.config.linear else 0,  # swaps for the network follow
         seed=context.seed,
         time_limit=context.budget.remaining(),
@@ -332,39 +338,39 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
 
 
 def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
-    """The covariance of features and target.
-
-    Features are scaled down so that they hardly count as targets, which does not change how well
-    they predict.
-    """
+    """`joint_covariance` of the search, kept for one fold at a time."""
     if fold.number not in context.joint:
-        context.joint.clear()  # of one fold at a time
-        context.joint[fold.number] = _joined(context, fold)
+        context.joint.clear()
+        context.joint[fold.number] = joint_covariance(context, fold, FEATURES_WEIGHT)
     return context.joint[fold.number]
 
 
-def _joined(context: SelectionContext, fold: Fold) -> Matrix:
+def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> Matrix:
+    """The covariance of features and target, whose columns follow the features.
+
+    Features are scaled so that together they have the variance ``features`` times that of the
+    target: what counts as a target, which does not change how well they predict.
+    """
     assert context.target is not None
     C = fold.matrix().cpu()
     if isinstance(C, FactoredCovariance):
         y = context.target.centred(fold.matrix_rows)
-        small = _feature_weight(y, C)
-        return FactoredCovariance(torch.cat([small * C.rows, y / len(y) ** 0.5], dim=1))
+        scale = _feature_scale(y, C, features)
+        return FactoredCovariance(torch.cat([scale * C.rows, y / len(y) ** 0.5], dim=1))
     y = context.target.centred(fold.train_rows)
-    small, n = _feature_weight(y, C), len(y)
+    scale, n = _feature_scale(y, C, features), len(y)
     device, mean = context.device, fold.scaled_mean.to(context.device)
     cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64, device=device)
     for rows, x in read_blocks(fold.train_source):
         cross += torch.nan_to_num(x.to(device) - mean, nan=0.0).T @ y[rows].to(device)
     cross = cross.cpu()
-    top = torch.cat([small**2 * C, small * cross / n], dim=1)
-    return torch.cat([top, torch.cat([small * cross.T / n, y.T @ y / n], dim=1)])
+    top = torch.cat([scale**2 * C, scale * cross / n], dim=1)
+    return torch.cat([top, torch.cat([scale * cross.T / n, y.T @ y / n], dim=1)])
 
 
-def _feature_weight(y: Tensor, C: Matrix) -> Tensor:
-    """Factor of the features, so that together they are FEATURES_WEIGHT of the target."""
+def _feature_scale(y: Tensor, C: Matrix, features: float) -> Tensor:
     total = y.square().sum() / len(y)
-    return (FEATURES_WEIGHT * total / C.trace().clamp_min(1e-300)).sqrt()
+    return (features * total / C.trace().clamp_min(1e-300)).sqrt()
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -405,15 +411,3 @@ def _stop_when_over(
         return context.budget.slot_over
 
     return stop
-
-
-def _with_targets(constraints: Constraints, more: int) -> Constraints:
-    """The same constraints where ``more`` columns follow that cannot be chosen."""
-    d = constraints.d + more
-    groups, costs = constraints.groups, constraints.costs
-    if groups is not None:
-        groups = np.concatenate([groups, groups.max() + 1 + np.arange(more)])
-    if costs is not None:
-        costs = np.concatenate([costs, np.zeros(more)])
-    exclude = np.concatenate([constraints.exclude, np.arange(constraints.d, d)])
-    return replace(constraints, d=d, exclude=exclude, costs=costs, groups=groups)

@@ -1,0 +1,153 @@
+"""The evidence of a panel with a target: its predictions, baselines, gains and substitutes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fewer.data.moments import Summary
+from fewer.search.greedy import nested
+from fewer.search.substitutes import substitutes
+from fewer.selection.compare import Candidate, TargetComparison
+from fewer.selection.context import SelectionContext
+from fewer.selection.strategies import joint_covariance, search_panel
+from fewer.train.swaps import RandomFeatureSurrogate
+from fewer.validation import Fold
+
+__all__ = ["describe_target", "usefulness"]
+
+LABEL_FREE = "search, without target"
+HARDLY = 1e-6  # weight of the features as targets, where only the target counts
+SURROGATE: dict[str, Any] = {"width": 256, "rows": 2000, "folds": 4}
+DRAWS = 3  # random panels
+# numbers that a predictor of all features reads or, where classes are solved exactly, computes
+MOST_READ, MOST_SOLVED = 2**27, 2**23
+SHOWN = 400  # held-out rows of the plot of numbers
+
+Columns = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def usefulness(
+    context: SelectionContext, columns: Columns, count: int
+) -> tuple[Columns, Floats, Columns, Floats]:
+    """Columns by usefulness for the target, gain of each, best substitutes and their losses.
+
+    Gains and losses are fractions of the variance of the target (for classes, of their indicators,
+    each class counting the same) that a linear map explains. A network is represented by the
+    surrogate that judges swaps, on held-out rows.
+    """
+    everything = context.covariances.everything
+    C = joint_covariance(context, everything, HARDLY)
+    trace = float(C.trace()) or 1.0
+    order, gains = nested(C, columns)
+    best, losses = substitutes(C, order, context.constraints, count=count)
+    if context.config.linear:
+        return order, gains / trace, best, losses / trace
+    # a network may need what has nothing to do with the target by itself, and so its relatives
+    alike = substitutes(everything.matrix().cpu(), order, context.constraints, count=count)[0]
+    rows = [list(dict.fromkeys([*one, *other])) for one, other in zip(best, alike, strict=True)]
+    tried = np.full((len(order), 2 * count), -1)
+    for row, found in zip(tried, rows, strict=True):
+        row[: len(found)] = found
+    order, gains, tried, losses = _by_surrogate(context, everything, order, tried)
+    return order, gains, tried[:, :count], losses[:, :count]
+
+
+def _by_surrogate(
+    context: SelectionContext, fold: Fold, order: Columns, best: Columns
+) -> tuple[Columns, Floats, Columns, Floats]:
+    assert context.target is not None
+    surrogate = RandomFeatureSurrogate(
+        fold.train_source,
+        Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu()),
+        k=len(order),
+        seed=context.seed,
+        device=context.device,
+        labels=context.groups_of(fold.train_rows),
+        targets=context.target.centred(fold.train_rows),
+        **SURROGATE,
+    )
+    nothing = float(surrogate.targets.square().sum()) / surrogate.inputs[:, 1:].numel()
+    path = surrogate.errors([np.sort(order[: at + 1]) for at in range(len(order))])
+    gains = -np.diff(path, prepend=nothing)
+    constraints, swapped, places = context.constraints, [], []
+    for place, row in enumerate(best):
+        rest = np.setdiff1d(order, constraints.complete([int(order[place])]))
+        for at in np.flatnonzero(row >= 0):
+            swapped.append(np.sort(np.r_[rest, constraints.complete([int(row[at])])]))
+            places.append((place, at))
+    losses = np.full(best.shape, np.nan)
+    if swapped:
+        losses[tuple(np.array(places).T)] = surrogate.errors(swapped) - path[-1]
+    ranked = np.argsort(losses, axis=1, kind="stable")  # NaN is last
+    best = np.take_along_axis(best, ranked, axis=1)
+    losses = np.take_along_axis(losses, ranked, axis=1)
+    return order, gains / nothing, best, losses / nothing
+
+
+def describe_target(
+    context: SelectionContext,
+    comparison: TargetComparison,
+    winner: Candidate,
+    random: Sequence[Sequence[Columns]],
+) -> dict[str, Any]:
+    """Held-out scores of the panel and its baselines, and what it predicts, as JSON can hold it."""
+    folds, target = context.covariances.folds, comparison.target
+    output, truth = comparison.predictions(winner.panels, folds)
+    scores = {"panel": comparison.score_of(output, truth)}
+    free = [context.found.get((LABEL_FREE, fold.number)) for fold in folds]
+    panels = [
+        search_panel(context, fold) if one is None else one
+        for fold, one in zip(folds, free, strict=True)
+    ]
+    # trained together, where they are networks
+    for at, fold in enumerate(folds):
+        comparison.train([panels[at], *(draw[at] for draw in random[:DRAWS])], fold)
+    scores["label_free"] = comparison.score_of(*comparison.predictions(panels, folds, 0))
+    draws = [comparison.score_of(*comparison.predictions(one, folds, 0)) for one in random[:DRAWS]]
+    scores["random"] = float(np.mean(draws))
+    if _trainable(context, target.outputs if target.classes is not None else 1):
+        whole = [np.arange(context.source.shape[1])] * len(folds)
+        scores["all"] = comparison.score_of(*comparison.predictions(whole, folds, 0))
+    scores["constant"] = comparison.score_of(*_constant(comparison, folds))
+    found: dict[str, Any] = {
+        "metric": "R²" if target.classes is None else "accuracy",
+        "scores": scores,
+        "rows": len(truth),
+    }
+    if target.classes is not None:
+        m = len(target.classes)
+        both = truth * m + output.argmax(1)
+        found["confusion"] = torch.bincount(both, minlength=m * m).view(m, m).tolist()
+        found["classes"] = [str(label) for label in target.classes]
+        return found
+    some = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), SHOWN)).astype(int))
+    found["true"], found["predicted"] = truth[some].tolist(), output[some].tolist()
+    return found
+
+
+def _trainable(context: SelectionContext, classes: int) -> bool:
+    """Whether training a predictor of all features takes no longer than the selection."""
+    size = context.source.shape[0] * context.source.shape[1]
+    exact = context.config.linear and classes > 1
+    return size * classes <= MOST_SOLVED if exact else size <= MOST_READ
+
+
+def _constant(comparison: TargetComparison, folds: Sequence[Fold]) -> tuple[Tensor, Tensor]:
+    """What predicts the most frequent class, or the mean, of the training rows."""
+    target, outputs, truths = comparison.target, [], []
+    for fold in folds:
+        train, held = (
+            target.values[torch.from_numpy(r)] for r in (fold.train_rows, fold.held_rows)
+        )
+        if target.classes is None:
+            guess = train.mean(0)
+        else:
+            guess = torch.bincount(train, minlength=target.outputs).double()
+        outputs.append(guess.expand(len(held), -1))
+        truths.append(held)
+    return torch.cat(outputs), torch.cat(truths)
