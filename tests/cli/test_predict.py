@@ -55,3 +55,29 @@ def test_impossible_requests_are_one_line_errors(measured, target_panel, made_pa
     assert "predicts no target" in refused("predict", made_panel, "test.csv")
     assert "use .csv or .json" in refused("predict", target_panel, "test.csv", "--out", "a.png")
     assert "there is no panel gone" in refused("predict", "gone", "test.csv")
+
+
+def test_weights_missing_labels_and_classes_that_the_panel_has_never_seen(
+    folder, tumours, asked, typed, refused
+):
+    part = tumours.drop(columns=["blank", "number"]).assign(weight=np.arange(len(tumours)) % 3)
+    part.loc[::7, "diagnosis"] = None
+    part[::2].to_csv("some.csv", index=False)
+    words = ["-k", "2", "--target", "diagnosis", "--out", "weighted", *QUICK]
+    weighted = ["--sample-weight", "weight", "--class-weight", "balanced"]
+    found = asked("select", "some.csv", *words, *weighted)
+    assert "weight" not in found["all_features"]
+    assert found["target"]["held_out"] > 0.8
+    error = refused("select", "some.csv", *words, "--force", "--class-weight", "even")
+    assert error.startswith("--class-weight 'even': use 'balanced'")
+    part.loc[1, "diagnosis"] = "unknown"
+    part[1::2].to_csv("others.csv", index=False)
+    done = typed("score", "weighted", "others.csv", "--json")
+    about = json.loads(done.stdout)["target"]
+    assert about["rows"] == part["diagnosis"][1::2].notna().sum()
+    assert about["accuracy"] > 0.8
+    assert (
+        "1 rows have classes of diagnosis that the panel has never seen ('unknown')" in done.stderr
+    )
+    part.assign(diagnosis=None).to_csv("none.csv", index=False)
+    assert "diagnosis is missing in every row" in refused("score", "weighted", "none.csv")

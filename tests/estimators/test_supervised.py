@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 
 from fewer import ConcreteClassifier, ConcreteRegressor
-from fewer.errors import NotFittedError
+from fewer.errors import InputError, NotFittedError
 
 QUICK = {"refit_epochs": 60, "random_state": 0, "device": "cpu"}
 
@@ -118,3 +118,26 @@ def test_an_interrupted_fit_does_not_count(labelled, monkeypatch):
         model.fit(labelled[0][:100], labelled[1][:100])
     with pytest.raises(NotFittedError, match="not fitted yet"):
         model.predict(labelled[0][:3])
+
+
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+def test_weights_of_rows_and_classes():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 4))
+    y = (X[:, 0] + 0.7 * random.normal(size=400) > 1.5).astype(int)
+    options = {"decoder": "linear", "epochs": 15, "tries": 1, "include": [0], **QUICK}
+    plain = ConcreteClassifier(k=2, **options).fit(X, y)
+    balanced = ConcreteClassifier(k=2, class_weight="balanced", **options).fit(X, y)
+    by_hand = ConcreteClassifier(k=2, **options).fit(X, y, np.where(y == 1, 1 / y.mean(), 1.0))
+    rare = y == 1
+    assert balanced.predict(X)[rare].mean() > plain.predict(X)[rare].mean() + 0.2
+    assert by_hand.predict(X)[rare].mean() > plain.predict(X)[rare].mean() + 0.2
+    assert balanced.get_params()["class_weight"] == "balanced"
+    numbers = ConcreteRegressor(k=2, **options)
+    weights = (np.arange(400) < 200).astype(float)
+    noisy = np.r_[X[:200, 0], random.normal(size=200)]
+    assert numbers.fit(X, noisy, weights).score(X[:200], noisy[:200]) > 0.99
+    with pytest.raises(InputError, match="sample_weight of row 0 is nan"):
+        numbers.fit(X, noisy, np.full(400, np.nan))
+    with pytest.raises(InputError, match="class_weight='even'"):
+        ConcreteClassifier(k=2, class_weight="even", **options).fit(X, y)

@@ -33,7 +33,7 @@ def test_losses_are_those_of_the_residual(rows, ridge):
         assert sorted(found) == sorted(set(range(10)) - set(PANEL))
         assert (np.diff(lost) >= 0).all()
         expected = [loss(C, [out], [into], ridge) for into in found]
-        np.testing.assert_allclose(lost, expected, atol=1e-9)
+        np.testing.assert_allclose(lost, expected, rtol=1e-6)
     wide = substitutes(FactoredCovariance(rows), order, resolve(None, 10, 3), ridge=ridge, count=7)
     np.testing.assert_array_equal(wide[0], best)
 
@@ -63,7 +63,7 @@ def test_groups_are_replaced_as_a_whole(rows):
         for into, lost in zip(best[at], losses[at], strict=True):
             if into >= 0:
                 expected = loss(C, out, members.get(int(into), [int(into)]))
-                assert lost == pytest.approx(expected, abs=1e-9)
+                assert lost == pytest.approx(expected, rel=1e-6)
 
 
 def test_columns_of_a_target_count_but_cannot_be_chosen(rows):

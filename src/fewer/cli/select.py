@@ -144,6 +144,14 @@ def select(
         str | None,
         choice(help="Choose features that predict this column instead (.h5ad: a column of obs)."),
     ] = None,
+    sample_weight: Annotated[
+        str | None,
+        choice(help="A column that says how much each row counts, with --target."),
+    ] = None,
+    class_weight: Annotated[
+        str | None,
+        choice(help="balanced: all classes of --target count the same, however rare."),
+    ] = None,
     include: Annotated[
         list[str] | None,
         choice(
@@ -221,6 +229,7 @@ def select(
         "budget": budget,
         "cost_weight": cost_weight,
         "target": target,
+        "class_weight": class_weight,
         "scale": scale,
         "validation": parse.validation(validation),
         "time_limit": time_limit,
@@ -235,13 +244,16 @@ def select(
         (output if is_rank0() else Output(quiet=True)).progress("reading") as update,
     ):
         keep = tuple(name for text in include or () for name in text.split(","))
-        source = reading.open_features(data, metadata=(target, row_groups), keep=keep)
+        source = reading.open_features(
+            data, metadata=(target, row_groups, sample_weight), keep=keep
+        )
         options |= {
             "include": parse.features(include or (), source.names, "--include"),
             "exclude": parse.features(exclude or (), source.names, "--exclude"),
             "costs": parse.costs(costs, source.names),
             "groups": parse.groups(groups, source.names),
             "row_groups": opt.read_column(source, row_groups),
+            "sample_weight": opt.read_column(source, sample_weight),
         }
         panel = select_panel(source, k, progress=update, **options)
         reading.record_units(panel, data, source)

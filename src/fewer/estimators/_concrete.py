@@ -22,6 +22,7 @@ from fewer.train.checkpoint import stored_seed
 from fewer.train.closed_form import fit_covariance, fit_surrogate
 from fewer.train.config import TrainingOptions
 from fewer.train.device import pick_device
+from fewer.train.training_data import check_weights, class_weights
 
 __all__ = ["ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]
 
@@ -64,8 +65,14 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
     solver: str = "auto"
     random_state: Any = None
 
-    def _fit(self, X: Any, targets: Tensor | None = None, out: int | None = None) -> Self:
-        """Train on validated X, to predict the targets or X itself."""
+    def _fit(
+        self,
+        X: Any,
+        targets: Tensor | None = None,
+        out: int | None = None,
+        weights: np.ndarray | None = None,
+    ) -> Self:
+        """Train on validated X, to predict the targets, maybe with weights, or X itself."""
         loss = self._loss()
         d = X.shape[1]
         constraints = self._constraints(d)
@@ -82,6 +89,8 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         solver = self._solver(config, loss, targets, d)
         common: dict[str, Any] = {"seed": seed, "constraints": constraints}
         if solver == "gradient":
+            if weights is not None:
+                common["weights"] = torch.from_numpy(weights / weights.mean())
             fit = fit_gradient(source, stats, config, loss=loss, targets=targets, out=out, **common)
         elif config.linear:
             fit = fit_covariance(source, stats, config, **common)
@@ -247,6 +256,7 @@ class SupervisedEstimator(ConcreteEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
     """Choose the k features from which a class is best predicted.
 
@@ -255,6 +265,9 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 
     Parameters
     ----------
+    class_weight : "balanced" or mapping from class to weight, default=None
+        Factor of the weights of the rows of each class; "balanced" gives all classes the same
+        total weight.
     {parameters}
 
     Attributes
@@ -274,11 +287,13 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
     (2,)
     """
 
+    class_weight: Any = None
+
     _auto_loss = "cross_entropy"
     _saved: ClassVar[dict[str, str]] = SupervisedEstimator._saved | {"classes_": "labels"}
 
     @collective
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose features of X and fit the classifier.
 
         Parameters
@@ -288,6 +303,8 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
             missing values, NaN, take the mean of their column.
         y : array of shape (n,)
             A class label for each row.
+        sample_weight : array of shape (n,), default=None
+            How much each row counts; at least 0.
         """
         X, y = self._validated_pair(X, y)
         with translate_sklearn_errors():
@@ -297,7 +314,13 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
             raise InputError(
                 f"y has one class only, {self.classes_[0]!r}; a classifier needs at least 2"
             )
-        return self._fit(X, torch.from_numpy(codes.astype(np.int64)), len(self.classes_))
+        weights = None if sample_weight is None else check_weights(sample_weight, len(codes))
+        if self.class_weight is not None:
+            weights = np.ones(len(codes)) if weights is None else weights
+            factor = class_weights(self.class_weight, codes, self.classes_, weights)
+            weights = weights * factor[codes]
+        targets = torch.from_numpy(codes.astype(np.int64))
+        return self._fit(X, targets, len(self.classes_), weights)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class, for whole rows; only their chosen features are read."""
@@ -344,7 +367,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
     _saved: ClassVar[dict[str, str]] = SupervisedEstimator._saved | {"_one_target": "value"}
 
     @collective
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose features of X and fit the predictor.
 
         Parameters
@@ -354,12 +377,15 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
             missing values, NaN, take the mean of their column.
         y : array of shape (n,) or (n, m)
             One target or many.
+        sample_weight : array of shape (n,), default=None
+            How much each row counts; at least 0.
         """
         X, y = self._validated_pair(X, y, multi_output=True, y_numeric=True)
         self._one_target = y.ndim == 1
         with translate_sklearn_errors():
             targets = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
-        return self._fit(X, targets, targets.shape[1])
+        weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+        return self._fit(X, targets, targets.shape[1], weights)
 
     def predict(self, X: Any) -> np.ndarray:
         """Targets for whole rows; only their chosen features are read."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
@@ -37,7 +38,7 @@ from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeB
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
-from fewer.selection.target import TargetData, read_target
+from fewer.selection.target import TargetData, read_target, with_weights
 from fewer.storage import describe_parameters
 from fewer.train import Checkpoint, TrainingConfig
 from fewer.train.assignment import nodes_for
@@ -55,9 +56,11 @@ from fewer.validation import (
 __all__ = ["select"]
 
 CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
+PER_ROW = ("target", "row_groups", "sample_weight")  # options with a value for each row
 FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the proposed panels
 # what determines the result, besides the data and the training options
-RESULT_OPTIONS = ("scale", "strategies", "validation", "k", *CONSTRAINTS)
+RESULT_OPTIONS = ("scale", "strategies", "validation", "k", "class_weight", *CONSTRAINTS)
+LOOKED_AT = 500  # rows, to see whether the target is a feature
 LONG = 1000  # values: of longer options only the length is recorded
 # steps, besides those of strategies, and what they take relative to training one decoder
 PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
@@ -77,6 +80,8 @@ def select(
     cost_weight: float = 0.0,
     budget: float | None = None,
     groups: Any = None,
+    sample_weight: Any = None,
+    class_weight: Any = None,
     scale: str = "standard",
     strategies: Any = "auto",
     validation: float | int | str = "auto",
@@ -110,7 +115,8 @@ def select(
     target : array of length n or (n, m), or name of a column, default=None
         Choose features that predict this instead: text, integers and booleans are classes,
         floating-point numbers are quantities. ``decoder`` is then the predictor
-        (``panel.predict``); the other features are reconstructed by a linear decoder.
+        (``panel.predict``); the other features are reconstructed by a linear decoder. Rows whose
+        target is missing (None, NaN) only count in that reconstruction.
     include, exclude : lists of names or column numbers, default=()
         Features that must be on the panel, and features that must not.
     costs : mapping from feature to cost, or array, default=None
@@ -121,6 +127,12 @@ def select(
         Maximum cost of the panel.
     groups : list of lists of features, or a label for each, default=None
         Features that are measured together and count once towards k.
+    sample_weight : array of length n, default=None
+        How much each row counts in choosing for the target, in training its predictor and in its
+        scores; at least 0.
+    class_weight : "balanced" or mapping from class to weight, default=None
+        Factor of the weights of the rows of each class, in choice and training; "balanced" gives
+        all classes the same total weight. Scores do not use it.
     scale : {"standard", "none"}, default="standard"
         "standard": every feature counts the same, whatever its units. "none": features count by
         their own variance. Results are in the units of the data either way.
@@ -208,9 +220,12 @@ def _prepare(
     scaling, given, target = Scaling(options["scale"]), data, None
     if options["target"] is not None:
         target, data = read_target(options["target"], data)
+    for name in ("sample_weight", "class_weight"):
+        if target is None and options[name] is not None:
+            raise InputError(f"{name} is for panels that predict; give target= as well")
     source = distributed.open_together(lambda: as_source(data, least_rows=3))
     n, k = source.shape[0], options["k"]
-    _check_target(target, n, options)
+    target = _check_target(target, n, options)
     constraints = _constraints(source, options)
     device = pick_device(options["device"])
     linear = TrainingConfig(k=1, decoder=options["decoder"]).linear
@@ -223,6 +238,11 @@ def _prepare(
     if row_groups is not None and validation == "time":
         raise InputError("row_groups cannot be combined with validation='time'; drop one of them")
     splits = split_rows(n, validation, seed, row_groups)
+    if target is not None:
+        target.check_folds(
+            [(splits.train_rows(at), splits.held_rows(at)) for at in range(len(splits))]
+        )
+        _warn_if_a_feature(target, source, constraints)
     covariances = fold_covariances(source, splits, scaling, device)
     source, stats = without_empty(source, covariances.stats)
     if source is not covariances.source:
@@ -274,15 +294,36 @@ def _check_options(strategies: Any, time_limit: Any) -> None:
         raise InputError(f"time_limit={time_limit!r} must be a number of seconds above 0, or None")
 
 
-def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) -> None:
+def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) -> TargetData | None:
+    """The target with its weights."""
     if target is None:
-        return
+        return None
     if len(target.values) != n:
         raise InputError(f"target has {len(target.values)} values for {n} rows")
     if options["cost_weight"]:
         raise InputError("cost_weight cannot be combined with target; use costs and a budget")
     if options["strategies"] != "auto" and "closed_form" in options["strategies"]:
         raise InputError("strategies: 'closed_form' cannot use a target; use search, gradient")
+    return with_weights(target, options["sample_weight"], options["class_weight"])
+
+
+def _warn_if_a_feature(target: TargetData, source: Source, constraints: Constraints) -> None:
+    """Warn where the target is one of the features, by the first rows that have a label."""
+    rows = target.rows(np.arange(source.shape[0]))[:LOOKED_AT]
+    numbers = target.values[torch.from_numpy(rows)].double()
+    if target.classes is not None:
+        if target.classes.dtype.kind not in "fiub":
+            return
+        numbers = torch.from_numpy(target.classes.astype(np.float64))[numbers.long()][:, None]
+    x = source.rows(rows, torch.float64)
+    same = (x[:, :, None] == numbers[:, None]).all(0).any(1).numpy() & constraints.allowed
+    for j in np.flatnonzero(same)[:1]:
+        feature = j if source.names is None else repr(source.names[j])
+        warn(
+            f"feature {feature} is equal to the target in all rows that were looked at "
+            f"({len(rows)}); a panel with it predicts nothing new. Leave it out with "
+            f"exclude=[{feature}]"
+        )
 
 
 def _warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:
@@ -545,7 +586,7 @@ def describe_options(options: dict[str, Any]) -> dict[str, Any]:
         except InputError:
             written = {"object": type(value).__name__}
         size = _length(written)
-        per_row = name in ("target", "row_groups") and not isinstance(written, str)
+        per_row = name in PER_ROW and not isinstance(written, str)
         found[name] = {"object": f"{size} values"} if size > LONG or per_row else written
     return found
 

@@ -25,6 +25,7 @@ from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
+from fewer.train.training_data import weighted_mean
 from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
@@ -341,6 +342,10 @@ class TargetComparison(TrainedComparison):
 
     target: TargetData = field(kw_only=True)
 
+    def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
+        """Training rows and held-out rows, those with a label."""
+        return self.target.rows(fold.train_rows), self.target.rows(fold.held_rows)
+
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Retrain candidates that are close with other seeds, unless training is exact."""
         if not self.context.config.linear:
@@ -352,21 +357,27 @@ class TargetComparison(TrainedComparison):
 
     def predictions(
         self, panels: Sequence[Columns], folds: Sequence[Fold], repeat: int = FULL
-    ) -> tuple[Tensor, Tensor]:
-        """Outputs for the held-out rows of all folds from a panel for each, and the truth."""
-        outputs, truths = [], []
+    ) -> tuple[Tensor, Columns]:
+        """Outputs for the held-out rows of all folds from a panel for each, and their numbers."""
+        outputs, rows = [], []
         for fold, panel in zip(folds, panels, strict=True):
-            decoder = self.train([panel], fold, repeat)[0]
-            outputs.append(_outputs(decoder, fold.rows(fold.held_rows), panel))
-            truths.append(self.target.values[torch.from_numpy(fold.held_rows)])
-        return torch.cat(outputs), torch.cat(truths)
+            decoder, held = self.train([panel], fold, repeat)[0], self.rows(fold, repeat)[1]
+            outputs.append(_outputs(decoder, fold.rows(held), panel))
+            rows.append(held)
+        return torch.cat(outputs), np.concatenate(rows)
 
-    def score_of(self, output: Tensor, truth: Tensor) -> float:
-        """Accuracy, or mean R squared."""
+    def score_of(self, output: Tensor, rows: Columns) -> float:
+        """Accuracy, or mean R squared, of outputs for these rows."""
+        truth, weights = (
+            self.target.values[torch.from_numpy(rows)],
+            self.target.score_weights(rows),
+        )
         if self.target.classes is not None:
-            return float((output.argmax(1) == truth).double().mean())
-        spread = (truth - truth.mean(0)).square().sum(0).clamp_min(1e-300)
-        return 1.0 - float(((output - truth).square().sum(0) / spread).mean())
+            right = (output.argmax(1) == truth).double()[:, None]
+            return float(weighted_mean(right, weights))
+        middle = weighted_mean(truth, weights)
+        spread = weighted_mean((truth - middle).square(), weights).clamp_min(1e-300)
+        return 1.0 - float((weighted_mean((output - truth).square(), weights) / spread).mean())
 
     def recipe(self, config: TrainingConfig, rows: int) -> tuple[TrainingConfig, Loss]:
         """With classes, what predicts best; the norm becomes part of the layer before it."""
@@ -391,13 +402,17 @@ class TargetComparison(TrainedComparison):
         """Held-out loss: cross-entropy, or mean squared error."""
         target = self.target
         output = _outputs(decoder, fold.rows(held), panel)
-        truth = target.values[torch.from_numpy(held)]
+        truth, weights = target.values[torch.from_numpy(held)], target.weights_of(held)
         if target.classes is not None:
             likelihood = output.gather(1, truth[:, None]).clamp_min(1e-9)
-            return float(-likelihood.log().mean())
+            return float(-weighted_mean(likelihood.log(), weights))
         # several numbers count the same, whatever their units; a single one keeps its unit
-        unit = target.values.var(0) if target.outputs > 1 else torch.ones(1)
-        return float(((output - truth).square() / unit).mean())
+        unit = torch.ones(1)
+        if target.outputs > 1:
+            unit = target.values[torch.from_numpy(target.rows(np.arange(len(target.values))))].var(
+                0
+            )
+        return float(weighted_mean((output - truth).square() / unit, weights).mean())
 
 
 def complete(candidates: Sequence[Candidate], folds: Sequence[Fold]) -> list[Candidate]:

@@ -269,6 +269,7 @@ class SelectionContext:
             targets=None if target is None else target.in_units_of(rows),
             out=None if target is None else target.outputs,
             groups=self.groups_of(rows),
+            weights=None if target is None else target.weights_of(rows),
         )
         if keeps:
             self.prepared[key] = data

@@ -69,10 +69,10 @@ def gather_evidence(
         trace = float(C.trace()) or 1.0
         order, gains = nested(C, columns, winner.ridge)
         gains = gains / trace
-        best, losses = substitutes(
+        best, lost = substitutes(
             C, order, context.constraints, ridge=winner.ridge, count=NEIGHBOURS
         )
-        losses = losses / trace
+        losses = lost / trace
     related, related_correlation, represents, correlation = _correlations(C, order)
     true, guessed = (_some(parts) for parts in (held.rows, reconstructed))
     errors[columns] = 0.0  # their values are measured

@@ -30,6 +30,7 @@ from fewer.train import (
     network_swaps,
 )
 from fewer.train.assignment import eligible, obeying_features
+from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
 __all__ = [
@@ -296,23 +297,26 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Swaps judged by a surrogate of the network, from the best panel proposed so far."""
     starts = [panel for (_, number), panel in context.found.items() if number == fold.number]
     summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
-    targets = linear = None
+    targets = linear = weights = None
     several = len(context.covariances.folds) > 1
+    rows = fold.train_rows
     if context.target is not None:
-        targets = context.target.centred(fold.train_rows)
+        rows = context.target.rows(rows)
+        targets, weights = context.target.centred(rows), context.target.weights_of(rows)
         linear = _joint_covariance(context, fold)
     return network_swaps(
-        fold.train_source,
+        fold.rows(rows),
         summary,
         starts or [search_panel(context, fold)],
         context.constraints,
         rounds=SOME_SWAPS if several and fold.number is not None else MOST_SWAPS,
         seed=context.seed,
         device=context.device,
-        labels=context.groups_of(fold.train_rows),
+        labels=context.groups_of(rows),
         time_limit=context.budget.remaining(),
         targets=targets,
         linear=linear,
+        weights=weights,
     )
 
 
@@ -353,24 +357,44 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
     """
     assert context.target is not None
     C = fold.matrix().cpu()
+    rows = fold.matrix_rows if isinstance(C, FactoredCovariance) else fold.train_rows
+    y, weights = context.target.centred(rows), context.target.all_weights(rows)
+    if weights is not None:
+        weights = weights / weights.sum()
     if isinstance(C, FactoredCovariance):
-        y = context.target.centred(fold.matrix_rows)
-        scale = _feature_scale(y, C, features)
-        return FactoredCovariance(torch.cat([scale * C.rows, y / len(y) ** 0.5], dim=1))
-    y = context.target.centred(fold.train_rows)
-    scale, n = _feature_scale(y, C, features), len(y)
+        x, y = C.rows, y / len(y) ** 0.5
+        if weights is not None:
+            root = (weights * len(y)).sqrt()[:, None]
+            x, y = (x - weighted_mean(x, weights)) * root, y * root
+        total = y.square().sum()
+        scale = (features * total / x.square().sum().clamp_min(1e-300)).sqrt()
+        return FactoredCovariance(torch.cat([scale * x, y], dim=1))
+    cross, C = _products(context, fold, y, weights, C)
+    own = y.T @ y / len(y) if weights is None else (y * weights[:, None]).T @ y
+    scale = (features * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
+    top = torch.cat([scale**2 * C, scale * cross], dim=1)
+    return torch.cat([top, torch.cat([scale * cross.T, own], dim=1)])
+
+
+def _products(
+    context: SelectionContext, fold: Fold, y: Tensor, weights: Tensor | None, C: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Covariance of features with the target and, where rows have weights, among themselves."""
     device, mean = context.device, fold.scaled_mean.to(context.device)
     cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64, device=device)
-    for rows, x in read_blocks(fold.train_source):
-        cross += torch.nan_to_num(x.to(device) - mean, nan=0.0).T @ y[rows].to(device)
-    cross = cross.cpu()
-    top = torch.cat([scale**2 * C, scale * cross / n], dim=1)
-    return torch.cat([top, torch.cat([scale * cross.T / n, y.T @ y / n], dim=1)])
-
-
-def _feature_scale(y: Tensor, C: Matrix, features: float) -> Tensor:
-    total = y.square().sum() / len(y)
-    return (features * total / C.trace().clamp_min(1e-300)).sqrt()
+    gram = None if weights is None else torch.zeros_like(C, device=device)
+    share = torch.full((len(y),), 1 / len(y), dtype=torch.float64) if weights is None else weights
+    first = torch.zeros(len(C), dtype=torch.float64, device=device)
+    for rows, block in read_blocks(fold.train_source):
+        x = torch.nan_to_num(block.to(device) - mean, nan=0.0)
+        weighted = x * share[rows].to(device)[:, None]
+        cross += weighted.T @ y[rows].to(device)
+        if gram is not None:
+            gram += weighted.T @ x
+            first += weighted.sum(0)
+    if gram is None:
+        return cross.cpu(), C
+    return cross.cpu(), (gram - torch.outer(first, first)).cpu()
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -388,7 +412,8 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
         config.device = "cpu"  # a GPU takes longer to start a step than a CPU to do it
     config.on_epoch = _stop_when_over(context, config.epochs_for(fold.n_train))
     loss = make_loss("mse") if target is None else target.loss
-    data = context.training_data(fold, fold.train_rows, config, loss, context.seed)
+    rows = fold.train_rows if target is None else target.rows(fold.train_rows)
+    data = context.training_data(fold, rows, config, loss, context.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)
         columns, history = choose_by_gradient(data, context.seed, constraints=context.constraints)

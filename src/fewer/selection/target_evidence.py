@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from fewer.data.moments import Summary
 from fewer.search.greedy import nested
@@ -15,6 +16,7 @@ from fewer.selection.compare import Candidate, TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import joint_covariance, search_panel
 from fewer.train.swaps import RandomFeatureSurrogate
+from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
 __all__ = ["describe_target", "usefulness"]
@@ -44,9 +46,9 @@ def usefulness(
     C = joint_covariance(context, everything, HARDLY)
     trace = float(C.trace()) or 1.0
     order, gains = nested(C, columns)
-    best, losses = substitutes(C, order, context.constraints, count=count)
+    best, lost = substitutes(C, order, context.constraints, count=count)
     if context.config.linear:
-        return order, gains / trace, best, losses / trace
+        return order, gains / trace, best, lost / trace
     # a network may need what has nothing to do with the target by itself, and so its relatives
     alike = substitutes(everything.matrix().cpu(), order, context.constraints, count=count)[0]
     rows = [list(dict.fromkeys([*one, *other])) for one, other in zip(best, alike, strict=True)]
@@ -61,17 +63,19 @@ def _by_surrogate(
     context: SelectionContext, fold: Fold, order: Columns, best: Columns
 ) -> tuple[Columns, Floats, Columns, Floats]:
     assert context.target is not None
+    rows = context.target.rows(fold.train_rows)
     surrogate = RandomFeatureSurrogate(
-        fold.train_source,
+        fold.rows(rows),
         Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu()),
         k=len(order),
         seed=context.seed,
         device=context.device,
-        labels=context.groups_of(fold.train_rows),
-        targets=context.target.centred(fold.train_rows),
+        labels=context.groups_of(rows),
+        targets=context.target.centred(rows),
+        weights=context.target.weights_of(rows),
         **SURROGATE,
     )
-    nothing = float(surrogate.targets.square().sum()) / surrogate.inputs[:, 1:].numel()
+    nothing = float(surrogate.squares.sum()) / surrogate.inputs[:, 1:].numel()
     path = surrogate.errors([np.sort(order[: at + 1]) for at in range(len(order))])
     gains = -np.diff(path, prepend=nothing)
     constraints, swapped, places = context.constraints, [], []
@@ -97,8 +101,9 @@ def describe_target(
 ) -> dict[str, Any]:
     """Held-out scores of the panel and its baselines, and what it predicts, as JSON can hold it."""
     folds, target = context.covariances.folds, comparison.target
-    output, truth = comparison.predictions(winner.panels, folds)
-    scores = {"panel": comparison.score_of(output, truth)}
+    output, rows = comparison.predictions(winner.panels, folds)
+    scores = {"panel": comparison.score_of(output, rows)}
+    truth = target.values[torch.from_numpy(rows)]
     free = [context.found.get((LABEL_FREE, fold.number)) for fold in folds]
     panels = [
         search_panel(context, fold) if one is None else one
@@ -137,17 +142,13 @@ def _trainable(context: SelectionContext, classes: int) -> bool:
     return size * classes <= MOST_SOLVED if exact else size <= MOST_READ
 
 
-def _constant(comparison: TargetComparison, folds: Sequence[Fold]) -> tuple[Tensor, Tensor]:
+def _constant(comparison: TargetComparison, folds: Sequence[Fold]) -> tuple[Tensor, Columns]:
     """What predicts the most frequent class, or the mean, of the training rows."""
-    target, outputs, truths = comparison.target, [], []
+    target, outputs, rows = comparison.target, [], []
     for fold in folds:
-        train, held = (
-            target.values[torch.from_numpy(r)] for r in (fold.train_rows, fold.held_rows)
-        )
-        if target.classes is None:
-            guess = train.mean(0)
-        else:
-            guess = torch.bincount(train, minlength=target.outputs).double()
-        outputs.append(guess.expand(len(held), -1))
-        truths.append(held)
-    return torch.cat(outputs), torch.cat(truths)
+        train_rows, held = comparison.rows(fold, 0)
+        train, weights = target.values[torch.from_numpy(train_rows)], target.weights_of(train_rows)
+        guess = train if target.classes is None else one_hot(train, target.outputs)
+        outputs.append(weighted_mean(guess.double(), weights).expand(len(held), -1))
+        rows.append(held)
+    return torch.cat(outputs), np.concatenate(rows)

@@ -57,7 +57,8 @@ class RandomFeatureSurrogate:
     ``seed`` determines the random layer (of ``width`` features, fewer where rows are few), the rows
     used (at most ``rows``) and the ``folds``, each of which is held out once; rows with the same
     label stay together. Missing values are replaced by the mean. What is predicted are the rows
-    themselves, by their leading components (``axes``, if known), or ``targets`` (n x m).
+    themselves, by their leading components (``axes``, if known), or ``targets`` (n x m), whose rows
+    may have ``weights``.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class RandomFeatureSurrogate:
         device: torch.device | str = "cpu",
         labels: NDArray | None = None,
         targets: Tensor | None = None,
+        weights: Tensor | None = None,
         axes: Tensor | None = None,
     ) -> None:
         n, d = source.shape
@@ -90,6 +92,11 @@ class RandomFeatureSurrogate:
             self.targets = (y / spread.square().mean().sqrt()).float().to(device)
         else:
             self.targets = targets[torch.from_numpy(index)].float().to(device)
+        self.root: Tensor | None = None  # of the weight of each row
+        if weights is not None:
+            own = weights[torch.from_numpy(index)]
+            self.root = (own / own.mean()).sqrt()[:, None].float().to(device)
+            self.targets = self.targets * self.root
         z = x / torch.where(spread > 0, spread, 1.0)
         # a column of zeros is "no feature", so that panels of different sizes can be batched
         self.inputs = torch.cat([z, torch.zeros(len(z), 1)], dim=1).float().to(device)
@@ -135,6 +142,8 @@ class RandomFeatureSurrogate:
         z = self.inputs[:, panels].transpose(0, 1)  # panels x rows x k
         random = torch.relu(z @ self.mix[panels] + self.shift)
         phi = torch.cat([random, z, torch.ones_like(z[..., :1])], dim=-1)
+        if self.root is not None:
+            phi = phi * self.root
         parts = [phi[:, rows] for rows in self.folds]
         return self._held_out(
             torch.stack([part.mT @ part for part in parts], dim=1),
@@ -158,6 +167,9 @@ class RandomFeatureSurrogate:
             z = self.inputs[:, panel]
             torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
             phi[:, width:-1] = z
+            if self.root is not None:
+                phi[:, -1] = 1.0
+                phi.mul_(self.root)
             size = phi.shape[1]
             grams = torch.empty(len(self.folds), size, size)
             rights = torch.empty(len(self.folds), size, self.targets.shape[1])
@@ -203,6 +215,7 @@ def network_swaps(
     labels: NDArray | None = None,
     targets: Tensor | None = None,
     linear: Matrix | None = None,
+    weights: Tensor | None = None,
 ) -> Columns:
     """Swap features while that lowers the error of a surrogate of a network.
 
@@ -229,6 +242,8 @@ def network_swaps(
     targets, linear : Tensor (n x m), covariance, default=None, None
         Centred numbers to predict instead of the rows, and the covariance of features and targets,
         which suggests swaps.
+    weights : Tensor of length n, default=None
+        How much each row counts, where there are targets.
 
     Returns
     -------
@@ -251,7 +266,7 @@ def network_swaps(
     """
     began = time.perf_counter()
     options: dict[str, Any] = {"k": len(starts[0]), "seed": seed, "device": device}
-    options |= {"labels": labels, "targets": targets}
+    options |= {"labels": labels, "targets": targets, "weights": weights}
     if targets is None:
         options["axes"] = leading_eigenvectors(summary.matrix, COMPONENTS)
 
