@@ -67,7 +67,10 @@ class Evidence:
         panel that the search chooses without the target ("label_free"), of random panels, of the
         same predictor with all features ("all", unless that takes long) and of a constant
         prediction; and the ``"confusion"`` of ``"classes"`` (rows are true classes), or some
-        ``"true"`` and ``"predicted"`` numbers. Empty for other panels, and for those saved before.
+        ``"true"`` and ``"predicted"`` numbers. With ``reconstruct=``, ``"tradeoff"`` has the
+        held-out score and explained variance of panels for other weights, found by the linear
+        search and compared on one fold, and last that of the panel itself. Empty for other
+        panels, and for those saved before.
 
     Examples
     --------

@@ -5,6 +5,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import fewer
+from fewer.errors import InputError
 
 CPU = {"random_state": 0, "device": "cpu", "validation": 0.2, "strategies": ["search"]}
 
@@ -107,3 +108,45 @@ def test_many_classes_are_an_image(tmp_path):
     panel = fewer.select(X, 1, target=np.arange(150) % 25, **CPU)
     text = panel.report(tmp_path / "p.html").read_text(encoding="utf-8")
     assert "Confusion matrix of 25 classes" in text
+
+
+def test_one_panel_for_predicting_and_reconstructing(tmp_path):
+    """Features 0 and 1 decide the class, 2 and 3 determine all others; k = 2 has to compromise."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(500, 4))
+    mixed = x[:, 2:] @ random.normal(size=(2, 8)) + 0.1 * random.normal(size=(500, 8))
+    X = np.hstack([x, mixed])
+    y = x[:, 0] + 0.7 * x[:, 1] + 0.2 * random.normal(size=500) > 0
+    found = []
+    for share in (0.0, 0.5, 0.98):
+        panel = fewer.select(X[:400], 2, target=y[:400], reconstruct=share, **CPU)
+        right = (panel.predict(X[400:, panel.indices]) == y[400:]).mean()
+        found.append((right, panel.score(X[400:])))
+        if share == 0.5:
+            curve = panel.evidence.target["tradeoff"]
+            assert curve["reconstruct"][-1] == panel.settings["reconstruct"] == 0.5
+            assert curve["score"][0] > curve["score"][-2]
+            assert curve["explained"][0] < curve["explained"][-2]
+            text = panel.report(tmp_path / "p.html").read_text("utf-8")
+            assert "Predicting and reconstructing" in text
+    predicts, both, rebuilds = found
+    assert predicts[0] > 0.9 > both[0] > 0.7 > rebuilds[0]
+    assert rebuilds[1] > 0.7 > both[1] > 0.3 > predicts[1]
+
+
+def test_network_swaps_can_serve_both():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 10))
+    X[:, 4:] = X[:, [2]] + X[:, [3]] + 0.5 * random.normal(size=(400, 6))
+    y = X[:, 0] * X[:, 1] > 0
+    panel = fewer.select(X, 3, target=y, decoder=(16,), reconstruct=0.4, **CPU)
+    assert {0, 1} <= set(panel.indices)
+    assert panel.held_out > 0.3
+
+
+@pytest.mark.parametrize("share", [1, -0.1, "half"])
+def test_shares_that_make_no_sense(table, share):
+    with pytest.raises(InputError, match="reconstruct="):
+        fewer.select(table[0], 2, target=table[1], reconstruct=share)
+    with pytest.raises(InputError, match="weight of the features beside a target"):
+        fewer.select(table[0], 2, reconstruct=0.5)

@@ -144,6 +144,13 @@ def select(
         str | None,
         choice(help="Choose features that predict this column instead (.h5ad: a column of obs)."),
     ] = None,
+    reconstruct: Annotated[
+        float,
+        choice(
+            help="With --target: weight of reconstructing the other features beside predicting "
+            "it, at least 0 and below 1."
+        ),
+    ] = 0.0,
     sample_weight: Annotated[
         str | None,
         choice(help="A column that says how much each row counts, with --target."),
@@ -230,6 +237,7 @@ def select(
         "cost_weight": cost_weight,
         "target": target,
         "class_weight": class_weight,
+        "reconstruct": reconstruct,
         "scale": scale,
         "validation": parse.validation(validation),
         "time_limit": time_limit,

@@ -4,7 +4,7 @@ import base64
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -47,6 +47,7 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
         "correlation": _correlation(about["correlation"]),
         "image": _image(about),
         "target": _target(about["target"]),
+        "tradeoff": _tradeoff(about["target"]),
     }
 
 
@@ -123,6 +124,24 @@ def _target(about: dict[str, Any] | None) -> str:
         x_label=f"true{unit}",
         y_label=f"predicted{unit}",
         title=f"Predicted against true values of {about['name']} on {len(true)} held-out rows",
+    )
+
+
+def _tradeoff(about: dict[str, Any] | None) -> str:
+    if about is None or not about["tradeoff"]:
+        return ""
+    shares, score, explained = (about["tradeoff"][n] for n in ("reconstruct", "score", "explained"))
+    order = np.argsort(explained[:-1], kind="stable")
+    x, y = (np.array(values[:-1])[order].tolist() for values in (explained, score))
+    return line_chart(
+        [
+            Series("other weights", x, y, "greedy", dots=True),
+            Series("this panel", explained[-1:], score[-1:], "panel", dots=True),
+        ],
+        x_label="explained variance of the features",
+        y_label=f"{about['kind']} of {about['name']}",
+        title=f"{about['kind']} against explained variance for weights of reconstruction from "
+        f"{min(shares[:-1]):g} to {max(shares[:-1]):g}; this panel has {shares[-1]:g}",
     )
 
 
@@ -257,6 +276,7 @@ class Series:
     y: Sequence[float]
     role: str = "panel"  # which colour
     dashed: bool = False
+    dots: bool = False
 
 
 def line_chart(
@@ -284,6 +304,11 @@ def line_chart(
         points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(line.x, line.y, strict=True))
         dash = ' stroke-dasharray="5 4"' if line.dashed else ""
         parts.append(f'<polyline class="line {line.role}" points="{points}"{dash}/>')
+        if line.dots:
+            parts += [
+                f'<circle class="dot {line.role}" cx="{x(a):.1f}" cy="{y(b):.1f}" r="3.5"/>'
+                for a, b in zip(line.x, line.y, strict=True)
+            ]
     if not small:
         ends = _apart([y(line.y[-1]) for line in kept], TOP, height - BOTTOM)
         parts += [
@@ -390,7 +415,7 @@ def _svg(parts: Sequence[str], title: str, width: float, height: float) -> str:
 def _finite(line: Series, log: bool) -> Series:
     x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
     fine = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log))
-    return Series(line.name, x[fine].tolist(), y[fine].tolist(), line.role, line.dashed)
+    return replace(line, x=x[fine].tolist(), y=y[fine].tolist())
 
 
 def _apart(places: list[float], top: float, bottom: float) -> list[float]:

@@ -128,6 +128,7 @@ def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
         "confusion": _confusion(about),
         "true": about.get("true", []),
         "predicted": about.get("predicted", []),
+        "tradeoff": about.get("tradeoff"),
     }
 
 

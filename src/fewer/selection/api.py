@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
-from fewer._checks import check_observed
+from fewer._checks import check_number, check_observed
 from fewer._progress import Lines
 from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, owned
 from fewer.constraints import Constraints, resolve
@@ -59,7 +59,15 @@ CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
 PER_ROW = ("target", "row_groups", "sample_weight")  # options with a value for each row
 FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the proposed panels
 # what determines the result, besides the data and the training options
-RESULT_OPTIONS = ("scale", "strategies", "validation", "k", "class_weight", *CONSTRAINTS)
+RESULT_OPTIONS = (
+    "scale",
+    "strategies",
+    "validation",
+    "k",
+    "reconstruct",
+    "class_weight",
+    *CONSTRAINTS,
+)
 LOOKED_AT = 500  # rows, to see whether the target is a feature
 LONG = 1000  # values: of longer options only the length is recorded
 # steps, besides those of strategies, and what they take relative to training one decoder
@@ -74,6 +82,7 @@ def select(
     *,
     decoder: Any = "linear",
     target: Any = None,
+    reconstruct: float = 0.0,
     include: Any = (),
     exclude: Any = (),
     costs: Any = None,
@@ -117,6 +126,11 @@ def select(
         floating-point numbers are quantities. ``decoder`` is then the predictor
         (``panel.predict``); the other features are reconstructed by a linear decoder. Rows whose
         target is missing (None, NaN) only count in that reconstruction.
+    reconstruct : float, default=0.0
+        With a target, how much reconstructing the other features counts beside predicting it: one
+        panel for both minimises ``1 - reconstruct`` times the loss of the predictor, relative to
+        that of a constant, plus ``reconstruct`` times the unexplained variance. Below 1. The
+        report then shows what other weights would give.
     include, exclude : lists of names or column numbers, default=()
         Features that must be on the panel, and features that must not.
     costs : mapping from feature to cost, or array, default=None
@@ -223,6 +237,12 @@ def _prepare(
     for name in ("sample_weight", "class_weight"):
         if target is None and options[name] is not None:
             raise InputError(f"{name} is for panels that predict; give target= as well")
+    check_number("reconstruct", options["reconstruct"], least=0)
+    if options["reconstruct"] >= 1 or (target is None and options["reconstruct"]):
+        raise InputError(
+            f"reconstruct={options['reconstruct']!r} is the weight of the features beside a "
+            "target, at least 0 and below 1; leave it and target= out to only reconstruct"
+        )
     source = distributed.open_together(lambda: as_source(data, least_rows=3))
     n, k = source.shape[0], options["k"]
     target = _check_target(target, n, options)
@@ -264,6 +284,7 @@ def _prepare(
         validation=validation,
         row_groups=row_groups,
         target=target,
+        reconstruct=float(options["reconstruct"]),
         strategies=options["strategies"],
         device=float64_device(device),
         seed=seed,
@@ -545,6 +566,8 @@ def _settings(
     settings = {name: options[name] for name in names}
     if context.target is not None:
         settings |= {"decoder": "linear", "predictor": options["decoder"]}
+        if context.reconstruct:
+            settings["reconstruct"] = context.reconstruct
     return describe_parameters(settings) | {
         "k": context.constraints.k,
         "rows": context.source.shape[0],

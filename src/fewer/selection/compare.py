@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from fewer import distributed
 from fewer.constraints import Constraints
@@ -399,7 +400,30 @@ class TargetComparison(TrainedComparison):
     def held_out_error(
         self, decoder: MeasuredDecoder, fold: Fold, held: Columns, panel: Columns
     ) -> float:
-        """Held-out loss: cross-entropy, or mean squared error."""
+        """Held-out loss: cross-entropy, or mean squared error.
+
+        Where reconstructing the features counts as well: this loss relative to that of a constant,
+        and the error of a linear decoder relative to the variance, weighted.
+        """
+        share, loss = self.context.reconstruct, self._loss(decoder, fold, held, panel)
+        if not share:
+            return loss
+        unexplained = fold.error(panel, known=True) / (float(fold.held_diagonal.mean()) or 1.0)
+        return (1 - share) * loss / self._constant_loss(held) + share * unexplained
+
+    def _constant_loss(self, held: Columns) -> float:
+        """Loss of the best constant prediction."""
+        target, weights = self.target, self.target.weights_of(held)
+        truth = target.values[torch.from_numpy(held)]
+        if target.classes is not None:
+            chances = weighted_mean(one_hot(truth, target.outputs).double(), weights)
+            return float(-(chances * chances.clamp_min(1e-9).log()).sum()) or 1.0
+        if target.outputs > 1:
+            return 1.0  # in units of the variance
+        gap = (truth - weighted_mean(truth, weights)).square()
+        return float(weighted_mean(gap, weights)) or 1.0
+
+    def _loss(self, decoder: MeasuredDecoder, fold: Fold, held: Columns, panel: Columns) -> float:
         target = self.target
         output = _outputs(decoder, fold.rows(held), panel)
         truth, weights = target.values[torch.from_numpy(held)], target.weights_of(held)

@@ -21,6 +21,7 @@ from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
+from fewer.search.eigen import leading_eigenvectors
 from fewer.selection.context import SelectionContext
 from fewer.train import (
     SelectorFit,
@@ -40,6 +41,7 @@ __all__ = [
     "propose",
     "propose_side_by_side",
     "shortlist",
+    "surrogate_targets",
 ]
 
 STRATEGIES = ("search", "closed_form", "gradient")
@@ -55,6 +57,7 @@ WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cor
 QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
 SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
+COMPONENTS = 64  # of the features, which a surrogate predicts beside a target
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
@@ -302,7 +305,7 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
     rows = fold.train_rows
     if context.target is not None:
         rows = context.target.rows(rows)
-        targets, weights = context.target.centred(rows), context.target.weights_of(rows)
+        targets, weights = surrogate_targets(context, fold), context.target.weights_of(rows)
         linear = _joint_covariance(context, fold)
     return network_swaps(
         fold.rows(rows),
@@ -345,8 +348,29 @@ def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
     """`joint_covariance` of the search, kept for one fold at a time."""
     if fold.number not in context.joint:
         context.joint.clear()
-        context.joint[fold.number] = joint_covariance(context, fold, FEATURES_WEIGHT)
+        features = max(FEATURES_WEIGHT, context.reconstruct / (1 - context.reconstruct))
+        context.joint[fold.number] = joint_covariance(context, fold, features)
     return context.joint[fold.number]
+
+
+def surrogate_targets(context: SelectionContext, fold: Fold) -> Tensor:
+    """What a surrogate predicts of the training rows that have a label.
+
+    The target and, where reconstructing the features counts as well, their leading components; the
+    variances of both are as the weights.
+    """
+    assert context.target is not None
+    rows, share = context.target.rows(fold.train_rows), context.reconstruct
+    y = context.target.centred(rows)
+    if not share:
+        return y
+    C = fold.matrix().cpu()
+    axes = leading_eigenvectors(C, COMPONENTS)
+    parts = [
+        (x - fold.scaled_mean).nan_to_num_(nan=0.0) @ axes for _, x in read_blocks(fold.rows(rows))
+    ]
+    factor = share / (1 - share) * y.square().sum() / (len(y) * C.trace().clamp_min(1e-300))
+    return torch.cat([y, torch.cat(parts) * factor.sqrt()], dim=1)
 
 
 def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> Matrix:

@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fewer.data.moments import Summary
+from fewer.search import greedy, swap
 from fewer.search.greedy import nested
 from fewer.search.substitutes import substitutes
 from fewer.selection.compare import Candidate, TargetComparison
 from fewer.selection.context import SelectionContext
-from fewer.selection.strategies import joint_covariance, search_panel
+from fewer.selection.strategies import joint_covariance, search_panel, surrogate_targets
 from fewer.train.swaps import RandomFeatureSurrogate
 from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
@@ -25,6 +26,7 @@ LABEL_FREE = "search, without target"
 HARDLY = 1e-6  # weight of the features as targets, where only the target counts
 SURROGATE: dict[str, Any] = {"width": 256, "rows": 2000, "folds": 4}
 DRAWS = 3  # random panels
+SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # of reconstruction, on the trade-off curve
 # numbers that a predictor of all features reads or, where classes are solved exactly, computes
 MOST_READ, MOST_SOLVED = 2**27, 2**23
 SHOWN = 400  # held-out rows of the plot of numbers
@@ -40,10 +42,11 @@ def usefulness(
 
     Gains and losses are fractions of the variance of the target (for classes, of their indicators,
     each class counting the same) that a linear map explains. A network is represented by the
-    surrogate that judges swaps, on held-out rows.
+    surrogate that judges swaps, on held-out rows. Where reconstructing the features counts as well,
+    fractions are of the variance of both, weighted.
     """
-    everything = context.covariances.everything
-    C = joint_covariance(context, everything, HARDLY)
+    everything, share = context.covariances.everything, context.reconstruct
+    C = joint_covariance(context, everything, max(HARDLY, share / (1 - share)))
     trace = float(C.trace()) or 1.0
     order, gains = nested(C, columns)
     best, lost = substitutes(C, order, context.constraints, count=count)
@@ -71,7 +74,7 @@ def _by_surrogate(
         seed=context.seed,
         device=context.device,
         labels=context.groups_of(rows),
-        targets=context.target.centred(rows),
+        targets=surrogate_targets(context, fold),
         weights=context.target.weights_of(rows),
         **SURROGATE,
     )
@@ -124,6 +127,8 @@ def describe_target(
         "scores": scores,
         "rows": len(truth),
     }
+    if context.reconstruct:
+        found["tradeoff"] = _tradeoff(context, comparison, winner)
     if target.classes is not None:
         m = len(target.classes)
         both = truth * m + output.argmax(1)
@@ -133,6 +138,31 @@ def describe_target(
     some = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), SHOWN)).astype(int))
     found["true"], found["predicted"] = truth[some].tolist(), output[some].tolist()
     return found
+
+
+def _tradeoff(
+    context: SelectionContext, comparison: TargetComparison, winner: Candidate
+) -> dict[str, list[float]]:
+    """Held-out score and explained variance of linear searches for different shares, on one fold.
+
+    The last point is the panel itself.
+    """
+    fold, constraints = context.covariances.folds[0], context.constraints
+    panels, start = [], winner.panels[0]
+    for share in SHARES:
+        C = joint_covariance(context, fold, share / (1 - share))
+        rules = constraints.followed_by(len(C) - constraints.d)
+        starts = [start, greedy(C, rules).panel()]  # the last panel is close
+        start = min((swap(C, one, rules) for one in starts), key=lambda one: one.objective).indices
+        panels.append(start)
+    panels.append(winner.panels[0])
+    comparison.train(panels, fold)
+    whole = float(fold.held_diagonal.mean()) or 1.0
+    return {
+        "reconstruct": [*SHARES, context.reconstruct],
+        "score": [comparison.score_of(*comparison.predictions([one], [fold], 0)) for one in panels],
+        "explained": [1 - fold.error(one, known=True) / whole for one in panels],
+    }
 
 
 def _trainable(context: SelectionContext, classes: int) -> bool:
