@@ -1,6 +1,7 @@
 """fewer predict: measured features in, predictions of the target out."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -81,3 +82,34 @@ def test_weights_missing_labels_and_classes_that_the_panel_has_never_seen(
     )
     part.assign(diagnosis=None).to_csv("none.csv", index=False)
     assert "diagnosis is missing in every row" in refused("score", "weighted", "none.csv")
+
+
+def test_sets_of_classes_and_predictions_beside_a_reconstruction(
+    measured, target_panel, made_panel, asked, refused
+):
+    asked("predict", target_panel, "measured.csv", "--interval", "0.9")
+    table = pd.read_csv("predictions.csv")
+    assert list(table.columns) == ["who", "diagnosis", "diagnosis set"]
+    assert table["diagnosis set"].isin(["benign", "malignant", "benign; malignant"]).all()
+    found = asked("impute", target_panel, "measured.csv", "--out", "all.csv", "--predict")
+    assert found["predictions"] == "all.predictions.csv"
+    beside = pd.read_csv("all.predictions.csv")
+    assert beside["diagnosis"].tolist() == table["diagnosis"].tolist()
+    assert pd.read_csv("all.csv")["who"].tolist() == beside["who"].tolist()
+    error = refused("impute", made_panel, "test.csv", "--out", "more.csv", "--predict")
+    assert "predicts no target" in error
+    assert not Path("more.csv").exists()
+
+
+def test_bounds_of_a_number(folder, tumours, asked):
+    part = tumours.drop(columns=["blank", "number"])
+    part.to_csv("numbers.csv", index=False)
+    words = ["-k", "2", "--target", "mean_area", "--exclude", "mean_radius,same_radius"]
+    asked("select", "numbers.csv", *words, "--out", "area", *QUICK)
+    asked("predict", "area", "numbers.csv", "--interval", "0.8")
+    table = pd.read_csv("predictions.csv")
+    names = ["mean_area", "mean_area lower", "mean_area upper"]
+    value, lower, upper = (table[name] for name in names)
+    inside = (lower <= part["mean_area"]) & (part["mean_area"] <= upper)
+    assert 0.7 < inside.mean() < 0.9
+    assert ((lower < value) & (value < upper)).all()

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_diabetes, load_digits, make_regression
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
 
-from fewer import ConcreteClassifier, ConcreteRegressor
+from fewer import PAPER, ConcreteClassifier, ConcreteRegressor
 from fewer.errors import InputError, NotFittedError
 
 QUICK = {"refit_epochs": 60, "random_state": 0, "device": "cpu"}
@@ -89,7 +90,7 @@ def test_in_cross_validation():
 def test_missing_inputs_take_their_mean(labelled):
     X, y = labelled[0].copy(), labelled[1]
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
-    model = ConcreteClassifier(k=15, **QUICK).fit(X, y)
+    model = ConcreteClassifier(k=15, norm=None, **QUICK).fit(X, y)
     assert model.score(labelled[2], labelled[3]) > 0.75
 
 
@@ -97,7 +98,7 @@ def test_k_distinct_features_where_nodes_repeat_one_another(data_folder):
     """HAR has 21 copies of columns, and a dozen nodes want what another has."""
     with np.load(data_folder / "har.npz", allow_pickle=False) as stored:
         X, y, is_test = stored["X"], stored["y"], stored["is_test"]
-    model = ConcreteClassifier(k=50, decoder=(67,), random_state=0, device="cpu")
+    model = ConcreteClassifier(k=50, decoder=(67,), norm=None, random_state=0, device="cpu")
     model.fit(X[~is_test][::3], y[~is_test][::3])
     wanted = model.logits_.argmax(axis=1)
     assert len(set(wanted)) < 50
@@ -141,3 +142,32 @@ def test_weights_of_rows_and_classes():
         numbers.fit(X, noisy, np.full(400, np.nan))
     with pytest.raises(InputError, match="class_weight='even'"):
         ConcreteClassifier(k=2, class_weight="even", **options).fit(X, y)
+
+
+def test_classes_are_trained_as_select_trains_them(labelled, classifier, tmp_path):
+    """Batch norm, smoothed labels and calibration, unless something else is asked for."""
+    X, y, new, truth = labelled
+    plain = ConcreteClassifier(k=15, norm=None, **QUICK).fit(X, y)
+    assert classifier.score(new, truth) > plain.score(new, truth) + 0.02
+    layers = [type(layer).__name__ for layer in classifier.decoder_.net]
+    assert layers == ["Linear", "BatchNorm1d", "LeakyReLU", "Dropout", "Linear"]
+    chances = [model.predict_proba(new) for model in (classifier, plain)]
+    ours, theirs = (log_loss(truth, found) for found in chances)
+    assert ours < 0.8 * theirs
+    classifier.save(tmp_path / "model")
+    again = ConcreteClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(new), classifier.predict_proba(new))
+
+
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+@pytest.mark.parametrize(
+    "options", [{"decoder": "linear"}, {"norm": "layer"}, {"loss": "cross_entropy"}, PAPER]
+)
+def test_other_classifiers_are_as_they_were(labelled, options):
+    model = ConcreteClassifier(
+        k=4, **QUICK | {"epochs": 2, "tries": 1, "refit_epochs": 2} | options
+    )
+    model.set_params(epochs=2, tries=1).fit(labelled[0][:200], labelled[1][:200])
+    names = [type(layer).__name__ for layer in model.decoder_.net.modules()]
+    assert "BatchNorm1d" not in names
+    assert "Dropout" not in names

@@ -373,3 +373,37 @@ def test_the_target_is_a_column_of_obs():
         InputError, match=r"target='batch' cannot be read as .* the obs columns are"
     ):
         fewer.select(cells, 2, target="batch")
+
+
+def test_sets_and_intervals_cover_what_they_say(tmp_path):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(1500, 5))
+    score = X[:, 0] + X[:, 1] + 1.5 * random.normal(size=1500)
+    codes, numbers = np.digitize(score, [-1.5, 1.5]), np.c_[score, 10 * score] ** 3
+    options = {"strategies": ["search"], "random_state": 0, "device": "cpu", "validation": 5}
+    panel = fewer.select(X[:500], 2, target=codes[:500], **options)
+    new, truth = X[500:, panel.indices], codes[500:]
+    panel.save(tmp_path / "p")
+    for one in (panel, fewer.Panel.load(tmp_path / "p")):
+        sizes = []
+        for coverage in (0.8, 0.9, 0.97):
+            sets = one.predict_set(new, coverage)
+            assert abs(sets[np.arange(1000), truth].mean() - coverage) < 0.06
+            sizes.append(sets.sum(axis=1).mean())
+            assert sets.any(axis=1).all()
+        assert sizes == sorted(sizes)
+    several = fewer.select(X[:500], 2, target=numbers[:500], **options)
+    found, lower, upper = several.predict(X[500:, several.indices], interval=0.9)
+    inside = (lower <= numbers[500:]) & (numbers[500:] <= upper)
+    np.testing.assert_allclose(inside.mean(axis=0), 0.9, atol=0.04)
+    assert (found > lower).all()
+    single = fewer.select(X[:500], 2, target=score[:500], **options)
+    assert [part.shape for part in single.predict(X[:3, single.indices], interval=0.5)] == [
+        (3,)
+    ] * 3
+    with pytest.raises(InputError, match="interval is for numbers"):
+        panel.predict(new, interval=0.9)
+    with pytest.raises(InputError, match=r"interval=0\.999 needs more than the 500 held-out"):
+        panel.predict_set(new, 0.999)
+    with pytest.raises(InputError, match="interval=2"):
+        panel.predict_set(new, 2)

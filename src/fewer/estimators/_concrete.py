@@ -20,7 +20,7 @@ from fewer.train import TrainingConfig, fit_gradient
 from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
 from fewer.train.closed_form import fit_covariance, fit_surrogate
-from fewer.train.config import TrainingOptions
+from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING, TrainingOptions
 from fewer.train.device import pick_device
 from fewer.train.training_data import check_weights, class_weights
 
@@ -61,6 +61,8 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
     }
 
     decoder: Any = "auto"
+    dropout: Any = "auto"  # a fraction
+    norm: str | None = "auto"
     loss: Any = "auto"
     solver: str = "auto"
     random_state: Any = None
@@ -123,10 +125,27 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         return loss
 
     def _config(self, nodes: int) -> TrainingConfig:
-        options = {field.name: getattr(self, field.name) for field in fields(TrainingConfig)}
-        if _is_auto(self.decoder):
-            options["decoder"] = self._auto_decoder
-        return TrainingConfig(**options | {"k": nodes})
+        options = {
+            field.name: getattr(self, field.name)
+            for field in fields(TrainingConfig)
+            if field.name != "k"
+        }
+        return TrainingConfig(**options | self._network_options() | {"k": nodes})
+
+    @property
+    def _normalizes_classes(self) -> bool:
+        """Whether a network is trained as classes are predicted best: see ``norm``."""
+        return False
+
+    def _network_options(self) -> dict[str, Any]:
+        """Decoder, dropout and norm, where they are left to us."""
+        batch = self._normalizes_classes
+        dropout, norm = self.dropout, self.norm
+        return {
+            "decoder": self._auto_decoder if _is_auto(self.decoder) else self.decoder,
+            "dropout": (CLASS_DROPOUT if batch else 0.0) if _is_auto(dropout) else dropout,
+            "norm": ("batch" if batch else None) if _is_auto(norm) else norm,
+        }
 
     def _solver(self, config: TrainingConfig, loss: Loss, targets: Tensor | None, d: int) -> str:
         check_choice("solver", self.solver, ("auto", "closed_form", "gradient"))
@@ -171,15 +190,11 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         return self._named_groups(groups, m)
 
     def _bare_decoder(self, out: int) -> nn.Module:
-        spec = self._auto_decoder if _is_auto(self.decoder) else self.decoder
+        options = self._network_options()
+        spec = options.pop("decoder")
         with torch.random.fork_rng(devices=[]):  # its first weights are replaced anyway
             return build_decoder(
-                spec,
-                len(self.columns_),
-                out,
-                activation=self.activation,
-                dropout=self.dropout,
-                norm=self.norm,
+                spec, len(self.columns_), out, activation=self.activation, **options
             )
 
 
@@ -291,6 +306,19 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 
     _auto_loss = "cross_entropy"
     _saved: ClassVar[dict[str, str]] = SupervisedEstimator._saved | {"classes_": "labels"}
+
+    @property
+    def _normalizes_classes(self) -> bool:
+        config = TrainingConfig(k=1, decoder=self._auto_decoder)
+        if not _is_auto(self.decoder):
+            config = TrainingConfig(k=1, decoder=self.decoder)
+        network = not config.linear and not callable(self.decoder)
+        return network and _is_auto(self.norm) and _is_auto(self.loss) and self.batch_size > 1
+
+    def _loss(self) -> Loss:
+        if self._normalizes_classes:
+            return make_loss("cross_entropy", smoothing=CLASS_SMOOTHING)
+        return super()._loss()
 
     @collective
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:

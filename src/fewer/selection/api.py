@@ -128,9 +128,9 @@ def select(
         target is missing (None, NaN) only count in that reconstruction.
     reconstruct : float, default=0.0
         With a target, how much reconstructing the other features counts beside predicting it: one
-        panel for both minimises ``1 - reconstruct`` times the loss of the predictor, relative to
-        that of a constant, plus ``reconstruct`` times the unexplained variance. Below 1. The
-        report then shows what other weights would give.
+        panel for both minimises ``1 - reconstruct`` times the loss of the predictor plus
+        ``reconstruct`` times the error of the reconstruction, each relative to that of the best
+        panel for it alone. Below 1. The report then shows what other weights would give.
     include, exclude : lists of names or column numbers, default=()
         Features that must be on the panel, and features that must not.
     costs : mapping from feature to cost, or array, default=None
@@ -513,6 +513,7 @@ def _wrap(
             comparison.score(winner, folds),
             data.name,
             data.one,
+            comparison.misses(winner, folds),
         )
     evidence = partial(
         gather_evidence,

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from fewer import distributed
 from fewer.constraints import Constraints
@@ -26,6 +25,7 @@ from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
+from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING
 from fewer.train.training_data import weighted_mean
 from fewer.validation import RIDGES, Fold, best_ridge
 
@@ -35,12 +35,11 @@ CLOSE = 1.01  # candidates within this ratio of the best are retrained
 REPEATS = 2
 MANY_ROWS = 20_000  # one repeat is enough, and classes are trained as well in larger batches
 LARGE_BATCH = 512
+MOST_MISSES = 2000  # held-out predictions that are kept for conformal prediction
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
-
-SMOOTHING, DROPOUT = 0.1, 0.1  # of class labels, and of hidden values, in training
 
 Columns = NDArray[np.int64]
 Key = tuple[bytes, int | None, int]
@@ -342,6 +341,38 @@ class TargetComparison(TrainedComparison):
     """Predictors of the target, compared by cross-entropy or mean squared error."""
 
     target: TargetData = field(kw_only=True)
+    # lowest loss and lowest error of a linear decoder on each fold, where both count
+    lowest: dict[int | None, tuple[float, float]] = field(default_factory=dict)
+
+    def train(
+        self,
+        panels: Sequence[Columns],
+        fold: Fold,
+        repeat: int = 0,
+        config: TrainingConfig | None = None,
+        tuned: float | None = None,
+    ) -> list[MeasuredDecoder]:
+        """As `TrainedComparison.train`.
+
+        Where reconstructing the features counts as well, the errors that are recorded are the
+        weighted mean of the loss and of the error of a linear decoder, both relative to the lowest
+        of the panels that were trained first on this fold.
+        """
+        known = set(self.errors)
+        found = super().train(panels, fold, repeat, config, tuned)
+        new, share = self.errors.keys() - known, self.context.reconstruct
+        if share and new:
+            left = {
+                key: fold.error(np.frombuffer(key[0], np.int64).copy(), known=True) for key in new
+            }
+            lowest = min(self.errors[key] for key in new), min(left.values())
+            loss, error = self.lowest.setdefault(fold.number, lowest)
+            for key in new:
+                target = (1 - share) * self.errors[key] / (loss or 1.0)
+                self.errors[key] = distributed.broadcast(
+                    target + share * left[key] / (error or 1.0)
+                )
+        return found
 
     def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
         """Training rows and held-out rows, those with a label."""
@@ -367,6 +398,20 @@ class TargetComparison(TrainedComparison):
             rows.append(held)
         return torch.cat(outputs), np.concatenate(rows)
 
+    def misses(self, candidate: Candidate, folds: Sequence[Fold]) -> NDArray[np.float64]:
+        """How far held-out predictions miss, ascending, per number; see `fewer.panel.Target`."""
+        output, rows = self.predictions(candidate.panels, folds)
+        truth = self.target.values[torch.from_numpy(rows)]
+        if self.target.classes is not None:
+            missed = 1 - output.gather(1, truth[:, None])
+        else:
+            missed = (output - truth).abs()
+        found = missed.sort(0).values
+        if len(found) > MOST_MISSES:  # quantiles, such that ranks keep their meaning
+            at = np.ceil(np.arange(1, MOST_MISSES + 1) * (len(found) + 1) / (MOST_MISSES + 1))
+            found = found[torch.from_numpy(np.minimum(at, len(found)).astype(int) - 1)]
+        return found.double().numpy()
+
     def score_of(self, output: Tensor, rows: Columns) -> float:
         """Accuracy, or mean R squared, of outputs for these rows."""
         truth, weights = (
@@ -385,8 +430,8 @@ class TargetComparison(TrainedComparison):
         if self.target.classes is None or config.linear or callable(config.decoder):
             return config, self.target.loss
         size = LARGE_BATCH if rows >= MANY_ROWS else config.batch_size
-        config = replace(config, norm="batch", dropout=DROPOUT, batch_size=size)
-        return config, make_loss("cross_entropy", smoothing=SMOOTHING)
+        config = replace(config, norm="batch", dropout=CLASS_DROPOUT, batch_size=size)
+        return config, make_loss("cross_entropy", smoothing=CLASS_SMOOTHING)
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
         """Outputs in the units of the target, and the layers that were asked for."""
@@ -400,30 +445,7 @@ class TargetComparison(TrainedComparison):
     def held_out_error(
         self, decoder: MeasuredDecoder, fold: Fold, held: Columns, panel: Columns
     ) -> float:
-        """Held-out loss: cross-entropy, or mean squared error.
-
-        Where reconstructing the features counts as well: this loss relative to that of a constant,
-        and the error of a linear decoder relative to the variance, weighted.
-        """
-        share, loss = self.context.reconstruct, self._loss(decoder, fold, held, panel)
-        if not share:
-            return loss
-        unexplained = fold.error(panel, known=True) / (float(fold.held_diagonal.mean()) or 1.0)
-        return (1 - share) * loss / self._constant_loss(held) + share * unexplained
-
-    def _constant_loss(self, held: Columns) -> float:
-        """Loss of the best constant prediction."""
-        target, weights = self.target, self.target.weights_of(held)
-        truth = target.values[torch.from_numpy(held)]
-        if target.classes is not None:
-            chances = weighted_mean(one_hot(truth, target.outputs).double(), weights)
-            return float(-(chances * chances.clamp_min(1e-9).log()).sum()) or 1.0
-        if target.outputs > 1:
-            return 1.0  # in units of the variance
-        gap = (truth - weighted_mean(truth, weights)).square()
-        return float(weighted_mean(gap, weights)) or 1.0
-
-    def _loss(self, decoder: MeasuredDecoder, fold: Fold, held: Columns, panel: Columns) -> float:
+        """Held-out loss: cross-entropy, or mean squared error."""
         target = self.target
         output = _outputs(decoder, fold.rows(held), panel)
         truth, weights = target.values[torch.from_numpy(held)], target.weights_of(held)

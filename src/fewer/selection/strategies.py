@@ -21,7 +21,7 @@ from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
-from fewer.search.eigen import leading_eigenvectors
+from fewer.search.objective import residual_of
 from fewer.selection.context import SelectionContext
 from fewer.train import (
     SelectorFit,
@@ -35,13 +35,14 @@ from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
 __all__ = [
+    "HARDLY",
     "STRATEGIES",
     "Strategy",
+    "features_weight",
     "joint_covariance",
     "propose",
     "propose_side_by_side",
     "shortlist",
-    "surrogate_targets",
 ]
 
 STRATEGIES = ("search", "closed_form", "gradient")
@@ -57,7 +58,8 @@ WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cor
 QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
 SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
-COMPONENTS = 64  # of the features, which a surrogate predicts beside a target
+HARDLY = 1e-6  # weight of the features as targets, where only the target counts
+LEAST_REST = 1e-6  # of the variance: less is nothing
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
@@ -204,6 +206,9 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
         found.append(Strategy("search, without target", search_panel))
         long = not context.short_search
         found.append(Strategy("search", supervised_search_panel, on_gpu=long))
+        if context.reconstruct:
+            only = partial(supervised_search_panel, share=0.0)
+            found.append(Strategy("search, target only", only, on_gpu=long))
     if "gradient" in asked:
         found.append(GRADIENT)
     enough = context.source.shape[0] >= FEWEST_FOR_FEATURES
@@ -305,7 +310,7 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
     rows = fold.train_rows
     if context.target is not None:
         rows = context.target.rows(rows)
-        targets, weights = surrogate_targets(context, fold), context.target.weights_of(rows)
+        targets, weights = context.target.centred(rows), context.target.weights_of(rows)
         linear = _joint_covariance(context, fold)
     return network_swaps(
         fold.rows(rows),
@@ -320,6 +325,7 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
         targets=targets,
         linear=linear,
         weights=weights,
+        reconstruct=context.reconstruct,
     )
 
 
@@ -328,10 +334,14 @@ NETWORK_SWAPS = Strategy(
 )
 
 
-def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """The search for a linear map from features to the target."""
-    assert context.target is not None
-    joint = _joint_covariance(context, fold)
+def supervised_search_panel(
+    context: SelectionContext, fold: Fold, share: float | None = None
+) -> Columns:
+    """The search for a linear map from features to the target and, with ``share``, to features."""
+    if share is None:
+        joint = _joint_covariance(context, fold)
+    else:
+        joint = joint_covariance(context, fold, features_weight(context, fold, share))
     # beside the search without target, which is on the CPU
     device = context.search_device if context.short_search else context.device
     found = search(
@@ -348,29 +358,31 @@ def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
     """`joint_covariance` of the search, kept for one fold at a time."""
     if fold.number not in context.joint:
         context.joint.clear()
-        features = max(FEATURES_WEIGHT, context.reconstruct / (1 - context.reconstruct))
-        context.joint[fold.number] = joint_covariance(context, fold, features)
+        context.joint[fold.number] = joint_covariance(context, fold, features_weight(context, fold))
     return context.joint[fold.number]
 
 
-def surrogate_targets(context: SelectionContext, fold: Fold) -> Tensor:
-    """What a surrogate predicts of the training rows that have a label.
+def features_weight(
+    context: SelectionContext,
+    fold: Fold,
+    share: float | None = None,
+    least: float = FEATURES_WEIGHT,
+) -> float:
+    """Weight of the features as targets beside the target, for `joint_covariance`.
 
-    The target and, where reconstructing the features counts as well, their leading components; the
-    variances of both are as the weights.
+    With ``share`` (by default, how much reconstructing them counts) what is left of target and
+    features counts relative to what the best panels for each alone leave, as greedy selection
+    finds them.
     """
-    assert context.target is not None
-    rows, share = context.target.rows(fold.train_rows), context.reconstruct
-    y = context.target.centred(rows)
+    share = context.reconstruct if share is None else share
     if not share:
-        return y
-    C = fold.matrix().cpu()
-    axes = leading_eigenvectors(C, COMPONENTS)
-    parts = [
-        (x - fold.scaled_mean).nan_to_num_(nan=0.0) @ axes for _, x in read_blocks(fold.rows(rows))
-    ]
-    factor = share / (1 - share) * y.square().sum() / (len(y) * C.trace().clamp_min(1e-300))
-    return torch.cat([y, torch.cat(parts) * factor.sqrt()], dim=1)
+        return least
+    C = fold.matrix().to(context.search_device)
+    rest = residual_of(C, greedy(C, context.constraints).panel(), 0.0) / float(C.trace())
+    joint = joint_covariance(context, fold, HARDLY).to(context.search_device)
+    rules = context.constraints.followed_by(len(joint) - context.constraints.d)
+    missed = residual_of(joint, greedy(joint, rules).panel(), 0.0) / float(joint.trace())
+    return max(least, share / (1 - share) * max(missed, LEAST_REST) / max(rest, LEAST_REST))
 
 
 def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> Matrix:

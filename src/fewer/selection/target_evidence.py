@@ -15,7 +15,7 @@ from fewer.search.greedy import nested
 from fewer.search.substitutes import substitutes
 from fewer.selection.compare import Candidate, TargetComparison
 from fewer.selection.context import SelectionContext
-from fewer.selection.strategies import joint_covariance, search_panel, surrogate_targets
+from fewer.selection.strategies import HARDLY, features_weight, joint_covariance, search_panel
 from fewer.train.swaps import RandomFeatureSurrogate
 from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
@@ -23,7 +23,6 @@ from fewer.validation import Fold
 __all__ = ["describe_target", "usefulness"]
 
 LABEL_FREE = "search, without target"
-HARDLY = 1e-6  # weight of the features as targets, where only the target counts
 SURROGATE: dict[str, Any] = {"width": 256, "rows": 2000, "folds": 4}
 DRAWS = 3  # random panels
 SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # of reconstruction, on the trade-off curve
@@ -42,11 +41,11 @@ def usefulness(
 
     Gains and losses are fractions of the variance of the target (for classes, of their indicators,
     each class counting the same) that a linear map explains. A network is represented by the
-    surrogate that judges swaps, on held-out rows. Where reconstructing the features counts as well,
-    fractions are of the variance of both, weighted.
+    surrogate that judges swaps, on held-out rows. With a linear map, where reconstructing the
+    features counts as well, fractions are of the variance of both, weighted.
     """
-    everything, share = context.covariances.everything, context.reconstruct
-    C = joint_covariance(context, everything, max(HARDLY, share / (1 - share)))
+    everything = context.covariances.everything
+    C = joint_covariance(context, everything, features_weight(context, everything, least=HARDLY))
     trace = float(C.trace()) or 1.0
     order, gains = nested(C, columns)
     best, lost = substitutes(C, order, context.constraints, count=count)
@@ -74,7 +73,7 @@ def _by_surrogate(
         seed=context.seed,
         device=context.device,
         labels=context.groups_of(rows),
-        targets=surrogate_targets(context, fold),
+        targets=context.target.centred(rows),
         weights=context.target.weights_of(rows),
         **SURROGATE,
     )
@@ -150,7 +149,7 @@ def _tradeoff(
     fold, constraints = context.covariances.folds[0], context.constraints
     panels, start = [], winner.panels[0]
     for share in SHARES:
-        C = joint_covariance(context, fold, share / (1 - share))
+        C = joint_covariance(context, fold, features_weight(context, fold, share))
         rules = constraints.followed_by(len(C) - constraints.d)
         starts = [start, greedy(C, rules).panel()]  # the last panel is close
         start = min((swap(C, one, rules) for one in starts), key=lambda one: one.objective).indices

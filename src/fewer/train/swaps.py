@@ -29,6 +29,7 @@ from fewer.data.factored import Matrix, symmetric_product
 from fewer.data.moments import Summary
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import swap_losses
+from fewer.search.objective import residual_of
 
 __all__ = ["HeldOut", "RandomFeatureSurrogate", "held_out_swaps", "network_swaps"]
 
@@ -216,6 +217,7 @@ def network_swaps(
     targets: Tensor | None = None,
     linear: Matrix | None = None,
     weights: Tensor | None = None,
+    reconstruct: float = 0.0,
 ) -> Columns:
     """Swap features while that lowers the error of a surrogate of a network.
 
@@ -244,6 +246,9 @@ def network_swaps(
         which suggests swaps.
     weights : Tensor of length n, default=None
         How much each row counts, where there are targets.
+    reconstruct : float, default=0.0
+        How much reconstructing the rows by a linear decoder counts beside the targets, below 1;
+        both relative to the best of the starts.
 
     Returns
     -------
@@ -278,6 +283,13 @@ def network_swaps(
     coarse, fine = judge(*COARSE), judge(*FINE)
     random, guide = np.random.default_rng(seed), summary.matrix if linear is None else linear
     panels = [list(np.unique(constraints.unit_of[start])) for start in starts]
+    if reconstruct:
+        C = summary.matrix
+        least = min(residual_of(C, start, 0.0) for start in starts)
+        factor = reconstruct / (1 - reconstruct) * float(fine(panels).min()) / (least or 1.0)
+        coarse, fine = (
+            partial(_with_residual, one, C, constraints, factor) for one in (coarse, fine)
+        )
     errors = fine(panels)
     units, now = panels[int(errors.argmin())], float(errors.min())
     failed = 0  # rounds
@@ -337,6 +349,18 @@ def _judged(
     columns = [constraints.features(units) for units in panels]
     prices = np.array([constraints.price(panel) for panel in columns])
     return surrogate.errors(columns) + prices / (constraints.d * surrogate.variance)
+
+
+def _with_residual(
+    judge: Judge,
+    C: Matrix,
+    constraints: Constraints,
+    factor: float,
+    panels: Sequence[Sequence[int]],
+) -> NDArray[np.float64]:
+    """What a surrogate says of panels of units, plus a factor times what they leave of the rows."""
+    left = [residual_of(C, constraints.features(units), 0.0) for units in panels]
+    return judge(panels) + factor * np.array(left)
 
 
 def _unit_losses(
