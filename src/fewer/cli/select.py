@@ -186,7 +186,8 @@ def select(
     ] = "linear",
     scale: Annotated[str, search(help=opt.SCALE)] = "standard",
     strategies: Annotated[
-        str, search(help="auto, or a comma-separated subset of search, closed_form, gradient.")
+        str,
+        search(help="auto, or a comma-separated subset of search, closed_form, gradient, filters."),
     ] = "auto",
     row_groups: Annotated[
         str | None,

@@ -37,7 +37,13 @@ from fewer.selection.compare import (
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
-from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
+from fewer.selection.strategies import (
+    FILTERS_NAME,
+    STRATEGIES,
+    propose,
+    propose_side_by_side,
+    shortlist,
+)
 from fewer.selection.target import TargetData, read_target, with_weights
 from fewer.storage import describe_parameters
 from fewer.train import Checkpoint, TrainingConfig
@@ -150,11 +156,13 @@ def select(
     scale : {"standard", "none"}, default="standard"
         "standard": every feature counts the same, whatever its units. "none": features count by
         their own variance. Results are in the units of the data either way.
-    strategies : "auto" or list of {"search", "closed_form", "gradient"}, default="auto"
+    strategies : "auto" or list of {"search", "closed_form", "gradient", "filters"}, default="auto"
         Which strategies propose panels. "auto" is the search for a linear decoder, plus the
         closed form where features are few enough, and all three for a network. With a network,
         "search" also improves the best panel by swaps that a surrogate of the network judges.
-        Greedy selection is always compared.
+        Greedy selection is always compared or, with a target, the search without it. "filters",
+        for a target and part of "auto" there, rank features by ANOVA, mutual information, mRMR
+        and tree importance.
     validation : float, int, "time" or "auto", default="auto"
         Fraction of rows held out, or number of folds. "time" is for rows in time order: each of
         several folds trains on the past and is held out on what follows. "auto" holds out a tenth
@@ -234,6 +242,8 @@ def _prepare(
     scaling, given, target = Scaling(options["scale"]), data, None
     if options["target"] is not None:
         target, data = read_target(options["target"], data)
+    if target is None and options["strategies"] != "auto" and FILTERS_NAME in options["strategies"]:
+        raise InputError("strategies: 'filters' need a target; give target=, or leave them out")
     for name in ("sample_weight", "class_weight"):
         if target is None and options[name] is not None:
             raise InputError(f"{name} is for panels that predict; give target= as well")
@@ -304,10 +314,10 @@ def _check_options(strategies: Any, time_limit: Any) -> None:
     """Check options that do not depend on the data."""
     if not (isinstance(strategies, str) and strategies == "auto"):
         several = isinstance(strategies, (list, tuple, set, frozenset))
-        if not several or not strategies or any(name not in STRATEGIES for name in strategies):
+        known = (*STRATEGIES, FILTERS_NAME)
+        if not several or not strategies or any(name not in known for name in strategies):
             raise InputError(
-                f"strategies={strategies!r}: use 'auto' or some of {', '.join(STRATEGIES)}, "
-                "as a list"
+                f"strategies={strategies!r}: use 'auto' or some of {', '.join(known)}, as a list"
             )
     real = isinstance(time_limit, (int, float, np.integer, np.floating))
     real = real and not isinstance(time_limit, bool)

@@ -39,6 +39,9 @@ MOST_MISSES = 2000  # held-out predictions that are kept for conformal predictio
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
+PREDICTS_WORSE = (
+    1.25  # predictors with this ratio to the leader's loss on the first fold are pruned
+)
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
 
 Columns = NDArray[np.int64]
@@ -343,6 +346,22 @@ class TargetComparison(TrainedComparison):
     target: TargetData = field(kw_only=True)
     # lowest loss and lowest error of a linear decoder on each fold, where both count
     lowest: dict[int | None, tuple[float, float]] = field(default_factory=dict)
+
+    def stages(self, folds: Sequence[Fold]) -> list[range]:
+        """The first fold prunes candidates, to save time on the others."""
+        found = [range(1), range(1, len(folds))]
+        return found[: len(folds)]
+
+    def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """Errors on these folds; candidates that are far behind on the first are pruned."""
+        super().measure(candidates, folds)
+        ready = complete(candidates, folds)
+        leader = min(ready, key=lambda candidate: candidate.objective)
+        if len(folds) > 1 or len(self.context.covariances.folds) == 1 or not leader.errors[0]:
+            return
+        for candidate in ready:
+            if candidate.errors[0] > PREDICTS_WORSE * leader.errors[0]:
+                candidate.pruned_by = leader, candidate.errors[0] / leader.errors[0]
 
     def train(
         self,

@@ -23,6 +23,7 @@ from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
 from fewer.search.objective import residual_of
 from fewer.selection.context import SelectionContext
+from fewer.selection.filters import FILTERS, filter_panel
 from fewer.train import (
     SelectorFit,
     choose_by_gradient,
@@ -35,7 +36,9 @@ from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
 __all__ = [
+    "FILTERS_NAME",
     "HARDLY",
+    "LABEL_FREE",
     "STRATEGIES",
     "Strategy",
     "features_weight",
@@ -46,6 +49,9 @@ __all__ = [
 ]
 
 STRATEGIES = ("search", "closed_form", "gradient")
+FILTERS_NAME = "filters"  # of features by their relation with a target
+LABEL_FREE = "search, without target"
+WITH_FEATURES = 0.25  # weight of reconstruction in a search for a target that it may help
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 # rounds without progress that end a search with a penalty, and one that another search continues
@@ -200,15 +206,18 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
 
 
 def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
-    asked = STRATEGIES if context.strategies == "auto" else context.strategies
-    found = []
+    asked = (*STRATEGIES, FILTERS_NAME) if context.strategies == "auto" else context.strategies
+    # always there: what knowing the target has to beat
+    found = [Strategy(LABEL_FREE, search_panel)]
+    long = not context.short_search
     if "search" in asked:
-        found.append(Strategy("search, without target", search_panel))
-        long = not context.short_search
         found.append(Strategy("search", supervised_search_panel, on_gpu=long))
-        if context.reconstruct:
-            only = partial(supervised_search_panel, share=0.0)
-            found.append(Strategy("search, target only", only, on_gpu=long))
+        share = 0.0 if context.reconstruct else WITH_FEATURES
+        other = "search, target only" if context.reconstruct else "search, target and features"
+        run = partial(supervised_search_panel, share=share)
+        found.append(Strategy(other, run, on_gpu=long))
+    if FILTERS_NAME in asked:
+        found += [Strategy(name, partial(filter_panel, name=name), weight=0.05) for name in FILTERS]
     if "gradient" in asked:
         found.append(GRADIENT)
     enough = context.source.shape[0] >= FEWEST_FOR_FEATURES

@@ -15,14 +15,19 @@ from fewer.search.greedy import nested
 from fewer.search.substitutes import substitutes
 from fewer.selection.compare import Candidate, TargetComparison
 from fewer.selection.context import SelectionContext
-from fewer.selection.strategies import HARDLY, features_weight, joint_covariance, search_panel
+from fewer.selection.strategies import (
+    HARDLY,
+    LABEL_FREE,
+    features_weight,
+    joint_covariance,
+    search_panel,
+)
 from fewer.train.swaps import RandomFeatureSurrogate
 from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
 __all__ = ["describe_target", "usefulness"]
 
-LABEL_FREE = "search, without target"
 SURROGATE: dict[str, Any] = {"width": 256, "rows": 2000, "folds": 4}
 DRAWS = 3  # random panels
 SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # of reconstruction, on the trade-off curve
