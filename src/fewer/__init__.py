@@ -15,6 +15,8 @@ _HOMES = {  # the other names are modules
     "ConcreteClassifier": "estimators",
     "ConcreteRegressor": "estimators",
     "Panel": "panel",
+    "Reach": "selection",
+    "attach": "selection",
     "select": "selection",
 }
 
@@ -25,9 +27,11 @@ __all__ = [
     "ConcreteClassifier",
     "ConcreteRegressor",
     "Panel",
+    "Reach",
     "__version__",
     "anndata",
     "assess",
+    "attach",
     "baselines",
     "callbacks",
     "data",
@@ -60,7 +64,7 @@ if TYPE_CHECKING:
         ConcreteRegressor,
     )
     from fewer.panel import Panel
-    from fewer.selection import select
+    from fewer.selection import Reach, attach, select
 
 
 def __getattr__(name: str) -> Any:

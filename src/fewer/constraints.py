@@ -259,6 +259,11 @@ def check_k(k: Any, d: int) -> int:
     return number
 
 
+def find_column(names: Sequence[str] | None, d: int, feature: Any, role: str) -> int:
+    """The column of a name or number, or an error that names it and its ``role``."""
+    return _Lookup(names, d).one(feature, role)
+
+
 class _Lookup:
     """Finds the column of a name or number, or raises an error that names it."""
 

@@ -71,6 +71,14 @@ class Evidence:
         held-out score and explained variance of panels for other weights, found by the linear
         search and compared on one fold, and last that of the panel itself. Empty for other
         panels, and for those saved before.
+    size : dict or None
+        How k was chosen, if it was not given: the rule, and the explained variance of held-out
+        rows with its standard error for each k.
+    without : array (k) or None
+        Explained variance that is lost without each chosen feature (and its group), the linear
+        decoder fitted again; on all rows, in scaled units.
+    dependents, dependent_losses : arrays (k, m) or None
+        The other features that lose most without each chosen one, and the R² that each loses.
 
     Examples
     --------
@@ -107,6 +115,10 @@ class Evidence:
     reconstructed: NDArray[np.float32]
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     target: dict[str, Any] = field(default_factory=dict)
+    size: dict[str, Any] | None = None
+    without: NDArray[np.float64] | None = None
+    dependents: NDArray[np.int64] | None = None
+    dependent_losses: NDArray[np.float32] | None = None
 
     def without_rows(self) -> "Evidence":
         """A copy without rows of the data, for panels to be shared."""

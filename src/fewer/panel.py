@@ -221,6 +221,7 @@ class Panel:
         settings: dict[str, Any],
         target: Target | None = None,
         evidence: Evidence | Callable[[], Evidence] | None = None,
+        editor: Any = None,
     ) -> None:
         self.reconstructor = reconstructor
         self.held_out = held_out
@@ -228,6 +229,7 @@ class Panel:
         self.settings = settings
         self.target = target
         self._evidence = evidence
+        self.editor = editor  # what makes a changed panel; None without the data
         # measured values are returned unchanged
         reconstructor.decoder.double().eval().known = torch.from_numpy(reconstructor.columns)
 
@@ -270,7 +272,7 @@ class Panel:
 
     def __getstate__(self) -> dict[str, Any]:
         # copies and pickles hold the evidence, not the data that it would be computed from
-        return vars(self) | {"_evidence": self.evidence}
+        return vars(self) | {"_evidence": self.evidence, "editor": None}
 
     def reconstruct(
         self,
@@ -380,6 +382,73 @@ class Panel:
                 "fewer.select(..., target=...)"
             )
         return self.target
+
+    # -- changed panels --------------------------------------------------------------------
+
+    def without(self, *features: Any) -> "Panel":
+        """A new panel without some features, its decoder fitted again.
+
+        ``held_out`` is its score; ``leaderboard`` has its held-out error beside the error of this
+        panel ("before"), both with the features fixed and decoders fitted on the other folds.
+        Features that are measured together go together. `select` keeps what this needs in memory;
+        a panel that was loaded needs ``fewer.attach(panel, X)`` first.
+
+        Parameters
+        ----------
+        *features : names or column numbers
+            Features of the panel.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_wine
+        >>> panel = fewer.select(load_wine(as_frame=True).data, 4, random_state=0)
+        >>> smaller = panel.without(panel.features[0])
+        >>> smaller.k, smaller.held_out < panel.held_out
+        (3, True)
+        >>> [row["strategy"] for row in smaller.leaderboard]
+        ['without', 'before']
+        """
+        return self._edited().without(features)
+
+    def swap(self, out: Any, into: Any) -> "Panel":
+        """A new panel with another feature in place of one of its own; see `without`.
+
+        Parameters
+        ----------
+        out, into : name or column number
+            The feature that goes, and the one that comes, each with its group. Constraints of the
+            panel hold: it raises where ``into`` is excluded or beyond the budget.
+        """
+        return self._edited().swap(out, into)
+
+    def extend(self, k: int) -> "Panel":
+        """A new panel of k features: those of this one, and the best further ones.
+
+        Parameters
+        ----------
+        k : int
+            Number of features (or groups of features), more than this panel has.
+        """
+        return self._edited().extend(k)
+
+    def shrink(self, k: int) -> "Panel":
+        """A new panel of the best k features of this one.
+
+        Parameters
+        ----------
+        k : int
+            Number of features (or groups of features), fewer than this panel has.
+        """
+        return self._edited().shrink(k)
+
+    def _edited(self) -> Any:
+        if self.editor is None:
+            raise InputError(
+                "this panel has no data to be changed with (it was loaded or copied, or the data "
+                "are too large to keep); attach some: fewer.attach(panel, X)"
+            )
+        return self.editor
 
     def score(self, X: Any) -> Score:
         """Explained variance, 1 - SSE / SST over all observed entries; ``.errors`` per feature.

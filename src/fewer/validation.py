@@ -39,7 +39,7 @@ from fewer.data.moments import (
 )
 from fewer.data.source import RowView, ScaledSource, Source
 from fewer.errors import InputError
-from fewer.search.objective import solve_normal
+from fewer.search.objective import DEPENDENT, solve_normal
 
 __all__ = ["Fold", "Scaling", "best_ridge", "choose_ridge", "fold_covariances", "split_rows"]
 
@@ -512,6 +512,29 @@ class Fold:
         """Mean squared residual of each feature on the held-out rows, in scaled units."""
         held = self._scaled_rows(self._held, columns)
         return _residuals(decoder, self.held_diagonal, held, columns)
+
+    def path_residuals(self, order: Columns, ridge: float = 0.0) -> Tensor:
+        r"""`residuals` from the first 1, 2, ..., k of these columns (k x d); 0 once measured.
+
+        With :math:`L L^\top = C_{SS} + \lambda I`, :math:`W = L^{-1} C_S` and, of the held-out
+        rows, :math:`T = L^{-1} H_S` and :math:`Q = L^{-1} H_{SS} L^{-\top}`, column m changes the
+        residual of feature i by :math:`W_{mi} (Q_{mm} W_{mi} + 2 \sum_{l < m} Q_{ml} W_{li} -
+        2 T_{mi})`: one factorisation serves all sizes.
+        """
+        train = self._scaled_rows(self.covariances.terms(self.number), order)
+        held = self._scaled_rows(self._held, order)
+        A = train[:, order]
+        # columns that depend on earlier ones get a weight of 0, up to rounding
+        A.diagonal().mul_(1 + DEPENDENT).add_(ridge + 1e-300)
+        L = torch.linalg.cholesky(A)
+        W = torch.linalg.solve_triangular(L, train, upper=False)
+        T = torch.linalg.solve_triangular(L, held, upper=False)
+        Q = torch.linalg.solve_triangular(L, T[:, order].T, upper=False)
+        change = W * (Q.diagonal()[:, None] * W + 2 * (Q.tril(-1) @ W - T))
+        found = self.held_diagonal + change.cumsum(0)
+        places = torch.arange(len(order))
+        found[:, order] = found[:, order].masked_fill(places[:, None] >= places, 0.0)
+        return found.clamp_min_(0.0)
 
     def error(self, columns: Columns, ridge: float = 0.0, *, known: bool = False) -> float:
         """Mean squared residual on the held-out rows; 0 for the columns where they are known."""

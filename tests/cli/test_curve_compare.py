@@ -32,6 +32,11 @@ def test_a_curve_as_table_picture_and_json(folder, asked, typed):
     )
     typed("curve", "train.csv", "--k", "1:9:2", "--out", "curve.json")
     assert json.loads((folder / "curve.json").read_text())["k"] == found["k"]
+    reached = asked("curve", "train.csv", "--k", "1:9", "--reach", "0.75")
+    assert reached["reach"]["k"] == next(
+        k for k, at in zip(reached["k"], reached["explained_variance"], strict=True) if at >= 0.75
+    )
+    assert set(reached["rules"]) == {"one_standard_error", "elbow", "noise"}
     exact = asked("curve", "train.csv", "--k", "3,5", "--exact")
     assert exact["explained_variance"][1] > found["explained_variance"][2] - 0.03
 
@@ -74,6 +79,7 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
             "there are only 13 features; use smaller numbers",
         ),
         (["curve", "train.csv", "--out", "a.docx"], "ends in '.docx'; use .avif"),
+        (["curve", "train.csv", "--reach", "90"], "--reach 90.0 must be a number above 0 and"),
         (["curve", "gone.csv"], "there is no file 'gone.csv'"),
         (["compare", "train.csv", "-k", "99"], "must be a whole number from 1 to 13, the number"),
         (

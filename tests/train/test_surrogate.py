@@ -4,7 +4,7 @@ import pytest
 from fewer.constraints import resolve
 from fewer.data import covariance
 from fewer.data.source import array_source
-from fewer.train.swaps import RandomFeatureSurrogate, network_swaps
+from fewer.train.surrogate import RandomFeatureSurrogate, network_swaps
 
 
 @pytest.fixture(scope="module")

@@ -111,21 +111,30 @@ def curve(
         bool,
         typer.Option("--exact", help="Search each k separately: slower, slightly better."),
     ] = False,
+    reach: Annotated[
+        float | None,
+        typer.Option(help="Also print the smallest k that explains this fraction, such as 0.9."),
+    ] = None,
     force: opt.ForceOption = False,
     *,
     scoring: Scoring,
 ) -> None:
-    """Show the explained variance of held-out rows for several k.
+    """Show the explained variance of held-out rows for several k, and the k that rules suggest.
 
     Features are chosen as one nested path on the training rows; each k gets a linear decoder.
+    ± is the standard error over folds.
 
-    Example: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/]
+    Examples: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/];
+    [bold]fewer curve data.csv --k 1:100 --reach 0.9[/]
     """
+    from fewer._checks import check_number
     from fewer.assess import curve as compute_curve
     from fewer.cli import _parsing as parse
     from fewer.errors import InputError
 
     sizes = parse.sizes(k) if k else []
+    if reach is not None:
+        check_number("reach", reach, above=0, below=1)
     opt.check_unused(out, force)
     if out is not None and out.suffix.lower() not in opt.TABLE_OUTPUT:
         from fewer.report.figures import check_target
@@ -145,8 +154,12 @@ def curve(
         )
         if out is not None:
             found.write(out)
-    output.result({"out": out, **found.describe()}, lambda screen: _show_curve(found, out, screen))
+    document = {"out": out, **found.describe()}
     size = found.smallest_k(0.9) or found.smallest_k(0.8) or found.k[-1]
+    if reach is not None:
+        document["reach"] = {"level": reach, "k": found.smallest_k(reach)}
+        size = found.smallest_k(reach) or found.k[-1]
+    output.result(document, lambda screen: _show_curve(found, out, reach, screen))
     output.suggest(f"fewer select {quote(data)} -k {size} --out panel/")
 
 
@@ -156,20 +169,27 @@ def _default_sizes(d: int) -> list[int]:
     return sorted({max(1, round(most * step / 10)) for step in range(1, 11)})
 
 
-def _show_curve(found: "Curve", out: Path | None, screen: "Console") -> None:
+def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "Console") -> None:
     rows = []
-    for k, ours, pca in zip(found.k, found.explained_variance, found.pca, strict=True):
+    columns = (found.k, found.explained_variance, found.standard_error, found.pca)
+    for k, ours, error, pca in zip(*columns, strict=True):
         filled = round(30 * max(0.0, ours))
         bar = f"[cyan]{'█' * filled}{'░' * (30 - filled)}[/]"
-        rows.append((str(k), percent(ours), bar, percent(pca)))
-    print_table(screen, ("k", "explained variance", "", "PCA (reference)"), rows, (0, 1, 3))
+        rows.append((str(k), percent(ours), percent(error), bar, percent(pca)))
+    header = ("k", "explained variance", "±", "", "PCA (reference)")
+    print_table(screen, header, rows, (0, 1, 2, 4))
     _show_splits(found, "folds", out, screen)
-    for level in (0.8, 0.9, 0.95):
+    for level in (0.8, 0.9, 0.95) if reach is None else (reach,):
         size = found.smallest_k(level)
         if size is None:
             screen.print(f"{level:.0%}: more than {found.k[-1]} features")
             break
         screen.print(f"{level:.0%}: [bold]{size}[/] features")
+    rules = found.rules()
+    limit = "more" if rules["noise"] is None else str(rules["noise"])
+    screen.print(f"within one standard error of the best: [bold]{rules['one_standard_error']}[/]")
+    screen.print(f"elbow: [bold]{rules['elbow']}[/]")
+    screen.print(f"explain others better than permuted columns do: [bold]{limit}[/]")
 
 
 def compare(

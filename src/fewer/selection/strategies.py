@@ -184,12 +184,12 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     found = [plain] if linear else []
     if "search" in asked:
         found.append(Strategy("search", search_panel, searches=True, restarts=True))
-        if linear and folds > 1:
+        if folds > 1:
             found += [
                 Strategy(
                     f"search, ridge {ridge:g}", partial(search_panel, ridge=ridge), searches=True
                 )
-                for ridge in SEARCH_RIDGES
+                for ridge in (SEARCH_RIDGES if linear else SEARCH_RIDGES[-1:])
             ]
     if not linear:
         found.append(plain)

@@ -22,7 +22,7 @@ from fewer.selection.strategies import (
     joint_covariance,
     search_panel,
 )
-from fewer.train.swaps import RandomFeatureSurrogate
+from fewer.train.surrogate import RandomFeatureSurrogate
 from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
