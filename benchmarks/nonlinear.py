@@ -69,7 +69,7 @@ def choose(case: Case, k: int, decoder: Any, seed: int, device: str, quick: bool
     record("css", began, fewer.ColumnSubset(k, **common).fit(case.train).columns_)
     for name, about in ({} if quick else models).items():
         began = time.perf_counter()
-        model = fewer.ConcreteAutoencoder(k, **about, **common)
+        model = fewer.ConcreteAutoencoder(k, refine=None, **about, **common)
         record(name, began, model.fit(case.train).columns_)
     began = time.perf_counter()
     panel = fewer.select(

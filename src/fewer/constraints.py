@@ -112,6 +112,11 @@ class Constraints:
         return np.unique(self.unit_of[self.include])
 
     @property
+    def only_choice(self) -> bool:
+        """Whether k and the features to include leave a single panel."""
+        return self.k in (len(self.units), len(self.included_units))
+
+    @property
     def most_units(self) -> int:
         """The most units that a panel can have: k, or what the budget buys at the cheapest."""
         if self.k is not None or self.budget is None:

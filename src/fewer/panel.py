@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fewer import storage
 from fewer._checks import check_number, join_names
+from fewer._stored import ANY, require_array
 from fewer._tables import Table
 from fewer.data import Source, moments
 from fewer.data.source import array_source
 from fewer.errors import InputError
-from fewer.evidence import Evidence, Examined
+from fewer.evidence import STORED as STORED_EVIDENCE
+from fewer.evidence import Evidence, Examined, check_evidence
 from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.nn.decoder import LINKS
 from fewer.reconstructor import (
+    QUANTILE_LEVELS,
     Reconstructor,
     Score,
     bound_paths,
@@ -34,6 +37,31 @@ from fewer.report import brief, write
 from fewer.report.summarise import rank_candidates
 
 __all__ = ["Leaderboard", "Panel", "Score", "Target"]
+
+_LINK = frozenset({None, *LINKS})
+# the JSON of a saved panel; see `fewer._stored.misfit`
+STORED: dict[Any, Any] = {
+    "settings": {"decoder": ANY, "predictor?": ANY, "rows?": int},
+    "indices": [int],
+    "d": int,
+    "names": ([str], None),
+    "held_out": float,
+    "leaderboard": [{"strategy": str, "error": float, "seconds": float, "price?": (float, None)}],
+    "link": _LINK,
+    "target?": (
+        None,
+        {
+            "name": (str, None),
+            "classes": (list, None),
+            "dtype": (str, None),
+            "held_out": float,
+            "single_output": bool,
+            "outputs": int,
+            "link": _LINK,
+        },
+    ),
+    "evidence?": STORED_EVIDENCE,
+}
 
 
 class Leaderboard(list[dict[str, Any]]):
@@ -153,13 +181,18 @@ class Target:
         }
 
     @classmethod
-    def _restore(cls, meta: dict[str, Any], spec: Any, k: int, tensors: dict[str, Tensor]) -> Any:
-        classes = None
+    def _restore(cls, meta: dict[str, Any], spec: Any, k: int, tensors: storage.Tensors) -> Any:
+        classes, out = None, meta["outputs"]
         if meta["classes"] is not None:
             classes = storage.restore_labels(meta["classes"], meta["dtype"])
-        net = build_decoder(spec, k, meta["outputs"])
+        if classes is not None and len(classes) != out:
+            raise ValueError(f"{len(classes)} classes for {out} outputs of the predictor")
+        storage.require_weights(spec, k, out, tensors, "target")
+        net = build_decoder(spec, k, out)
         decoder = storage.restore_decoder(net, "target", tensors, meta["link"])
         misses = tensors["misses"].numpy() if "misses" in tensors else None
+        if misses is not None:
+            require_array("misses", misses, (None, out if classes is None else 1), "f")
         rest = meta["held_out"], meta["name"], meta["single_output"], misses
         return cls(decoder, classes, *rest)
 
@@ -527,34 +560,44 @@ class Panel:
             ``decoder=...``, if that was a function, which is not stored.
         """
         meta, tensors = storage.read_folder(path, kind="panel")
-        storage.require(meta, {"settings": dict, "indices": list, "d": int}, path)
-        settings, k = meta["settings"], len(meta["indices"])
-        with storage.damaged_where_unfit(path):
-            options = storage.restore_parameters({"decoder": settings["decoder"]}, functions, ())
+        storage.require(meta, STORED, path)
+        settings, d = meta["settings"], meta["d"]
+        indices = storage.restore_columns(meta["indices"], d, path, "indices")
+        # decoder= of `select`, which is the predictor of a panel with a target
+        own = "decoder" if meta.get("target") is None else "predictor"
+        specs = dict.fromkeys(("decoder", own), "linear")
+        if own in settings:
+            stored = {"decoder": settings[own]}
+            specs[own] = storage.restore_parameters(stored, functions, ())["decoder"]
+        with storage.damaged_where_unfit(path, tensors):
+            k, errors = len(indices), tensors["errors"].numpy()
+            require_array("errors", errors, (d,), "f")
+            names = None if meta["names"] is None else np.array(meta["names"], dtype=object)
+            if names is not None and len(names) != d:
+                raise ValueError(f"{len(names)} names for {d} features")
+            storage.require_weights(specs["decoder"], k, d, tensors, "decoder")
             net = build_decoder(
-                options["decoder"],
+                specs["decoder"],
                 k,
-                meta["d"],
+                d,
                 activation=settings.get("activation", "leaky_relu"),
                 dropout=settings.get("dropout", 0.0),
                 norm=settings.get("norm"),
             )
             target = None
             if meta.get("target") is not None:
-                spec = storage.restore_parameters({"decoder": settings["predictor"]}, functions, ())
-                target = Target._restore(meta["target"], spec["decoder"], k, tensors)
-            evidence = None
+                target = Target._restore(meta["target"], specs["predictor"], k, tensors)
+            evidence = quantiles = None
             if "evidence" in meta:
                 evidence = storage.restore_record(Evidence, meta["evidence"], tensors, "evidence")
+                check_evidence(evidence, indices, d)
+            if "quantiles" in tensors:
+                quantiles = tensors["quantiles"].numpy()
+                require_array("quantiles", quantiles, (len(QUANTILE_LEVELS), d), "f")
+            decoder = storage.restore_decoder(net, "decoder", tensors, meta["link"])
             return cls(
-                Reconstructor(
-                    np.array(meta["indices"], dtype=np.int64),
-                    storage.restore_decoder(net, "decoder", tensors, meta["link"]),
-                    meta["d"],
-                    None if meta["names"] is None else np.array(meta["names"], dtype=object),
-                    tensors["quantiles"].numpy() if "quantiles" in tensors else None,
-                ),
-                held_out=Score(meta["held_out"], tensors["errors"].numpy()),
+                Reconstructor(indices, decoder, d, names, quantiles),
+                held_out=Score(meta["held_out"], errors),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,
                 target=target,

@@ -41,7 +41,7 @@ from fewer.data.source import RowView, ScaledSource, Source
 from fewer.errors import InputError
 from fewer.search.objective import DEPENDENT, solve_normal
 
-__all__ = ["Fold", "Scaling", "best_ridge", "choose_ridge", "fold_covariances", "split_rows"]
+__all__ = ["Fold", "Scaling", "best_ridge", "fold_covariances", "split_rows"]
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -49,7 +49,6 @@ Vector = NDArray[np.float64]
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # in units of the mean variance
-CLEARLY = 0.995  # a penalty must lower the held-out error to this fraction to be preferred to none
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
 
 
@@ -617,20 +616,6 @@ def fold_covariances(
 
 def _on_cpu(found: Covariance) -> Covariance:
     return Covariance(found.n, found.mean.cpu(), found.matrix.cpu())
-
-
-def choose_ridge(folds: Sequence[Fold], panels: dict[float, Columns]) -> float:
-    """The penalty whose panel does best on held-out rows; none unless one is clearly better.
-
-    ``panels`` has the panel that each penalty (in units of the mean variance) leads to.
-    """
-    unit = float(np.mean(folds[0].variance))
-    means = {
-        ridge: float(np.mean([fold.error(panel, ridge * unit) for fold in folds]))
-        for ridge, panel in panels.items()
-    }
-    best = min(means, key=means.__getitem__)
-    return best * unit if means[best] < CLEARLY * means.get(0.0, np.inf) else 0.0
 
 
 def best_ridge(

@@ -65,13 +65,17 @@ def test_the_selection_in_all_its_forms(digits, fitted):
     np.testing.assert_array_equal(fitted.transform(digits[1]), digits[1][:, indices])
 
 
-def test_groups_belong_to_the_chosen_features(fitted):
-    groups = fitted.feature_groups(m=4)
-    assert [group[0] for group in groups] == fitted.get_support(indices=True).tolist()
-    assert all(len(set(group)) == 4 for group in groups)
-    # neighbours on the 8 x 8 image are correlated: a node's second choice tends to be near
-    node = int(np.argmax(fitted.nodes_ == groups[0][0]))
-    assert set(groups[0]) == set(np.argsort(-fitted.logits_[node])[:4])
+def test_groups_belong_to_the_chosen_features(digits, fitted):
+    plain = ConcreteAutoencoder(k=10, refine=None, **QUICK).fit(digits[0])
+    for model in (fitted, plain):
+        groups = model.feature_groups(m=4)
+        assert [group[0] for group in groups] == model.get_support(indices=True).tolist()
+        assert all(len(set(group)) == 4 for group in groups)
+        # neighbours on the 8 x 8 image are correlated: a node's second choice tends to be near
+        node = int(np.argmax(model.nodes_ == groups[0][0]))
+        likely = [j for j in np.argsort(-model.logits_[node]) if j != groups[0][0]]
+        assert groups[0][1:] == likely[:3]
+    assert plain.feature_groups(1) != fitted.feature_groups(1)
 
 
 def test_names_survive_pandas_and_polars(digits):
@@ -195,7 +199,8 @@ def test_other_losses(digits, loss):
     options = {**QUICK, "learning_rate": 0.02}
     if loss == "poisson":
         train, test = np.round(train * 16), np.round(test * 16)
-    model = ConcreteAutoencoder(k=10, loss=loss, refit_epochs=40, **options).fit(train)
+    model = ConcreteAutoencoder(k=10, loss=loss, refit_epochs=40, refine=None, **options)
+    model.fit(train)
     back = model.reconstruct(test)
     assert model.score(test) > 0.4
     if loss == "bce":
@@ -217,7 +222,13 @@ def test_a_custom_loss_and_decoder(digits):
         return (output - target) ** 4
 
     model = ConcreteAutoencoder(
-        k=8, decoder=decoder, loss=quartic, refit_epochs=60, learning_rate=0.01, **QUICK
+        k=8,
+        decoder=decoder,
+        loss=quartic,
+        refit_epochs=60,
+        learning_rate=0.01,
+        refine=None,
+        **QUICK,
     ).fit(digits[0])
     assert set(calls) == {(8, 64)}
     assert model.score(digits[1]) > 0.3

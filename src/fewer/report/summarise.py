@@ -397,10 +397,13 @@ def reproducing_code(known: Evidence) -> str:
 def _spelled(value: Any) -> str | None:
     """Python code for a stored option; None where it would be long or cannot be written."""
     if isinstance(value, dict):
-        if "mapping" in value and len(value["mapping"]) <= LONG:
-            pairs = value["mapping"]
-            return repr({tuple(k) if isinstance(k, list) else k: item for k, item in pairs})
-        if "reach" in value:
+        pairs = value.get("mapping")
+        if isinstance(pairs, list) and len(pairs) <= LONG:
+            try:
+                return repr({tuple(k) if isinstance(k, list) else k: item for k, item in pairs})
+            except (TypeError, ValueError):  # not what `select` wrote
+                return None
+        if isinstance(value.get("reach"), float):
             return f"fewer.Reach({value['reach']:g})"
         return f"float({value['number']!r})" if "number" in value else None
     return None if isinstance(value, list) and len(value) > LONG else repr(value)

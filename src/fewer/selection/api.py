@@ -20,13 +20,13 @@ from fewer._checks import check_number, check_observed
 from fewer._progress import Lines
 from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, owned
 from fewer.constraints import Constraints, resolve
-from fewer.data.columns import without_empty
+from fewer.data.columns import check_range, without_empty
 from fewer.data.moments import Moments
 from fewer.data.open import as_source
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
 from fewer.panel import Leaderboard, Panel, Target
-from fewer.reconstructor import Reconstructor
+from fewer.reconstructor import Reconstructor, Score
 from fewer.selection.compare import (
     Candidate,
     Comparison,
@@ -84,6 +84,7 @@ LONG = 1000  # values: of longer options only the length is recorded
 PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
 LINEAR_WEIGHT = 0.01
 UNLIMITED = 1e300
+POOR = -1.0  # explained variance of held-out rows that asks for a warning
 EAGER_BYTES = 2**30  # of fold covariances: beyond it, evidence is computed at once
 
 
@@ -288,12 +289,14 @@ def _prepare(
             [(splits.train_rows(at), splits.held_rows(at)) for at in range(len(splits))]
         )
         _warn_if_a_feature(target, source, constraints)
-    covariances = fold_covariances(source, splits, scaling, device)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is named below
+        covariances = fold_covariances(source, splits, scaling, device)
     source, stats = without_empty(source, covariances.stats)
     if source is not covariances.source:
         constraints = _constraints(source, options)
         covariances = fold_covariances(source, splits, scaling, device)
     check_observed(stats.observed, source.names)
+    check_range(stats, source.names)
     _warn_about_k(k, n, source.shape[1], stats)
     config = TrainingConfig(
         k=nodes,
@@ -404,6 +407,21 @@ def _warn_if_a_feature(target: TargetData, source: Source, constraints: Constrai
         )
 
 
+def _warn_about_outliers(score: Score, stats: Moments, names: list[str] | None) -> None:
+    """Warn if held-out rows are reconstructed much worse than by their mean."""
+    if score >= POOR:
+        return
+    j = int(np.argmax(score.errors))
+    name = j if names is None else repr(names[j])
+    far = max(stats.maximum[j] - stats.mean[j], stats.mean[j] - stats.minimum[j])
+    warn(
+        f"the explained variance on held-out rows is {float(score):.3g}: most of the error is in "
+        f"column {name}, whose values go up to {far:.3g} from their mean of {stats.mean[j]:.3g} "
+        f"(its standard deviation is {stats.variance[j] ** 0.5:.3g}); look for outliers there, and "
+        "set wrong values to NaN"
+    )
+
+
 def _warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:
     """Warn if k is above the rank of the data."""
     if k is None:
@@ -434,7 +452,8 @@ def _checkpoint(
     facts: dict[str, Any] = {"rows": stats.n, "features": len(stats.mean), "spread": stats.scale}
     facts |= {"seed": seed, "row_groups": digest}
     asked = describe_options({name: options[name] for name in RESULT_OPTIONS})
-    return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts | asked | config.facts())
+    facts |= asked | config.facts()
+    return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts, len(stats.mean))
 
 
 @contextmanager
@@ -584,6 +603,7 @@ def _wrap(
         options=_not_default(options),
     )
     d, names = context.source.shape[1], context.source.names
+    _warn_about_outliers(held.score, context.covariances.stats, names)
     labels = None if names is None else np.array(names, dtype=object)
     large = context.covariances.nbytes > EAGER_BYTES
     edited = partial(_finish, options=options, described=described)

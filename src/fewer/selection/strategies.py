@@ -59,6 +59,7 @@ FEW_ROUNDS, SOME_ROUNDS = 2, 3
 FEW_STARTS = 4  # of a search whose panel is compared with others, and improved
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
 SOME_SWAPS, MOST_SWAPS = 8, 40  # rounds of network swaps: on one of several folds, and otherwise
+FURTHER = 2  # panels that network swaps improve besides the best
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
@@ -172,8 +173,7 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     constraints, asked = context.constraints, context.strategies
     linear = context.config.linear
     folds, rows = len(context.covariances.folds), context.source.shape[0]
-    forced = len(constraints.units) == constraints.k
-    if forced or len(constraints.included_units) == constraints.k:
+    if constraints.only_choice:
         return [Strategy("only choice", greedy_panel)]
     if context.target is not None:
         return _shortlist_for_target(context)
@@ -327,6 +327,7 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
         starts or [search_panel(context, fold)],
         context.constraints,
         rounds=SOME_SWAPS if several and fold.number is not None else MOST_SWAPS,
+        further=FURTHER if fold.number is not None else 0,  # all rows: it goes on from there
         seed=context.seed,
         device=context.device,
         labels=context.groups_of(rows),

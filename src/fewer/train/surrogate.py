@@ -42,9 +42,7 @@ SUBSTITUTES = 2  # per chosen unit, tried directly
 POOL = 64  # units that are tried as additions, a quarter of them at random
 VERIFIED = (12, 24, 48)  # swaps that the finer surrogate checks: more after a failed round
 MOST_SWAPS = 4  # in a round
-# further panels that are improved, other starts among them; the rest is the best panel with one of
-# so many units changed
-FURTHER, OTHERS, CHANGED = 3, 1, 8
+OTHERS, CHANGED = 1, 8  # other starts that are improved; units of which one is changed at random
 # interactions: combinations of targets, the fewest rows, and the most multiplications
 PROBES, FEWEST_ROWS, MOST_PRODUCTS = 8, 256, 2**34
 SHARES = (0.25, 0.5, 1.0)  # of a panel that interacting features replace
@@ -240,6 +238,7 @@ def network_swaps(
     constraints: Constraints,
     *,
     rounds: int = 40,
+    further: int = 2,
     time_limit: float | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -263,11 +262,14 @@ def network_swaps(
     source, summary : Source, Covariance
         Rows, in the units in which errors are measured, and their covariance.
     starts : list of arrays of int
-        Panels that obey the constraints; the best of them is improved.
+        Panels that obey the constraints.
     constraints : Constraints
         What every panel must obey.
     rounds, time_limit : int, float, default=40, None
         Maximum number of rounds, and of seconds after which no round starts.
+    further : int, default=2
+        Panels that are improved after the best start: the next best one, then what was found so far
+        with some features changed at random.
     seed : int, default=0
         Makes the result reproducible, unless time runs out.
     device : torch.device, default="cpu"
@@ -337,7 +339,7 @@ def network_swaps(
         if better[0] == units:
             break
         units, error = search.descend(*better)
-    for at in range(FURTHER):
+    for at in range(further):
         start = others[at] if at < len(others[:OTHERS]) else search.kicked(units)
         if start is None or not search.goes_on:
             break

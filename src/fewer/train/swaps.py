@@ -152,7 +152,10 @@ class _FoldRows:
     def decode(self, S: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
         """P and A; in float64, since with as many features as rows P is nearly singular."""
         Z = self.train[S].double()
-        P = torch.linalg.inv(Z.T @ Z + ridge * torch.eye(len(S), dtype=torch.float64))
+        gram = Z.T @ Z + ridge * torch.eye(len(S), dtype=torch.float64)
+        P, singular = torch.linalg.inv_ex(gram)
+        if singular:  # a chosen feature is constant on these rows, or equal to another
+            P = torch.linalg.pinv(gram, hermitian=True)
         return P, P @ Z.T
 
     def swaps(self, S: Tensor, ridge: float, into: Sequence[Tensor | slice]) -> list[Tensor]:
