@@ -199,7 +199,8 @@ def substitutes(
     """Show, for each feature of a panel, what is lost without it and what could replace it.
 
     Losses are explained variance, with the linear decoder fitted again; those of substitutes are of
-    the target, if the panel has one. Substitutes obey the constraints of the panel. Dependents are the features that lose most without a feature.
+    the target, if the panel has one. Substitutes obey the constraints of the panel. Dependents are
+    the features that lose most without a feature.
 
     Example: [bold]fewer substitutes panel/[/]
     """
