@@ -8,7 +8,7 @@ import difflib
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -146,6 +146,19 @@ class Constraints:
     def features(self, units: Iterable[int]) -> Indices:
         """Features of some of `units`, ascending."""
         return np.sort(np.concatenate([np.arange(0), *(self.units[unit] for unit in units)]))
+
+    def followed_by(self, more: int) -> "Constraints":
+        """The same constraints where ``more`` columns follow that cannot be chosen."""
+        if not more:
+            return self
+        d = self.d + more
+        groups, costs = self.groups, self.costs
+        if groups is not None:
+            groups = np.concatenate([groups, groups.max() + 1 + np.arange(more)])
+        if costs is not None:
+            costs = np.concatenate([costs, np.zeros(more)])
+        exclude = np.concatenate([self.exclude, np.arange(self.d, d)])
+        return replace(self, d=d, exclude=exclude, costs=costs, groups=groups)
 
     def check(self, indices: Iterable[int]) -> None:
         """Raise `InputError` unless `indices` is a panel that meets every constraint."""

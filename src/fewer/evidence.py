@@ -10,6 +10,7 @@ from fewer._stored import ANY, require_array
 
 __all__ = ["Evidence", "Examined"]
 
+ROWS_OF_TARGET = ("true", "predicted")
 #: The part of a saved panel's JSON that is evidence; see `fewer._stored.misfit`.
 STORED: dict[Any, Any] = {
     "created": str,
@@ -31,6 +32,16 @@ STORED: dict[Any, Any] = {
     "explained": {str: {str: float}},
     "curve": {"k?": [int], str: ([int], {str: [float]})},
     "history?": {str: [{str: (float, bool, str, None)}]},
+    "target?": {
+        "metric?": str,
+        "scores?": {str: float},
+        "rows?": int,
+        "confusion?": [[int]],
+        "classes?": [str],
+        "true?": [[float]],
+        "predicted?": [[float]],
+        "tradeoff?": {str: [float]},
+    },
 }
 
 
@@ -64,10 +75,12 @@ class Evidence:
     order : array of int (k)
         Chosen columns, most useful first.
     gains : array (k)
-        Explained variance that each adds to those before it, on all rows, in scaled units.
+        Explained variance that each adds to those before it, on all rows, in scaled units; with a
+        target, of the target, where each class counts the same.
     substitutes, losses : arrays (k, m)
-        Best replacements of each chosen column, and the explained variance that each loses; -1
-        and NaN if there are fewer.
+        Best replacements of each chosen column that obey the constraints, and the explained
+        variance that each loses, with a target that of the target; -1 and NaN if there are fewer.
+        A group is replaced as a whole, by the group of the column that is named.
     related, related_correlation : arrays (k, m)
         Columns most correlated with each chosen one, and those correlations.
     represents : array of int (k)
@@ -86,6 +99,15 @@ class Evidence:
     history : dict of lists
         Training history of each strategy that is trained: temperature, loss,
         mean_max_probability and distinct.
+    target : dict
+        Of a panel with a target, on held-out rows: ``"metric"``; ``"scores"`` of the panel, of the
+        panel that the search chooses without the target ("label_free"), of random panels, of the
+        same predictor with all features ("all", unless that takes long) and of a constant
+        prediction; and the ``"confusion"`` of ``"classes"`` (rows are true classes), or some
+        ``"true"`` and ``"predicted"`` numbers. With ``reconstruct=``, ``"tradeoff"`` has the
+        held-out score and explained variance of panels for other weights, found by the linear
+        search and compared on one fold, and last that of the panel itself. Empty for other
+        panels, and for those saved before.
     size : dict or None
         How k was chosen, if it was not given: the rule, and the explained variance of held-out
         rows with its standard error for each k.
@@ -130,6 +152,7 @@ class Evidence:
     reconstructed: NDArray[np.float32]
     factors: NDArray[np.float32] | None = None
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    target: dict[str, Any] = field(default_factory=dict)
     size: dict[str, Any] | None = None
     without: NDArray[np.float64] | None = None
     dependents: NDArray[np.int64] | None = None
@@ -137,7 +160,10 @@ class Evidence:
 
     def without_rows(self) -> "Evidence":
         """A copy without rows of the data, for panels to be shared."""
-        return replace(self, rows=self.rows[:0], reconstructed=self.reconstructed[:0])
+        target = {name: part for name, part in self.target.items() if name not in ROWS_OF_TARGET}
+        return replace(
+            self, rows=self.rows[:0], reconstructed=self.reconstructed[:0], target=target
+        )
 
 
 class Examined(NamedTuple):

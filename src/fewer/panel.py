@@ -1,5 +1,6 @@
 """The result of `fewer.select`: chosen features, a decoder for the rest, and its scores."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer import storage
-from fewer._checks import join_names
+from fewer._checks import check_number, join_names
 from fewer._stored import ANY, require_array
 from fewer._tables import Table
 from fewer.checks import Check, check_rows
@@ -115,6 +116,10 @@ class Target:
         Name of the target column.
     single_output : bool
         Whether the target is a single number per row.
+    misses : array (m, outputs) or None
+        How far held-out predictions missed, ascending, for conformal prediction: absolute errors
+        of numbers or, of classes, 1 less the probability of the true one. None for a panel saved
+        by a version that did not store it.
 
     Examples
     --------
@@ -133,6 +138,7 @@ class Target:
     held_out: float
     name: str | None = None
     single_output: bool = True
+    misses: NDArray[np.float64] | None = None
 
     @property
     def outputs(self) -> int:
@@ -151,6 +157,20 @@ class Target:
         if self.classes is None:
             raise InputError("the target of this panel is a number, not a class; use predict")
         return run_decoder(self.decoder, measured)
+
+    def margin(self, coverage: float) -> NDArray[np.float64]:
+        """What held-out predictions missed by at most, in this share of new rows, per output."""
+        check_number("interval", coverage, above=0, below=1)
+        if self.misses is None:
+            raise InputError("this panel has no held-out predictions to compute an interval from")
+        n = len(self.misses)
+        at = math.ceil((n + 1) * coverage - 1e-9)
+        if at > n:
+            raise InputError(
+                f"interval={coverage:g} needs more than the {n} held-out predictions of this "
+                f"panel; use {n / (n + 1):.3g} or less"
+            )
+        return self.misses[at - 1]
 
     def _describe(self) -> dict[str, Any]:
         labels, dtype = (
@@ -176,7 +196,11 @@ class Target:
         storage.require_weights(spec, k, out, tensors, "target")
         net = build_decoder(spec, k, out)
         decoder = storage.restore_decoder(net, "target", tensors, meta["link"])
-        return cls(decoder, classes, meta["held_out"], meta["name"], meta["single_output"])
+        misses = tensors["misses"].numpy() if "misses" in tensors else None
+        if misses is not None:
+            require_array("misses", misses, (None, out if classes is None else 1), "f")
+        rest = meta["held_out"], meta["name"], meta["single_output"], misses
+        return cls(decoder, classes, *rest)
 
 
 class Panel:
@@ -405,15 +429,67 @@ class Panel:
         factors = None if known is None else known.factors
         return Filling(interval, use_all, replace_measured, allow_absent, factors)
 
-    def predict(self, measured: Any) -> NDArray:
+    def predict(self, measured: Any, *, interval: float | None = None) -> Any:
         """Predict the target from the k measured values: a class or a number per row.
 
         Parameters
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
+        interval : float, default=None
+            For numbers: also return lower and upper bounds that contain this share of new rows,
+            such as 0.9, by conformal prediction from held-out rows. For classes, see
+            `predict_set`.
+
+        Returns
+        -------
+        array of length n, or (n, m) for several numbers; with ``interval`` three of them:
+        prediction, lower bound, upper bound
         """
-        return self._predictor().predict(self.reconstructor.read(measured))
+        target, values = self._predictor(), self.reconstructor.read(measured)
+        found = target.predict(values)
+        if interval is None:
+            return found
+        if target.classes is not None:
+            raise InputError("interval is for numbers; predict_set gives sets of classes")
+        margin = target.margin(interval)
+        margin = margin[0] if target.single_output else margin
+        return found, found - margin, found + margin
+
+    def predict_set(self, measured: Any, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """The classes that may be true: sets that contain the true class in this share of rows.
+
+        Conformal prediction: a class is in the set of a row if its probability is no lower than
+        those of all but ``1 - coverage`` of the true classes of held-out rows. The most likely
+        class always is.
+
+        Parameters
+        ----------
+        measured : array or sparse matrix of shape (n, k), table, path or source
+            As for `reconstruct`.
+        coverage : float, default=0.9
+            The share of new rows whose set contains the true class, if they are like those that
+            the panel was made from.
+
+        Returns
+        -------
+        array of bool (n, number of classes), in the order of ``target.classes``
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> options = {"strategies": ["search"], "validation": 5, "random_state": 0}
+        >>> panel = fewer.select(X[::2], 2, target=y[::2], **options)
+        >>> sets = panel.predict_set(X[1::2, panel.indices], coverage=0.9)
+        >>> bool(sets[np.arange(75), y[1::2]].mean() > 0.85)
+        True
+        """
+        chances = self.predict_proba(measured)
+        found: NDArray[np.bool_] = chances >= 1 - self._predictor().margin(coverage)[0]
+        found[np.arange(len(found)), chances.argmax(axis=1)] = True
+        return found
 
     def predict_proba(self, measured: Any) -> NDArray:
         """Probability of each of ``target.classes`` from the k measured values."""
@@ -585,6 +661,8 @@ class Panel:
         if self.target is not None:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
+            if self.target.misses is not None:
+                tensors["misses"] = torch.from_numpy(self.target.misses)
         if self.evidence is not None:
             meta["evidence"], arrays = storage.describe_record(self.evidence, "evidence")
             tensors |= arrays

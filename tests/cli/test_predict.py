@@ -1,6 +1,7 @@
 """fewer predict: measured features in, predictions of the target out."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -55,3 +56,60 @@ def test_impossible_requests_are_one_line_errors(measured, target_panel, made_pa
     assert "predicts no target" in refused("predict", made_panel, "test.csv")
     assert "use .csv or .json" in refused("predict", target_panel, "test.csv", "--out", "a.png")
     assert "there is no panel gone" in refused("predict", "gone", "test.csv")
+
+
+def test_weights_missing_labels_and_classes_that_the_panel_has_never_seen(
+    folder, tumours, asked, typed, refused
+):
+    part = tumours.drop(columns=["blank", "number"]).assign(weight=np.arange(len(tumours)) % 3)
+    part.loc[::7, "diagnosis"] = None
+    part[::2].to_csv("some.csv", index=False)
+    words = ["-k", "2", "--target", "diagnosis", "--out", "weighted", *QUICK]
+    weighted = ["--sample-weight", "weight", "--class-weight", "balanced"]
+    found = asked("select", "some.csv", *words, *weighted)
+    assert "weight" not in found["all_features"]
+    assert found["target"]["held_out"] > 0.8
+    error = refused("select", "some.csv", *words, "--force", "--class-weight", "even")
+    assert error.startswith("--class-weight 'even': use 'balanced'")
+    part.loc[1, "diagnosis"] = "unknown"
+    part[1::2].to_csv("others.csv", index=False)
+    done = typed("score", "weighted", "others.csv", "--json")
+    about = json.loads(done.stdout)["target"]
+    assert about["rows"] == part["diagnosis"][1::2].notna().sum()
+    assert about["accuracy"] > 0.8
+    assert (
+        "1 rows have classes of diagnosis that the panel has never seen ('unknown')" in done.stderr
+    )
+    part.assign(diagnosis=None).to_csv("none.csv", index=False)
+    assert "diagnosis is missing in every row" in refused("score", "weighted", "none.csv")
+
+
+def test_sets_of_classes_and_predictions_beside_a_reconstruction(
+    measured, target_panel, made_panel, asked, refused
+):
+    asked("predict", target_panel, "measured.csv", "--interval", "0.9")
+    table = pd.read_csv("predictions.csv")
+    assert list(table.columns) == ["who", "diagnosis", "diagnosis set"]
+    assert table["diagnosis set"].isin(["benign", "malignant", "benign; malignant"]).all()
+    found = asked("impute", target_panel, "measured.csv", "--out", "all.csv", "--predict")
+    assert found["predictions"] == "all.predictions.csv"
+    beside = pd.read_csv("all.predictions.csv")
+    assert beside["diagnosis"].tolist() == table["diagnosis"].tolist()
+    assert pd.read_csv("all.csv")["who"].tolist() == beside["who"].tolist()
+    error = refused("impute", made_panel, "test.csv", "--out", "more.csv", "--predict")
+    assert "predicts no target" in error
+    assert not Path("more.csv").exists()
+
+
+def test_bounds_of_a_number(folder, tumours, asked):
+    part = tumours.drop(columns=["blank", "number"])
+    part.to_csv("numbers.csv", index=False)
+    words = ["-k", "2", "--target", "mean_area", "--exclude", "mean_radius,same_radius"]
+    asked("select", "numbers.csv", *words, "--out", "area", *QUICK)
+    asked("predict", "area", "numbers.csv", "--interval", "0.8")
+    table = pd.read_csv("predictions.csv")
+    names = ["mean_area", "mean_area lower", "mean_area upper"]
+    value, lower, upper = (table[name] for name in names)
+    inside = (lower <= part["mean_area"]) & (part["mean_area"] <= upper)
+    assert 0.7 < inside.mean() < 0.9
+    assert ((lower < value) & (value < upper)).all()

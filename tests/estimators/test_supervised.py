@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_diabetes, load_digits, make_regression
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
 
-from fewer import ConcreteClassifier, ConcreteRegressor
-from fewer.errors import NotFittedError
+from fewer import PAPER, ConcreteClassifier, ConcreteRegressor
+from fewer.errors import InputError, NotFittedError
 
 QUICK = {"refit_epochs": 60, "refine": None, "random_state": 0, "device": "cpu"}
 
@@ -89,7 +90,7 @@ def test_in_cross_validation():
 def test_missing_inputs_take_their_mean(labelled):
     X, y = labelled[0].copy(), labelled[1]
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
-    model = ConcreteClassifier(k=15, **QUICK).fit(X, y)
+    model = ConcreteClassifier(k=15, norm=None, **QUICK).fit(X, y)
     assert model.score(labelled[2], labelled[3]) > 0.75
 
 
@@ -97,7 +98,7 @@ def test_k_distinct_features_where_nodes_repeat_one_another(data_folder):
     """HAR has 21 copies of columns, and a dozen nodes want what another has."""
     with np.load(data_folder / "har.npz", allow_pickle=False) as stored:
         X, y, is_test = stored["X"], stored["y"], stored["is_test"]
-    model = ConcreteClassifier(k=50, decoder=(67,), random_state=0, device="cpu")
+    model = ConcreteClassifier(k=50, decoder=(67,), norm=None, random_state=0, device="cpu")
     model.fit(X[~is_test][::3], y[~is_test][::3])
     wanted = model.logits_.argmax(axis=1)
     assert len(set(wanted)) < 50
@@ -118,3 +119,55 @@ def test_an_interrupted_fit_does_not_count(labelled, monkeypatch):
         model.fit(labelled[0][:100], labelled[1][:100])
     with pytest.raises(NotFittedError, match="not fitted yet"):
         model.predict(labelled[0][:3])
+
+
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+def test_weights_of_rows_and_classes():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 4))
+    y = (X[:, 0] + 0.7 * random.normal(size=400) > 1.5).astype(int)
+    options = {"decoder": "linear", "epochs": 15, "tries": 1, "include": [0], **QUICK}
+    plain = ConcreteClassifier(k=2, **options).fit(X, y)
+    balanced = ConcreteClassifier(k=2, class_weight="balanced", **options).fit(X, y)
+    by_hand = ConcreteClassifier(k=2, **options).fit(X, y, np.where(y == 1, 1 / y.mean(), 1.0))
+    rare = y == 1
+    assert balanced.predict(X)[rare].mean() > plain.predict(X)[rare].mean() + 0.2
+    assert by_hand.predict(X)[rare].mean() > plain.predict(X)[rare].mean() + 0.2
+    assert balanced.get_params()["class_weight"] == "balanced"
+    numbers = ConcreteRegressor(k=2, **options)
+    weights = (np.arange(400) < 200).astype(float)
+    noisy = np.r_[X[:200, 0], random.normal(size=200)]
+    assert numbers.fit(X, noisy, weights).score(X[:200], noisy[:200]) > 0.99
+    with pytest.raises(InputError, match="sample_weight of row 0 is nan"):
+        numbers.fit(X, noisy, np.full(400, np.nan))
+    with pytest.raises(InputError, match="class_weight='even'"):
+        ConcreteClassifier(k=2, class_weight="even", **options).fit(X, y)
+
+
+def test_classes_are_trained_as_select_trains_them(labelled, classifier, tmp_path):
+    """Batch norm, smoothed labels and calibration, unless something else is asked for."""
+    X, y, new, truth = labelled
+    plain = ConcreteClassifier(k=15, norm=None, **QUICK).fit(X, y)
+    assert classifier.score(new, truth) > plain.score(new, truth) + 0.02
+    layers = [type(layer).__name__ for layer in classifier.decoder_.net]
+    assert layers == ["Linear", "BatchNorm1d", "LeakyReLU", "Dropout", "Linear"]
+    chances = [model.predict_proba(new) for model in (classifier, plain)]
+    ours, theirs = (log_loss(truth, found) for found in chances)
+    assert ours < 0.8 * theirs
+    classifier.save(tmp_path / "model")
+    again = ConcreteClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(new), classifier.predict_proba(new))
+
+
+@pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
+@pytest.mark.parametrize(
+    "options", [{"decoder": "linear"}, {"norm": "layer"}, {"loss": "cross_entropy"}, PAPER]
+)
+def test_other_classifiers_are_as_they_were(labelled, options):
+    model = ConcreteClassifier(
+        k=4, **QUICK | {"epochs": 2, "tries": 1, "refit_epochs": 2} | options
+    )
+    model.set_params(epochs=2, tries=1).fit(labelled[0][:200], labelled[1][:200])
+    names = [type(layer).__name__ for layer in model.decoder_.net.modules()]
+    assert "BatchNorm1d" not in names
+    assert "Dropout" not in names

@@ -49,7 +49,9 @@ def test_the_other_features_are_still_reconstructed(tumours, panel):
 
 def test_the_leaderboard_compares_with_and_without_the_target(panel):
     names = {row["strategy"] for row in panel.leaderboard}
-    assert names == {"search", "search, without target", "gradient"}
+    simple = {"ANOVA", "mutual information", "mRMR", "tree importance"}
+    searches = {"search", "search, without target", "search, target and features"}
+    assert names == searches | simple | {"gradient"}
     errors = [row["error"] for row in panel.leaderboard]
     assert errors == sorted(errors)
 
@@ -170,8 +172,24 @@ def test_the_target_may_be_a_column_of_a_file(tumours, tmp_path, ending):
     [
         ("diagnosys", {}, "target='diagnosys' is not among the 31 columns"),
         (np.arange(5.0), {}, "target has 5 values for"),
-        (["a"] * 427, {}, "target has one value only"),
-        (np.full(427, np.nan), {}, "target of row 0 is"),
+        (["a"] * 426, {}, "target has one value only"),
+        (np.full(426, np.nan), {}, "target is missing in every row"),
+        (np.r_[np.inf, np.arange(425.0)], {}, "target of row 0 is infinite"),
+        ("diagnosis", {"sample_weight": np.ones(5)}, r"sample_weight has shape \(5,\)"),
+        ("diagnosis", {"sample_weight": -np.ones(426)}, "sample_weight of row 0 is -1"),
+        ("diagnosis", {"sample_weight": np.zeros(426)}, "sample_weight is zero for every row"),
+        ("diagnosis", {"sample_weight": ["a"] * 426}, "sample_weight is not an array of numbers"),
+        ("diagnosis", {"class_weight": "equal"}, "class_weight='equal': use 'balanced'"),
+        ("diagnosis", {"class_weight": {"mild": 2}}, "class_weight has 'mild'"),
+        ("diagnosis", {"class_weight": {"benign": 0}}, "class_weight"),
+        (np.arange(426.0), {"class_weight": "balanced"}, "class_weight needs a target of classes"),
+        (None, {"sample_weight": np.ones(426)}, "sample_weight is for panels that predict"),
+        (np.repeat([0, 1], [400, 26]), {"validation": "time"}, "are all the same"),
+        (
+            pd.Series([None] * 142 + ["a", "b"] * 142),
+            {"validation": "time"},
+            "none of the 71 training rows of fold 1 of 5 has a label",
+        ),
         (np.zeros((2, 2, 2)), {}, r"target has shape \(2, 2, 2\)"),
         ("diagnosis", {"strategies": ["closed_form"]}, "'closed_form' cannot use a target"),
         (
@@ -194,19 +212,92 @@ def gap(values, dtype):
 
 
 @pytest.mark.parametrize("dtype", [object, "string", "category"])
-def test_a_row_without_a_target_is_named(tumours, dtype):
-    X = tumours[0].drop(columns="diagnosis")
-    with pytest.raises(InputError, match=r"target of row 3 is .*drop rows without a target"):
-        fewer.select(X, 2, target=gap(tumours[0]["diagnosis"], dtype))
-    flags = pd.Series(tumours[0]["diagnosis"] == "benign", dtype="boolean")
-    assert (
-        fewer.select(X, 2, target=flags, strategies=["search"], **CPU).target.classes.dtype == bool
+def test_rows_without_a_label_only_help_the_reconstruction(tumours, dtype):
+    X, y = tumours[0].drop(columns="diagnosis"), tumours[0]["diagnosis"]
+    options = {"strategies": ["search"], "row_groups": np.arange(len(X)) // 10, **CPU}
+    one = fewer.select(X, 2, target=gap(y, dtype), **options)
+    assert one.target.classes.tolist() == ["benign", "malignant"]
+    # their label, if they have one, makes no difference
+    other = y.copy()
+    other[3] = "neither"
+    weight = np.ones(len(X))
+    weight[3] = 0
+    two = fewer.select(X, 2, target=gap(other, object), sample_weight=weight, **options)
+    assert one.features == two.features
+    assert one.target.held_out == two.target.held_out
+    np.testing.assert_allclose(
+        one.predict_proba(X[one.features]), two.predict_proba(X[two.features]), atol=1e-6
     )
+
+
+def test_labels_of_some_rows(tumours):
+    X, y = tumours[0].drop(columns="diagnosis"), tumours[0]["diagnosis"].copy()
+    y[np.random.default_rng(0).random(len(y)) < 0.7] = None
+    options = {"strategies": ["search"], **CPU}
+    panel = fewer.select(X, 3, target=y, **options)
+    test = tumours[1]
+    assert (panel.predict(test[panel.features]) == test["diagnosis"]).mean() > 0.85
+    assert 10 < panel.evidence.target["rows"] < 45
+    assert panel.evidence.source["held"] == 85  # the features are scored on all
+    network = fewer.select(X, 3, target=y, decoder=(8,), **options)
+    assert (network.predict(test[network.features]) == test["diagnosis"]).mean() > 0.85
+    flags = pd.Series(y == "benign", dtype="boolean")
     flags[3] = pd.NA
-    with pytest.raises(InputError, match="target of row 3"):
-        fewer.select(X, 2, target=flags)
-    with pytest.raises(InputError, match="target of row 3"):
-        fewer.select(X, 2, target=pl.Series(["a", "b", "a", None] + ["b"] * (len(X) - 4)))
+    found = fewer.select(X, 2, target=flags, **options)
+    assert found.target.classes.dtype == bool
+
+
+def test_weights_are_repeated_rows():
+    """A row of weight 3 is three rows, for linear predictors of classes and numbers."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 6))
+    codes = (X[:, 0] + 0.5 * X[:, 1] + random.normal(size=120) > 0).astype(int)
+    values = X[:, 2] - X[:, 3] + random.normal(size=120)
+    weight = random.integers(1, 4, size=120)
+    labels = np.arange(120) // 2
+    again = np.repeat(np.arange(120), weight)
+    for target in (codes, values):
+        options = {"strategies": ["search"], "scale": "none", "random_state": 0}
+        options |= {"row_groups": labels, "validation": 0.25}
+        one = fewer.select(X, 2, target=target, sample_weight=weight, **options)
+        options["row_groups"] = labels[again]
+        two = fewer.select(X[again], 2, target=target[again], **options)
+        assert one.features == two.features
+        assert one.target.held_out == pytest.approx(two.target.held_out, abs=1e-6)
+        for row, other in zip(one.leaderboard, two.leaderboard, strict=True):
+            # the penalty of a classifier depends on the number of rows
+            close = 1e-9 if target is values else 0.1
+            assert row["error"] == pytest.approx(other["error"], rel=close)
+        if target is values:
+            np.testing.assert_allclose(
+                one.predict(X[:, one.indices]), two.predict(X[:, two.indices]), atol=1e-8
+            )
+
+
+def test_rare_classes_count_when_balanced():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(600, 6))
+    y = np.where(X[:, 0] + 0.7 * random.normal(size=600) > 1.6, "rare", "common")
+    options = {"strategies": ["search"], **CPU}
+    rare = y[400:] == "rare"
+    found = []
+    for weight in (None, "balanced", {"rare": 30}):
+        panel = fewer.select(X[:400], 2, target=y[:400], class_weight=weight, **options)
+        found.append((panel.predict(X[400:, panel.indices])[rare] == "rare").mean())
+    assert found[0] + 0.2 < found[1]
+    assert found[0] + 0.2 < found[2]
+
+
+def test_rare_classes_and_targets_among_the_features_are_named(tumours):
+    X, y = tumours[0].drop(columns="diagnosis"), tumours[0]["diagnosis"].copy()
+    y[0] = "unknown"
+    with pytest.warns(FewerWarning, match="with a single row: 'unknown'"):
+        fewer.select(X, 2, target=y, strategies=["search"], **CPU)
+    with pytest.warns(FewerWarning, match="feature 'mean area' is equal to the target"):
+        fewer.select(X, 2, target=X["mean area"], strategies=["search"], **CPU)
+    codes = X.assign(code=(tumours[0]["diagnosis"] == "benign").astype(int))
+    with pytest.warns(FewerWarning, match="feature 'code' is equal to the target"):
+        fewer.select(codes, 1, target=codes["code"], strategies=["search"], **CPU)
 
 
 def test_numbers_in_a_text_file_are_numbers(tumours, tmp_path):
@@ -225,9 +316,12 @@ def test_numbers_in_a_text_file_are_numbers(tumours, tmp_path):
         2,
     ]
     table.loc[5, "size"] = np.nan
+    table["code"] = table["code"].astype("Int64").mask(table.index == 7)
     table.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(InputError, match="target of row 5"):
-        fewer.select(tmp_path / "t.csv", 2, target="size", **options)
+    size = fewer.select(tmp_path / "t.csv", 2, target="size", **options)
+    assert size.target.held_out > 0.99
+    code = fewer.select(tmp_path / "t.csv", 2, target="code", **options)
+    assert code.target.classes.tolist() == [0, 1, 2]
 
 
 def test_several_numeric_targets_count_equally_whatever_their_units():
@@ -281,3 +375,37 @@ def test_the_target_is_a_column_of_obs():
         InputError, match=r"target='batch' cannot be read as .* the obs columns are"
     ):
         fewer.select(cells, 2, target="batch")
+
+
+def test_sets_and_intervals_cover_what_they_say(tmp_path):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(1500, 5))
+    score = X[:, 0] + X[:, 1] + 1.5 * random.normal(size=1500)
+    codes, numbers = np.digitize(score, [-1.5, 1.5]), np.c_[score, 10 * score] ** 3
+    options = {"strategies": ["search"], "random_state": 0, "device": "cpu", "validation": 5}
+    panel = fewer.select(X[:500], 2, target=codes[:500], **options)
+    new, truth = X[500:, panel.indices], codes[500:]
+    panel.save(tmp_path / "p")
+    for one in (panel, fewer.Panel.load(tmp_path / "p")):
+        sizes = []
+        for coverage in (0.8, 0.9, 0.97):
+            sets = one.predict_set(new, coverage)
+            assert abs(sets[np.arange(1000), truth].mean() - coverage) < 0.06
+            sizes.append(sets.sum(axis=1).mean())
+            assert sets.any(axis=1).all()
+        assert sizes == sorted(sizes)
+    several = fewer.select(X[:500], 2, target=numbers[:500], **options)
+    found, lower, upper = several.predict(X[500:, several.indices], interval=0.9)
+    inside = (lower <= numbers[500:]) & (numbers[500:] <= upper)
+    np.testing.assert_allclose(inside.mean(axis=0), 0.9, atol=0.04)
+    assert (found > lower).all()
+    single = fewer.select(X[:500], 2, target=score[:500], **options)
+    assert [part.shape for part in single.predict(X[:3, single.indices], interval=0.5)] == [
+        (3,)
+    ] * 3
+    with pytest.raises(InputError, match="interval is for numbers"):
+        panel.predict(new, interval=0.9)
+    with pytest.raises(InputError, match=r"interval=0\.999 needs more than the 500 held-out"):
+        panel.predict_set(new, 0.999)
+    with pytest.raises(InputError, match="interval=2"):
+        panel.predict_set(new, 2)

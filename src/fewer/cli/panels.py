@@ -1,6 +1,7 @@
 """Commands that use a saved panel: impute, check, predict, substitutes, report and export."""
 
 from enum import StrEnum
+from itertools import compress
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -57,6 +58,14 @@ def impute(
         bool,
         typer.Option("--strict", help="Refuse rows in which fewer check finds something."),
     ] = False,
+    predict: Annotated[
+        bool,
+        typer.Option(
+            "--predict",
+            help="Also predict the target of the panel, into a .csv file beside --out; with "
+            "--interval, also its bounds or set of classes.",
+        ),
+    ] = False,
     force: opt.ForceOption = False,
 ) -> None:
     """Reconstruct all features from a table of the measured ones.
@@ -84,9 +93,15 @@ def impute(
             warn(f"{found.summary()}; fewer check shows more, --strict refuses such rows")
 
     path = _default_out(Path(measured)) if out is None else out
-    paths = [path] if interval is None else [path, *bound_paths(path)]
-    for one in paths:
+    bounds = [] if interval is None else [*bound_paths(path)]
+    paths = [path, *bounds]
+    beside = _predictions_path(path) if predict else None
+    for one in [*paths, beside]:
         opt.check_unused(one, force)
+    predicted = None
+    if predict:  # first: a panel without a target is refused before anything is written
+        source = reading.open_for(loaded, measured)
+        predicted = source, _predictions(loaded, source, interval=interval)
     with output.progress("imputing") as update:
         done = write_reconstruction(
             loaded.reconstructor,
@@ -97,6 +112,11 @@ def impute(
             progress=lambda fraction: update("imputing", fraction),
             check=look if strict or loaded.reconstructor.statistics is not None else None,
         )
+    more = {}
+    if predicted is not None and beside is not None:
+        _write_predictions(loaded, *predicted, beside)
+        paths.append(beside)
+        more["predictions"] = beside
     lines = [
         f"{done.rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
         + " and ".join(f"[bold]{one}[/]" for one in paths)
@@ -109,7 +129,8 @@ def impute(
     output.result(
         {
             "out": path,
-            "bounds": paths[1:],
+            "bounds": bounds,
+            **more,
             "rows": done.rows,
             "features": loaded.d,
             "measured": loaded.k,
@@ -180,6 +201,12 @@ def check(
     output.result(found.describe() | {"out": out}, "\n".join(lines))
 
 
+def _predictions_path(out: Path) -> Path:
+    """all.parquet becomes all.predictions.csv."""
+    kinds = out.suffixes[-2:] if out.suffix in (".gz", ".zst") else out.suffixes[-1:]
+    return out.with_name(out.name.removesuffix("".join(kinds)) + ".predictions.csv")
+
+
 def _default_out(measured: Path) -> Path:
     """measured.csv becomes measured.complete.csv."""
     from fewer.errors import InputError
@@ -203,6 +230,13 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Also write the probability of each class.")
     ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            help="Also write what contains the truth in this share of new rows, such as 0.9: "
+            "bounds of a number, or a set of classes."
+        ),
+    ] = None,
     force: opt.ForceOption = False,
 ) -> None:
     """Predict the target of a panel from a table of the measured features.
@@ -210,30 +244,62 @@ def predict(
     The panel must have been made with fewer select --target. Text columns of the input, such as
     identifiers, are kept.
 
-    Example: [bold]fewer predict panel/ measured.csv --out predictions.csv[/]
+    Example: [bold]fewer predict panel/ measured.csv --out predictions.csv --interval 0.9[/]
     """
-    from fewer._tables import write_table
-
     opt.check_unused(out, force, opt.TABLE_OUTPUT)
     loaded = opt.load_panel(panel)
     with output.progress("predicting"):
         source = reading.open_for(loaded, measured)
-        values = loaded.predict(source)
-        target: Any = loaded.target  # predict has refused panels without one
-        name = target.name or "target"
-        columns = {title: part for title, part in opt.text_columns(source).items() if title != name}
-        outputs = [name] if values.ndim == 1 else [f"{name} {at}" for at in range(values.shape[1])]
-        columns |= dict(zip(outputs, values.reshape(len(values), -1).T.tolist(), strict=True))
-        if probabilities:
-            for label, column in zip(target.classes, loaded.predict_proba(source).T, strict=True):
-                columns[f"probability of {label}"] = column.tolist()
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        write_table(out, columns, rows)
+        found = _predictions(loaded, source, probabilities=probabilities, interval=interval)
+        name, rows = _write_predictions(loaded, source, found, out)
     output.result(
-        {"out": out, "target": name, "rows": len(values)},
-        f"{len(values):,} predictions of {name} from {loaded.k} measured features, written to "
+        {"out": out, "target": name, "rows": rows},
+        f"{rows:,} predictions of {name} from {loaded.k} measured features, written to "
         f"[bold]{out}[/]",
     )
+
+
+def _predictions(
+    loaded: Any, source: Any, *, probabilities: bool = False, interval: float | None = None
+) -> dict[str, list[Any]]:
+    """Columns of predictions."""
+    target: Any = loaded.target  # predict refuses panels without one
+    bounds = interval is not None and target is not None and target.classes is None
+    found = loaded.predict(source, interval=interval) if bounds else loaded.predict(source)
+    values, *both = found if bounds else (found,)
+    name = target.name or "target"
+    outputs = [name] if values.ndim == 1 else [f"{name} {at}" for at in range(values.shape[1])]
+    columns: dict[str, list[Any]] = {}
+
+    def add(titles: list[str], numbers: Any) -> None:
+        table = numbers.reshape(len(numbers), -1).T.tolist()
+        columns.update(zip(titles, table, strict=True))
+
+    add(outputs, values)
+    for what, bound in zip(("lower", "upper"), both, strict=False):
+        add([f"{one} {what}" for one in outputs], bound)
+    if interval is not None and not bounds:
+        labels = [str(label) for label in target.classes]
+        sets = loaded.predict_set(source, interval)
+        columns[f"{name} set"] = ["; ".join(compress(labels, row)) for row in sets]
+    if probabilities:
+        for label, column in zip(target.classes, loaded.predict_proba(source).T, strict=True):
+            columns[f"probability of {label}"] = column.tolist()
+    return columns
+
+
+def _write_predictions(
+    loaded: Any, source: Any, found: dict[str, list[Any]], out: Path
+) -> tuple[str, int]:
+    """Write predictions beside the metadata columns of the input; the target, and the rows."""
+    from fewer._tables import write_table
+
+    name = loaded.target.name or "target"
+    columns = {title: part for title, part in opt.text_columns(source).items() if title != name}
+    columns |= found
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    write_table(out, columns, rows)
+    return name, len(rows)
 
 
 def substitutes(
@@ -246,8 +312,9 @@ def substitutes(
 ) -> None:
     """Show, for each feature of a panel, what is lost without it and what could replace it.
 
-    Losses are explained variance, with the linear decoder fitted again. Substitutes obey the
-    constraints of the panel. Dependents are the features that lose most without a feature.
+    Losses are explained variance, with the linear decoder fitted again; those of substitutes are of
+    the target, if the panel has one. Substitutes obey the constraints of the panel. Dependents are
+    the features that lose most without a feature.
 
     Example: [bold]fewer substitutes panel/[/]
     """

@@ -115,15 +115,31 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
 
 
 def _score_target(loaded: Any, source: Any, part: Any, name: str) -> dict[str, Any]:
+    import numpy as np
     from sklearn.metrics import accuracy_score, r2_score
 
+    from fewer._checks import join_names
     from fewer.data import read_all
+    from fewer.errors import InputError, warn
 
     truth: Any = opt.read_column(source, name)
     predicted = loaded.predict(read_all(part, loaded.indices))
-    if loaded.target.classes is not None:
-        return {"name": name, "accuracy": accuracy_score(truth, [str(x) for x in predicted])}
-    return {"name": name, "r2": r2_score(truth.astype(float), predicted)}
+    missing = np.isin(truth, ("", "None", "nan", "NaN"))
+    if missing.all():
+        raise InputError(f"{name} is missing in every row; score rows that have it")
+    truth, predicted = truth[~missing], predicted[~missing]
+    found: dict[str, Any] = {"name": name, "rows": len(truth)}
+    if loaded.target.classes is None:
+        return found | {"r2": r2_score(truth.astype(float), predicted)}
+    known = [str(label) for label in loaded.target.classes]
+    new = np.unique(truth[~np.isin(truth, known)])
+    if len(new):
+        count = int(np.isin(truth, new).sum())
+        warn(
+            f"{count} rows have classes of {name} that the panel has never seen "
+            f"({join_names(new.tolist())}); they count as wrong"
+        )
+    return found | {"accuracy": accuracy_score(truth, [str(x) for x in predicted])}
 
 
 def _score_list(

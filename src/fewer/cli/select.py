@@ -153,6 +153,21 @@ def select(
         str | None,
         choice(help="Choose features that predict this column instead (.h5ad: a column of obs)."),
     ] = None,
+    reconstruct: Annotated[
+        float,
+        choice(
+            help="With --target: weight of reconstructing the other features beside predicting "
+            "it, at least 0 and below 1."
+        ),
+    ] = 0.0,
+    sample_weight: Annotated[
+        str | None,
+        choice(help="A column that says how much each row counts, with --target."),
+    ] = None,
+    class_weight: Annotated[
+        str | None,
+        choice(help="balanced: all classes of --target count the same, however rare."),
+    ] = None,
     include: Annotated[
         list[str] | None,
         choice(
@@ -180,7 +195,8 @@ def select(
     ] = "linear",
     scale: Annotated[str, search(help=opt.SCALE)] = "standard",
     strategies: Annotated[
-        str, search(help="auto, or a comma-separated subset of search, closed_form, gradient.")
+        str,
+        search(help="auto, or a comma-separated subset of search, closed_form, gradient, filters."),
     ] = "auto",
     row_groups: Annotated[
         str | None,
@@ -237,6 +253,8 @@ def select(
         "budget": budget,
         "cost_weight": cost_weight,
         "target": target,
+        "class_weight": class_weight,
+        "reconstruct": reconstruct,
         "scale": scale,
         "validation": parse.validation(validation),
         "time_limit": time_limit,
@@ -251,13 +269,16 @@ def select(
         (output if is_rank0() else Output(quiet=True)).progress("reading") as update,
     ):
         keep = tuple(name for text in include or () for name in text.split(","))
-        source = reading.open_features(data, metadata=(target, row_groups), keep=keep)
+        source = reading.open_features(
+            data, metadata=(target, row_groups, sample_weight), keep=keep
+        )
         options |= {
             "include": parse.features(include or (), source.names, "--include"),
             "exclude": parse.features(exclude or (), source.names, "--exclude"),
             "costs": parse.costs(costs, source.names),
             "groups": parse.groups(groups, source.names),
             "row_groups": opt.read_column(source, row_groups),
+            "sample_weight": opt.read_column(source, sample_weight),
         }
         size = int(k) if k is not None and k != "auto" else k
         asked = size if reach is None else Reach(reach)
@@ -307,7 +328,10 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     print_table(screen, ("", "feature", "gain", "cumulative"), rows[:MAX_SHOWN], (0, 2, 3))
     if panel.k > MAX_SHOWN:
         screen.print(f"... and {panel.k - MAX_SHOWN} more: `fewer export {{panel}} --to list`")
-    screen.print("[dim]gain: explained variance added by each feature, on all rows[/]\n")
+    what = "explained variance"
+    if panel.evidence is not None and panel.evidence.target:
+        what += f" of {panel.target.name}" if panel.target is not None else ""
+    screen.print(f"[dim]gain: {what} added by each feature, on all rows[/]\n")
     if panel.evidence is not None and panel.evidence.size is not None:
         from fewer.report.summarise import size_sentence
 

@@ -20,7 +20,7 @@ WINDOW_SHARE = 5  # of the memory limit: one window is in use while another is r
 
 
 class Batch(NamedTuple):
-    """Inputs, what to predict, and which of that was observed (None: all of it)."""
+    """Inputs, what to predict, and which of that was observed, or its weights (None: all of it)."""
 
     x: Tensor
     target: Tensor
@@ -32,7 +32,8 @@ class Batches:
 
     Rows stay on the device between epochs when they fit; rows on disk that do not are shuffled in
     windows, the next of which is read meanwhile. ``targets`` default to the inputs, in their own
-    units with ``raw_targets``. Each of several ranks has only the rows of a batch that it has read.
+    units with ``raw_targets``; their rows may have ``weights``. Each of several ranks has only the
+    rows of a batch that it has read.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Batches:
         center: Tensor | None = None,
         scale: float = 1.0,
         targets: Tensor | None = None,
+        weights: Tensor | None = None,
         log_inputs: bool = False,
         raw_targets: bool = False,
         has_missing: bool = True,
@@ -61,6 +63,10 @@ class Batches:
         self.center = center.double().to(self._home)
         self.scale = scale
         self.targets = None if targets is None else targets.to(self.device)
+        self.weights = None
+        if targets is not None and weights is not None:  # a weight for each entry
+            every = weights if targets.ndim == 1 else weights[:, None].expand(targets.shape)
+            self.weights = every.float().to(self.device)
         self.log_inputs = log_inputs
         self.raw_targets = raw_targets
         self.has_missing = has_missing
@@ -239,7 +245,9 @@ class Batches:
         x = ((base - self.center) / self.scale).float().to(self.device, non_blocking=True)
         inputs = self._inputs(x)
         if self.targets is not None:
-            return Batch(inputs, self.targets[torch.from_numpy(at).to(self.device)], None)
+            rows = torch.from_numpy(at).to(self.device)
+            weights = None if self.weights is None else self.weights[rows]
+            return Batch(inputs, self.targets[rows], weights)
         return Batch(inputs, raw.float().to(self.device) if self.raw_targets else x, observed)
 
     def _inputs(self, x: Tensor) -> Tensor:

@@ -20,10 +20,11 @@ from fewer.train import TrainingConfig, fit_gradient
 from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
 from fewer.train.closed_form import fit_covariance, fit_surrogate
-from fewer.train.config import TrainingOptions
+from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING, TrainingOptions
 from fewer.train.device import pick_device
 from fewer.train.linear_choice import choose_linear
 from fewer.train.refine import MOST_FOR_COVARIANCE, MOST_ON_CUDA, has_covariance
+from fewer.train.training_data import check_weights, class_weights
 
 __all__ = ["ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]
 
@@ -62,14 +63,22 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
     }
 
     decoder: Any = "auto"
+    dropout: Any = "auto"  # a fraction
+    norm: str | None = "auto"
     loss: Any = "auto"
     solver: str = "auto"
     refine: str | None = "swaps"
     ridge: Any = "auto"
     random_state: Any = None
 
-    def _fit(self, X: Any, targets: Tensor | None = None, out: int | None = None) -> Self:
-        """Train on validated X, to predict the targets or X itself."""
+    def _fit(
+        self,
+        X: Any,
+        targets: Tensor | None = None,
+        out: int | None = None,
+        weights: np.ndarray | None = None,
+    ) -> Self:
+        """Train on validated X, to predict the targets, maybe with weights, or X itself."""
         loss = self._loss()
         d = X.shape[1]
         constraints = self._constraints(d)
@@ -95,6 +104,8 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
             config.ridge, common["refine"] = choice.ridge, choice.trust
         self.ridge_ = config.ridge
         if solver == "gradient":
+            if weights is not None:
+                common["weights"] = torch.from_numpy(weights / weights.mean())
             fit = fit_gradient(source, stats, config, loss=loss, targets=targets, out=out, **common)
         elif config.linear:
             fit = fit_covariance(source, stats, config, **common)
@@ -128,11 +139,28 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         return loss
 
     def _config(self, nodes: int) -> TrainingConfig:
-        options = {field.name: getattr(self, field.name) for field in fields(TrainingConfig)}
+        options = {
+            field.name: getattr(self, field.name)
+            for field in fields(TrainingConfig)
+            if field.name != "k"
+        }
         options["ridge"] = self._ridge or 0.0
-        if _is_auto(self.decoder):
-            options["decoder"] = self._auto_decoder
-        return TrainingConfig(**options | {"k": nodes})
+        return TrainingConfig(**options | self._network_options() | {"k": nodes})
+
+    @property
+    def _normalizes_classes(self) -> bool:
+        """Whether a network is trained as classes are predicted best: see ``norm``."""
+        return False
+
+    def _network_options(self) -> dict[str, Any]:
+        """Decoder, dropout and norm, where they are left to us."""
+        batch = self._normalizes_classes
+        dropout, norm = self.dropout, self.norm
+        return {
+            "decoder": self._decoder_spec(),
+            "dropout": (CLASS_DROPOUT if batch else 0.0) if _is_auto(dropout) else dropout,
+            "norm": ("batch" if batch else None) if _is_auto(norm) else norm,
+        }
 
     @property
     def _ridge(self) -> Any:
@@ -184,14 +212,11 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         return self._auto_decoder if _is_auto(self.decoder) else self.decoder
 
     def _bare_decoder(self, out: int) -> nn.Module:
+        options = self._network_options()
+        spec = options.pop("decoder")
         with torch.random.fork_rng(devices=[]):  # its first weights are replaced anyway
             return build_decoder(
-                self._decoder_spec(),
-                len(self.columns_),
-                out,
-                activation=self.activation,
-                dropout=self.dropout,
-                norm=self.norm,
+                spec, len(self.columns_), out, activation=self.activation, **options
             )
 
 
@@ -268,6 +293,7 @@ class SupervisedEstimator(ConcreteEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
     """Choose the k features from which a class is best predicted.
 
@@ -276,6 +302,9 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 
     Parameters
     ----------
+    class_weight : "balanced" or mapping from class to weight, default=None
+        Factor of the weights of the rows of each class; "balanced" gives all classes the same
+        total weight.
     {parameters}
 
     Attributes
@@ -295,11 +324,26 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
     (2,)
     """
 
+    class_weight: Any = None
+
     _auto_loss = "cross_entropy"
     _saved: ClassVar[dict[str, str]] = SupervisedEstimator._saved | {"classes_": "labels"}
 
+    @property
+    def _normalizes_classes(self) -> bool:
+        config = TrainingConfig(k=1, decoder=self._auto_decoder)
+        if not _is_auto(self.decoder):
+            config = TrainingConfig(k=1, decoder=self.decoder)
+        network = not config.linear and not callable(self.decoder)
+        return network and _is_auto(self.norm) and _is_auto(self.loss) and self.batch_size > 1
+
+    def _loss(self) -> Loss:
+        if self._normalizes_classes:
+            return make_loss("cross_entropy", smoothing=CLASS_SMOOTHING)
+        return super()._loss()
+
     @collective
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose features of X and fit the classifier.
 
         Parameters
@@ -309,6 +353,8 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
             missing values, NaN, take the mean of their column.
         y : array of shape (n,)
             A class label for each row.
+        sample_weight : array of shape (n,), default=None
+            How much each row counts; at least 0.
         """
         X, y = self._validated_pair(X, y)
         with translate_sklearn_errors():
@@ -318,7 +364,13 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
             raise InputError(
                 f"y has one class only, {self.classes_[0]!r}; a classifier needs at least 2"
             )
-        return self._fit(X, torch.from_numpy(codes.astype(np.int64)), len(self.classes_))
+        weights = None if sample_weight is None else check_weights(sample_weight, len(codes))
+        if self.class_weight is not None:
+            weights = np.ones(len(codes)) if weights is None else weights
+            factor = class_weights(self.class_weight, codes, self.classes_, weights)
+            weights = weights * factor[codes]
+        targets = torch.from_numpy(codes.astype(np.int64))
+        return self._fit(X, targets, len(self.classes_), weights)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probability of each class, for whole rows; only their chosen features are read."""
@@ -365,7 +417,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
     _saved: ClassVar[dict[str, str]] = SupervisedEstimator._saved | {"_one_target": "value"}
 
     @collective
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose features of X and fit the predictor.
 
         Parameters
@@ -375,12 +427,15 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
             missing values, NaN, take the mean of their column.
         y : array of shape (n,) or (n, m)
             One target or many.
+        sample_weight : array of shape (n,), default=None
+            How much each row counts; at least 0.
         """
         X, y = self._validated_pair(X, y, multi_output=True, y_numeric=True)
         self._one_target = y.ndim == 1
         with translate_sklearn_errors():
             targets = torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float64))
-        return self._fit(X, targets, targets.shape[1])
+        weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+        return self._fit(X, targets, targets.shape[1], weights)
 
     def predict(self, X: Any) -> np.ndarray:
         """Targets for whole rows; only their chosen features are read."""

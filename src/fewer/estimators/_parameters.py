@@ -25,6 +25,8 @@ PAPER: MappingProxyType[str, Any] = MappingProxyType(
         "stop_probability": 0.99,
         "tries": 5,
         "normalize": False,
+        "norm": None,
+        "dropout": 0.0,
         "refine": None,
         "ridge": 0.0,
     }
@@ -71,10 +73,14 @@ refine : {"swaps", None}, default="swaps"
     fit into memory. None: the selector's own choice, as in the paper.
 activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
     Activation after each hidden layer of the decoder.
-dropout : float, default=0.0
-    Fraction of hidden values dropped in training.
-norm : {None, "batch", "layer"}, default=None
-    Normalisation after each hidden layer.
+dropout : float or "auto", default="auto"
+    Fraction of hidden values dropped in training; "auto" is 0.1 where ``norm`` is chosen for
+    classes, else 0.
+norm : {None, "batch", "layer", "auto"}, default="auto"
+    Normalisation after each hidden layer. "auto", for networks of ConcreteClassifier with the
+    "auto" loss, is the training of `fewer.select`: batch normalisation, labels smoothed by 0.1,
+    a short cycle to a high learning rate, and probabilities calibrated on held-out rows; else
+    None.
 epochs : int or "auto", default="auto"
     Passes over the training rows in the first try; "auto" makes about 2400 gradient steps in
     5 to 600 epochs. In closed form: number of steps, 600 if "auto".

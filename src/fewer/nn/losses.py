@@ -14,6 +14,7 @@ from fewer.errors import InputError, TypeInputError
 __all__ = ["LOSSES", "Loss", "make_loss"]
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
+TINY = 1e-30  # sum of weights
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Loss:
     smoothing: float = 0.0
 
     def __call__(self, output: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
-        """Mean loss over all entries, or over the ``observed`` ones."""
+        """Mean loss over all entries, over the ``observed`` ones, or with these weights."""
         if observed is None:
             if self.mean is not None:
                 return self.mean(output, target)
@@ -67,9 +68,12 @@ class Loss:
         if each.shape != observed.shape:
             raise InputError(
                 f"loss {self.name!r} returned shape {tuple(each.shape)}, but with missing values "
-                f"it must return one number for each of the {tuple(observed.shape)} entries; "
+                f"or weights it must return one number for each of the {tuple(observed.shape)} "
+                "entries; "
                 "do not average inside it"
             )
+        if observed.is_floating_point():
+            return (each * observed).sum() / observed.sum().clamp_min(TINY)
         return torch.where(observed, each, 0).sum() / observed.sum().clamp_min(1)
 
     def in_units_of(self, scale: float) -> "Loss":

@@ -4,7 +4,7 @@ import base64
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -47,6 +47,8 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
         "training": _training(about["history"]),
         "correlation": _correlation(about["correlation"]),
         "image": _image(about),
+        "target": _target(about["target"]),
+        "tradeoff": _tradeoff(about["target"]),
     }
 
 
@@ -95,6 +97,52 @@ def _curve(curve: dict[str, Any] | None) -> str:
         title=f"Explained variance of held-out rows for up to {curve['k'][-1]} features: "
         + reached,
         percent=True,
+    )
+
+
+def _target(about: dict[str, Any] | None) -> str:
+    """Predicted against true numbers, or the confusion of many classes as an image."""
+    if about is None:
+        return ""
+    if about["confusion"] is not None and not about["confusion"]["small"]:
+        shares = np.array(about["confusion"]["shares"])
+        pixels = np.zeros((*shares.shape, 4), dtype=np.uint8)
+        pixels[..., :3] = COLD
+        pixels[..., 3] = (255 * shares).round()
+        return _png(pixels)
+    if not about["true"]:
+        return ""
+    true, predicted = np.array(about["true"]), np.array(about["predicted"])
+    scale = np.where(np.ptp(true, axis=0) > 0, np.ptp(true, axis=0), 1.0)
+    several = true.shape[1] > 1  # each in units of its range
+    if several:
+        low = true.min(axis=0)
+        true, predicted = (true - low) / scale, (predicted - low) / scale
+    unit = " (share of its range)" if several else ""
+    return scatter(
+        true.ravel(),
+        predicted.ravel(),
+        x_label=f"true{unit}",
+        y_label=f"predicted{unit}",
+        title=f"Predicted against true values of {about['name']} on {len(true)} held-out rows",
+    )
+
+
+def _tradeoff(about: dict[str, Any] | None) -> str:
+    if about is None or not about["tradeoff"]:
+        return ""
+    shares, score, explained = (about["tradeoff"][n] for n in ("reconstruct", "score", "explained"))
+    order = np.argsort(explained[:-1], kind="stable")
+    x, y = (np.array(values[:-1])[order].tolist() for values in (explained, score))
+    return line_chart(
+        [
+            Series("other weights", x, y, "greedy", dots=True),
+            Series("this panel", explained[-1:], score[-1:], "panel", dots=True),
+        ],
+        x_label="explained variance of the features",
+        y_label=f"{about['kind']} of {about['name']}",
+        title=f"{about['kind']} against explained variance for weights of reconstruction from "
+        f"{min(shares[:-1]):g} to {max(shares[:-1]):g}; this panel has {shares[-1]:g}",
     )
 
 
@@ -247,6 +295,7 @@ class Series:
     y: Sequence[float]
     role: str = "panel"  # which colour
     dashed: bool = False
+    dots: bool = False
 
 
 def line_chart(
@@ -274,6 +323,11 @@ def line_chart(
         points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(line.x, line.y, strict=True))
         dash = ' stroke-dasharray="5 4"' if line.dashed else ""
         parts.append(f'<polyline class="line {line.role}" points="{points}"{dash}/>')
+        if line.dots:
+            parts += [
+                f'<circle class="dot {line.role}" cx="{x(a):.1f}" cy="{y(b):.1f}" r="3.5"/>'
+                for a, b in zip(line.x, line.y, strict=True)
+            ]
     if not small:
         ends = _apart([y(line.y[-1]) for line in kept], TOP, height - BOTTOM)
         parts += [
@@ -300,6 +354,23 @@ def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int 
                 f'height="{y(0) - top:.1f}"><title>{low:.2f} to {high:.2f}: {number}</title>'
                 "</rect>"
             )
+    return _svg(parts, title, width, height)
+
+
+def scatter(x: Any, y: Any, *, x_label: str, y_label: str, title: str) -> str:
+    """Points, and the diagonal where both are equal."""
+    width, height = LARGE
+    across = _Axis([*x, *y], LEFT, width - RIGHT)
+    up = _Axis([*x, *y], height - BOTTOM, TOP)
+    parts = [
+        _frame(across, up, x_label, y_label),
+        f'<path class="same" d="M{across.begin:.1f} {up.begin:.1f}'
+        f'L{across.end:.1f} {up.end:.1f}"/>',
+    ]
+    parts += [
+        f'<circle class="point" cx="{across(a):.1f}" cy="{up(b):.1f}" r="2.5"/>'
+        for a, b in zip(x, y, strict=True)
+    ]
     return _svg(parts, title, width, height)
 
 
@@ -363,7 +434,7 @@ def _svg(parts: Sequence[str], title: str, width: float, height: float) -> str:
 def _finite(line: Series, log: bool) -> Series:
     x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
     fine = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log))
-    return Series(line.name, x[fine].tolist(), y[fine].tolist(), line.role, line.dashed)
+    return replace(line, x=x[fine].tolist(), y=y[fine].tolist())
 
 
 def _apart(places: list[float], top: float, bottom: float) -> list[float]:

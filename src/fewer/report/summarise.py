@@ -20,6 +20,16 @@ REFERENCES = {
     "greedy": ("Greedy selection", "one feature at a time, linear decoder"),
     "random": ("Random selection", "mean of {draws} draws, linear decoder"),
 }
+# baselines of a target: role, colour, label and note
+BASELINES = {
+    "panel": ("panel", "panel", "This panel", ""),
+    "all": ("all", "pca", "All features", "the same predictor, with everything measured"),
+    "label_free": ("label_free", "greedy", "Chosen without the target", "the same predictor"),
+    "random": ("random", "random", "Random selection", "mean of 3 draws, the same predictor"),
+    "constant": ("constant", "random", "Constant", "the most frequent class, or the mean"),
+}
+MOST_CLASSES = 20  # of a confusion matrix that is written as a table
+MISTAKES = 5
 RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
 LONG = 60  # items: a longer list is named, not spelled out
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
@@ -75,7 +85,7 @@ def summarise(
         "standardised": None if known is None else known.explained.get("equal", {}).get("panel"),
         "where": "the additional rows" if given is not None else "held-out rows",
         "given": None if given is None else {"explained": float(given.score), "rows": given.n},
-        "target": _target(panel.target),
+        "target": _target(panel.target, known),
         "held_rows": None if known is None else known.source.get("held"),
         "bars": [] if known is None else _bars(known, panel),
         "chosen": _chosen(known, panel, names),
@@ -106,11 +116,48 @@ def summarise(
     }
 
 
-def _target(target: Any) -> dict[str, Any] | None:
+def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
     if target is None:
         return None
+    about = {} if known is None else known.target
     kind = "R²" if target.classes is None else "accuracy"
-    return {"name": target.name or "the target", "kind": kind, "score": float(target.held_out)}
+    scores = about.get("scores", {})
+    return {
+        "name": target.name or "the target",
+        "kind": kind,
+        "score": float(target.held_out),
+        "rows": about.get("rows"),
+        "bars": [
+            {"role": role, "colour": colour, "label": label, "note": note, "score": scores[name]}
+            for name, (role, colour, label, note) in BASELINES.items()
+            if name in scores
+        ],
+        "confusion": _confusion(about),
+        "true": about.get("true", []),
+        "predicted": about.get("predicted", []),
+        "tradeoff": about.get("tradeoff"),
+    }
+
+
+def _confusion(about: dict[str, Any]) -> dict[str, Any] | None:
+    """Counts by true and predicted class, shares of each true class, and the usual mistakes."""
+    if "confusion" not in about:
+        return None
+    counts, classes = np.array(about["confusion"]), about["classes"]
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    wrong = np.where(np.eye(len(counts), dtype=bool), 0, counts)
+    most = np.argsort(-wrong, axis=None, kind="stable")[:MISTAKES]
+    return {
+        "classes": classes,
+        "counts": counts.tolist(),
+        "shares": shares.tolist(),
+        "small": len(classes) <= MOST_CLASSES,
+        "mistakes": [
+            {"true": classes[i], "predicted": classes[j], "count": int(wrong[i, j])}
+            for i, j in (divmod(int(at), len(classes)) for at in most)
+            if wrong[i, j]
+        ],
+    }
 
 
 def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
-from fewer._checks import check_observed
+from fewer._checks import check_number, check_observed
 from fewer._progress import Lines
 from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, owned
 from fewer.constraints import Constraints, resolve
@@ -47,8 +47,14 @@ from fewer.selection.refit import (
     training_statistics,
 )
 from fewer.selection.size import Reach, choose_size
-from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
-from fewer.selection.target import TargetData, read_target
+from fewer.selection.strategies import (
+    FILTERS_NAME,
+    STRATEGIES,
+    propose,
+    propose_side_by_side,
+    shortlist,
+)
+from fewer.selection.target import TargetData, read_target, with_weights
 from fewer.storage import describe_parameters, restore_parameters
 from fewer.train import Checkpoint, TrainingConfig
 from fewer.train.assignment import nodes_for
@@ -68,9 +74,19 @@ from fewer.validation import (
 __all__ = ["attach", "select"]
 
 CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
+PER_ROW = ("target", "row_groups", "sample_weight")  # options with a value for each row
 FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the proposed panels
 # what determines the result, besides the data and the training options
-RESULT_OPTIONS = ("scale", "strategies", "validation", "k", *CONSTRAINTS)
+RESULT_OPTIONS = (
+    "scale",
+    "strategies",
+    "validation",
+    "k",
+    "reconstruct",
+    "class_weight",
+    *CONSTRAINTS,
+)
+LOOKED_AT = 500  # rows, to see whether the target is a feature
 LONG = 1000  # values: of longer options only the length is recorded
 # steps, besides those of strategies, and what they take relative to training one decoder
 PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
@@ -86,12 +102,15 @@ def select(
     *,
     decoder: Any = "linear",
     target: Any = None,
+    reconstruct: float = 0.0,
     include: Any = (),
     exclude: Any = (),
     costs: Any = None,
     cost_weight: float = 0.0,
     budget: float | None = None,
     groups: Any = None,
+    sample_weight: Any = None,
+    class_weight: Any = None,
     scale: str = "standard",
     strategies: Any = "auto",
     validation: float | int | str = "auto",
@@ -128,7 +147,13 @@ def select(
     target : array of length n or (n, m), or name of a column, default=None
         Choose features that predict this instead: text, integers and booleans are classes,
         floating-point numbers are quantities. ``decoder`` is then the predictor
-        (``panel.predict``); the other features are reconstructed by a linear decoder.
+        (``panel.predict``); the other features are reconstructed by a linear decoder. Rows whose
+        target is missing (None, NaN) only count in that reconstruction.
+    reconstruct : float, default=0.0
+        With a target, how much reconstructing the other features counts beside predicting it: one
+        panel for both minimises ``1 - reconstruct`` times the loss of the predictor plus
+        ``reconstruct`` times the error of the reconstruction, each relative to that of the best
+        panel for it alone. Below 1. The report then shows what other weights would give.
     include, exclude : lists of names or column numbers, default=()
         Features that must be on the panel, and features that must not.
     costs : mapping from feature to cost, or array, default=None
@@ -139,14 +164,22 @@ def select(
         Maximum cost of the panel.
     groups : list of lists of features, or a label for each, default=None
         Features that are measured together and count once towards k.
+    sample_weight : array of length n, default=None
+        How much each row counts in choosing for the target, in training its predictor and in its
+        scores; at least 0.
+    class_weight : "balanced" or mapping from class to weight, default=None
+        Factor of the weights of the rows of each class, in choice and training; "balanced" gives
+        all classes the same total weight. Scores do not use it.
     scale : {"standard", "none"}, default="standard"
         "standard": every feature counts the same, whatever its units. "none": features count by
         their own variance. Results are in the units of the data either way.
-    strategies : "auto" or list of {"search", "closed_form", "gradient"}, default="auto"
+    strategies : "auto" or list of {"search", "closed_form", "gradient", "filters"}, default="auto"
         Which strategies propose panels. "auto" is the search for a linear decoder, plus the
         closed form where features are few enough, and all three for a network. With a network,
         "search" also improves the best panel by swaps that a surrogate of the network judges.
-        Greedy selection is always compared.
+        Greedy selection is always compared or, with a target, the search without it. "filters",
+        for a target and part of "auto" there, rank features by ANOVA, mutual information, mRMR
+        and tree importance.
     validation : float, int, "time" or "auto", default="auto"
         Fraction of rows held out, or number of folds. "time" is for rows in time order: each of
         several folds trains on the past and is held out on what follows. "auto" holds out a tenth
@@ -231,9 +264,20 @@ def _prepare(
     scaling, given, target = Scaling(options["scale"]), data, None
     if options["target"] is not None:
         target, data = read_target(options["target"], data)
+    if target is None and options["strategies"] != "auto" and FILTERS_NAME in options["strategies"]:
+        raise InputError("strategies: 'filters' need a target; give target=, or leave them out")
+    for name in ("sample_weight", "class_weight"):
+        if target is None and options[name] is not None:
+            raise InputError(f"{name} is for panels that predict; give target= as well")
+    check_number("reconstruct", options["reconstruct"], least=0)
+    if options["reconstruct"] >= 1 or (target is None and options["reconstruct"]):
+        raise InputError(
+            f"reconstruct={options['reconstruct']!r} is the weight of the features beside a "
+            "target, at least 0 and below 1; leave it and target= out to only reconstruct"
+        )
     source = distributed.open_together(lambda: as_source(data, least_rows=3))
     n = source.shape[0]
-    _check_target(target, n, options)
+    target = _check_target(target, n, options)
     device = pick_device(options["device"])
     linear = TrainingConfig(k=1, decoder=options["decoder"]).linear
     if seed is None:
@@ -253,6 +297,11 @@ def _prepare(
     if row_groups is not None and validation == "time":
         raise InputError("row_groups cannot be combined with validation='time'; drop one of them")
     splits = split_rows(n, validation, seed, row_groups)
+    if target is not None:
+        target.check_folds(
+            [(splits.train_rows(at), splits.held_rows(at)) for at in range(len(splits))]
+        )
+        _warn_if_a_feature(target, source, constraints)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is named below
         covariances = fold_covariances(source, splits, scaling, device)
     source, stats = without_empty(source, covariances.stats)
@@ -276,6 +325,7 @@ def _prepare(
         validation=validation,
         row_groups=row_groups,
         target=target,
+        reconstruct=float(options["reconstruct"]),
         strategies=options["strategies"],
         device=float64_device(device),
         seed=seed,
@@ -327,10 +377,10 @@ def _check_options(strategies: Any, time_limit: Any) -> None:
     """Check options that do not depend on the data."""
     if not (isinstance(strategies, str) and strategies == "auto"):
         several = isinstance(strategies, (list, tuple, set, frozenset))
-        if not several or not strategies or any(name not in STRATEGIES for name in strategies):
+        known = (*STRATEGIES, FILTERS_NAME)
+        if not several or not strategies or any(name not in known for name in strategies):
             raise InputError(
-                f"strategies={strategies!r}: use 'auto' or some of {', '.join(STRATEGIES)}, "
-                "as a list"
+                f"strategies={strategies!r}: use 'auto' or some of {', '.join(known)}, as a list"
             )
     real = isinstance(time_limit, (int, float, np.integer, np.floating))
     real = real and not isinstance(time_limit, bool)
@@ -338,15 +388,36 @@ def _check_options(strategies: Any, time_limit: Any) -> None:
         raise InputError(f"time_limit={time_limit!r} must be a number of seconds above 0, or None")
 
 
-def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) -> None:
+def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) -> TargetData | None:
+    """The target with its weights."""
     if target is None:
-        return
+        return None
     if len(target.values) != n:
         raise InputError(f"target has {len(target.values)} values for {n} rows")
     if options["cost_weight"]:
         raise InputError("cost_weight cannot be combined with target; use costs and a budget")
     if options["strategies"] != "auto" and "closed_form" in options["strategies"]:
         raise InputError("strategies: 'closed_form' cannot use a target; use search, gradient")
+    return with_weights(target, options["sample_weight"], options["class_weight"])
+
+
+def _warn_if_a_feature(target: TargetData, source: Source, constraints: Constraints) -> None:
+    """Warn where the target is one of the features, by the first rows that have a label."""
+    rows = target.rows(np.arange(source.shape[0]))[:LOOKED_AT]
+    numbers = target.values[torch.from_numpy(rows)].double()
+    if target.classes is not None:
+        if target.classes.dtype.kind not in "fiub":
+            return
+        numbers = torch.from_numpy(target.classes.astype(np.float64))[numbers.long()][:, None]
+    x = source.rows(rows, torch.float64)
+    same = (x[:, :, None] == numbers[:, None]).all(0).any(1).numpy() & constraints.allowed
+    for j in np.flatnonzero(same)[:1]:
+        feature = j if source.names is None else repr(source.names[j])
+        warn(
+            f"feature {feature} is equal to the target in all rows that were looked at "
+            f"({len(rows)}); a panel with it predicts nothing new. Leave it out with "
+            f"exclude=[{feature}]"
+        )
 
 
 def _warn_about_outliers(score: Score, stats: Moments, names: list[str] | None) -> None:
@@ -542,6 +613,7 @@ def _wrap(
             comparison.score(winner, folds),
             data.name,
             data.one,
+            comparison.misses(winner, folds),
         )
     evidence = partial(
         gather_evidence,
@@ -549,6 +621,7 @@ def _wrap(
         winner,
         columns,
         held,
+        comparison,
         linear=linear,
         source=described,
         options=_not_default(options),
@@ -615,7 +688,8 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
         Rows with all features of the panel, in the same order.
     **options
         Options of `fewer.select`, where they should differ from those of the panel or are not
-        stored with it: ``target``, ``row_groups``, and constraints with more than 1000 values.
+        stored with it: ``target``, ``row_groups``, ``sample_weight``, and constraints with more
+        than 1000 values.
 
     Returns
     -------
@@ -635,7 +709,8 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     3
     """
     stored = {} if panel.evidence is None else panel.evidence.options
-    known = {name: part for name, part in stored.items() if name in (*CONSTRAINTS, "row_groups")}
+    kept = (*CONSTRAINTS, "row_groups", "sample_weight", "class_weight", "reconstruct")
+    known = {name: part for name, part in stored.items() if name in kept}
     if panel.target is not None and "target" not in options:
         raise InputError("attach: give the target again, target=...")
     gone = [
@@ -685,6 +760,8 @@ def _settings(
     settings = {name: options[name] for name in names}
     if context.target is not None:
         settings |= {"decoder": "linear", "predictor": options["decoder"]}
+        if context.reconstruct:
+            settings["reconstruct"] = context.reconstruct
     return describe_parameters(settings) | {
         "k": context.constraints.k,
         "k_rule": None if context.size is None else context.size["rule"],
@@ -730,7 +807,7 @@ def describe_options(options: dict[str, Any]) -> dict[str, Any]:
         except InputError:
             written = {"object": type(value).__name__}
         size = _length(written)
-        per_row = name in ("target", "row_groups") and not isinstance(written, str)
+        per_row = name in PER_ROW and not isinstance(written, str)
         found[name] = {"object": f"{size} values"} if size > LONG or per_row else written
     return found
 

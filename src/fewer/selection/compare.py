@@ -25,6 +25,8 @@ from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
+from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING
+from fewer.train.training_data import weighted_mean
 from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
@@ -33,12 +35,14 @@ CLOSE = 1.01  # candidates within this ratio of the best are retrained
 REPEATS = 2
 MANY_ROWS = 20_000  # one repeat is enough, and classes are trained as well in larger batches
 LARGE_BATCH = 512
+MOST_MISSES = 2000  # held-out predictions that are kept for conformal prediction
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
+PREDICTS_WORSE = (
+    1.25  # predictors with this ratio to the leader's loss on the first fold are pruned
+)
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
-
-SMOOTHING, DROPOUT = 0.1, 0.1  # of class labels, and of hidden values, in training
 
 Columns = NDArray[np.int64]
 Key = tuple[bytes, int | None, int]
@@ -352,6 +356,58 @@ class TargetComparison(TrainedComparison):
     """Predictors of the target, compared by cross-entropy or mean squared error."""
 
     target: TargetData = field(kw_only=True)
+    # lowest loss and lowest error of a linear decoder on each fold, where both count
+    lowest: dict[int | None, tuple[float, float]] = field(default_factory=dict)
+
+    def stages(self, folds: Sequence[Fold]) -> list[range]:
+        """The first fold prunes candidates, to save time on the others."""
+        found = [range(1), range(1, len(folds))]
+        return found[: len(folds)]
+
+    def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
+        """Errors on these folds; candidates that are far behind on the first are pruned."""
+        super().measure(candidates, folds)
+        ready = complete(candidates, folds)
+        leader = min(ready, key=lambda candidate: candidate.objective)
+        if len(folds) > 1 or len(self.context.covariances.folds) == 1 or not leader.errors[0]:
+            return
+        for candidate in ready:
+            if candidate.errors[0] > PREDICTS_WORSE * leader.errors[0]:
+                candidate.pruned_by = leader, candidate.errors[0] / leader.errors[0]
+
+    def train(
+        self,
+        panels: Sequence[Columns],
+        fold: Fold,
+        repeat: int = 0,
+        config: TrainingConfig | None = None,
+        tuned: float | None = None,
+    ) -> list[MeasuredDecoder]:
+        """As `TrainedComparison.train`.
+
+        Where reconstructing the features counts as well, the errors that are recorded are the
+        weighted mean of the loss and of the error of a linear decoder, both relative to the lowest
+        of the panels that were trained first on this fold.
+        """
+        known = set(self.errors)
+        found = super().train(panels, fold, repeat, config, tuned)
+        new, share = self.errors.keys() - known, self.context.reconstruct
+        if share and new:
+            left = {
+                key: fold.error(np.frombuffer(key[0], np.int64).copy(), known=True) for key in new
+            }
+            lowest = min(self.errors[key] for key in new), min(left.values())
+            loss, error = self.lowest.setdefault(fold.number, lowest)
+            for key in new:
+                target = (1 - share) * self.errors[key] / (loss or 1.0)
+                self.errors[key] = distributed.broadcast(
+                    target + share * left[key] / (error or 1.0)
+                )
+        return found
+
+    def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
+        """Training rows and held-out rows, those with a label."""
+        return self.target.rows(fold.train_rows), self.target.rows(fold.held_rows)
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Retrain candidates that are close with other seeds, unless training is exact."""
@@ -360,24 +416,53 @@ class TargetComparison(TrainedComparison):
 
     def score(self, candidate: Candidate, folds: Sequence[Fold]) -> float:
         """Accuracy, or R squared, on held-out rows."""
-        outputs, truths = [], []
-        for fold, panel in zip(folds, candidate.panels, strict=True):
-            decoder = self.train([panel], fold, FULL)[0]
-            outputs.append(_outputs(decoder, fold.rows(fold.held_rows), panel))
-            truths.append(self.target.values[torch.from_numpy(fold.held_rows)])
-        output, truth = torch.cat(outputs), torch.cat(truths)
+        return self.score_of(*self.predictions(candidate.panels, folds))
+
+    def predictions(
+        self, panels: Sequence[Columns], folds: Sequence[Fold], repeat: int = FULL
+    ) -> tuple[Tensor, Columns]:
+        """Outputs for the held-out rows of all folds from a panel for each, and their numbers."""
+        outputs, rows = [], []
+        for fold, panel in zip(folds, panels, strict=True):
+            decoder, held = self.train([panel], fold, repeat)[0], self.rows(fold, repeat)[1]
+            outputs.append(_outputs(decoder, fold.rows(held), panel))
+            rows.append(held)
+        return torch.cat(outputs), np.concatenate(rows)
+
+    def misses(self, candidate: Candidate, folds: Sequence[Fold]) -> NDArray[np.float64]:
+        """How far held-out predictions miss, ascending, per number; see `fewer.panel.Target`."""
+        output, rows = self.predictions(candidate.panels, folds)
+        truth = self.target.values[torch.from_numpy(rows)]
         if self.target.classes is not None:
-            return float((output.argmax(1) == truth).double().mean())
-        spread = (truth - truth.mean(0)).square().sum(0).clamp_min(1e-300)
-        return 1.0 - float(((output - truth).square().sum(0) / spread).mean())
+            missed = 1 - output.gather(1, truth[:, None])
+        else:
+            missed = (output - truth).abs()
+        found = missed.sort(0).values
+        if len(found) > MOST_MISSES:  # quantiles, such that ranks keep their meaning
+            at = np.ceil(np.arange(1, MOST_MISSES + 1) * (len(found) + 1) / (MOST_MISSES + 1))
+            found = found[torch.from_numpy(np.minimum(at, len(found)).astype(int) - 1)]
+        return found.double().numpy()
+
+    def score_of(self, output: Tensor, rows: Columns) -> float:
+        """Accuracy, or mean R squared, of outputs for these rows."""
+        truth, weights = (
+            self.target.values[torch.from_numpy(rows)],
+            self.target.score_weights(rows),
+        )
+        if self.target.classes is not None:
+            right = (output.argmax(1) == truth).double()[:, None]
+            return float(weighted_mean(right, weights))
+        middle = weighted_mean(truth, weights)
+        spread = weighted_mean((truth - middle).square(), weights).clamp_min(1e-300)
+        return 1.0 - float((weighted_mean((output - truth).square(), weights) / spread).mean())
 
     def recipe(self, config: TrainingConfig, rows: int) -> tuple[TrainingConfig, Loss]:
         """With classes, what predicts best; the norm becomes part of the layer before it."""
         if self.target.classes is None or config.linear or callable(config.decoder):
             return config, self.target.loss
         size = LARGE_BATCH if rows >= MANY_ROWS else config.batch_size
-        config = replace(config, norm="batch", dropout=DROPOUT, batch_size=size)
-        return config, make_loss("cross_entropy", smoothing=SMOOTHING)
+        config = replace(config, norm="batch", dropout=CLASS_DROPOUT, batch_size=size)
+        return config, make_loss("cross_entropy", smoothing=CLASS_SMOOTHING)
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
         """Outputs in the units of the target, and the layers that were asked for."""
@@ -394,13 +479,17 @@ class TargetComparison(TrainedComparison):
         """Held-out loss: cross-entropy, or mean squared error."""
         target = self.target
         output = _outputs(decoder, fold.rows(held), panel)
-        truth = target.values[torch.from_numpy(held)]
+        truth, weights = target.values[torch.from_numpy(held)], target.weights_of(held)
         if target.classes is not None:
             likelihood = output.gather(1, truth[:, None]).clamp_min(1e-9)
-            return float(-likelihood.log().mean())
+            return float(-weighted_mean(likelihood.log(), weights))
         # several numbers count the same, whatever their units; a single one keeps its unit
-        unit = target.values.var(0) if target.outputs > 1 else torch.ones(1)
-        return float(((output - truth).square() / unit).mean())
+        unit = torch.ones(1)
+        if target.outputs > 1:
+            unit = target.values[torch.from_numpy(target.rows(np.arange(len(target.values))))].var(
+                0
+            )
+        return float(weighted_mean((output - truth).square() / unit, weights).mean())
 
 
 def complete(candidates: Sequence[Candidate], folds: Sequence[Fold]) -> list[Candidate]:

@@ -223,6 +223,7 @@ class SelectionContext:
     validation: int | float | str
     row_groups: NDArray | None  # rows with the same label are held out together
     target: TargetData | None  # what panels predict, if not the other features
+    reconstruct: float  # how much reconstructing the features counts beside the target, below 1
     strategies: Any  # "auto", or the names of those that may propose panels
     device: torch.device  # supports float64
     seed: int
@@ -277,6 +278,7 @@ class SelectionContext:
             targets=None if target is None else target.in_units_of(rows),
             out=None if target is None else target.outputs,
             groups=self.groups_of(rows),
+            weights=None if target is None else target.weights_of(rows),
         )
         if keeps:
             self.prepared[key] = data

@@ -20,12 +20,13 @@ from fewer.joint import residual_factors
 from fewer.reconstructor import sample_size
 from fewer.search.dependence import dependence
 from fewer.search.eigen import leading_eigenvectors
-from fewer.search.exchange import swap_losses
 from fewer.search.greedy import nested
-from fewer.selection.compare import Candidate
+from fewer.search.substitutes import substitutes
+from fewer.selection.compare import Candidate, Comparison, TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore
 from fewer.selection.strategies import greedy_panel
+from fewer.selection.target_evidence import describe_target, usefulness
 from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["gather_evidence"]
@@ -47,6 +48,7 @@ def gather_evidence(
     winner: Candidate,
     columns: Columns,
     held: HeldOutScore,
+    comparison: Comparison,
     *,
     linear: bool,
     source: dict[str, Any],
@@ -60,11 +62,21 @@ def gather_evidence(
         errors, reconstructed = held.score.errors.copy(), held.reconstructed
         if linear:
             errors, reconstructed = reference.final_errors(), reference.reconstruct(held.rows)
+        target = {}
+        if isinstance(comparison, TargetComparison):
+            random = _random(context, winner.panels)
+            target = describe_target(context, comparison, winner, random)
+            order, gains, best, losses = usefulness(context, columns, NEIGHBOURS)
         C = context.covariances.everything.matrix().cpu()
-    trace = float(C.trace()) or 1.0
-    order, gains = nested(C, columns, winner.ridge)
+    if not target:
+        trace = float(C.trace()) or 1.0
+        order, gains = nested(C, columns, winner.ridge)
+        gains = gains / trace
+        best, lost = substitutes(
+            C, order, context.constraints, ridge=winner.ridge, count=NEIGHBOURS
+        )
+        losses = lost / trace
     related, related_correlation, represents, correlation = _correlations(C, order)
-    substitutes, losses = _substitutes(C, order, winner.ridge, context.constraints.exclude)
     without, dependents, dependent_losses = _dependence(C, order, context.constraints, winner.ridge)
     true, guessed = (_some(parts) for parts in (held.rows, reconstructed))
     errors[columns] = 0.0  # their values are measured
@@ -78,9 +90,9 @@ def gather_evidence(
         explained=explained,
         curve=reference.curve,
         order=order,
-        gains=gains / trace,
-        substitutes=substitutes,
-        losses=(losses / trace).astype(np.float32),
+        gains=gains,
+        substitutes=best,
+        losses=losses.astype(np.float32),
         related=related,
         related_correlation=related_correlation,
         represents=represents,
@@ -91,6 +103,7 @@ def gather_evidence(
         reconstructed=guessed,
         factors=residual_factors(C, columns, winner.ridge, context.source.shape[0]),
         history={name: _thin(rows) for name, rows in context.history.items()},
+        target=target,
         size=context.size,
         without=without,
         dependents=dependents,
@@ -343,17 +356,6 @@ def _fold_curve(
     most = np.minimum(sizes, len(explained)) - 1
     found["pca"] = 1 - (trace - explained[most]) / whole
     return found
-
-
-def _substitutes(
-    C: Matrix, order: Columns, ridge: float, exclude: Columns
-) -> tuple[Columns, NDArray[np.float64]]:
-    """Best substitutes for each chosen feature, best first, and the increase of the residual."""
-    losses = swap_losses(C, order, ridge).astype(np.float64)
-    losses[np.arange(len(order)), order] = np.inf
-    losses[:, exclude] = np.inf
-    best, cost = _largest(-losses)
-    return best, np.where(np.isfinite(cost), -cost, np.nan)
 
 
 def _dependence(

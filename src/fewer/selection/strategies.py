@@ -9,16 +9,21 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fewer import distributed
 from fewer._threads import mapped
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import Summary
+from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
+from fewer.search.objective import residual_of
 from fewer.selection.context import SelectionContext
+from fewer.selection.filters import FILTERS, filter_panel
 from fewer.train import (
     SelectorFit,
     choose_by_gradient,
@@ -27,12 +32,26 @@ from fewer.train import (
     network_swaps,
 )
 from fewer.train.assignment import eligible, obeying_features
-from fewer.train.refine import joint_covariance, target_products, with_targets
+from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
-__all__ = ["STRATEGIES", "Strategy", "propose", "propose_side_by_side", "shortlist"]
+__all__ = [
+    "FILTERS_NAME",
+    "HARDLY",
+    "LABEL_FREE",
+    "STRATEGIES",
+    "Strategy",
+    "features_weight",
+    "joint_covariance",
+    "propose",
+    "propose_side_by_side",
+    "shortlist",
+]
 
 STRATEGIES = ("search", "closed_form", "gradient")
+FILTERS_NAME = "filters"  # of features by their relation with a target
+LABEL_FREE = "search, without target"
+WITH_FEATURES = 0.25  # weight of reconstruction in a search for a target that it may help
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 # rounds without progress that end a search with a penalty, and one that another search continues
@@ -46,6 +65,9 @@ WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cor
 QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
 SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
+HARDLY = 1e-6  # weight of the features as targets, where only the target counts
+LEAST_REST = 1e-6  # of the variance: less is nothing
+FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
 Propose = Callable[[SelectionContext, Fold], Columns]
@@ -184,12 +206,18 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
 
 
 def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
-    asked = STRATEGIES if context.strategies == "auto" else context.strategies
-    found = []
+    asked = (*STRATEGIES, FILTERS_NAME) if context.strategies == "auto" else context.strategies
+    # always there: what knowing the target has to beat
+    found = [Strategy(LABEL_FREE, search_panel)]
+    long = not context.short_search
     if "search" in asked:
-        found.append(Strategy("search, without target", search_panel))
-        long = not context.short_search
         found.append(Strategy("search", supervised_search_panel, on_gpu=long))
+        share = 0.0 if context.reconstruct else WITH_FEATURES
+        other = "search, target only" if context.reconstruct else "search, target and features"
+        run = partial(supervised_search_panel, share=share)
+        found.append(Strategy(other, run, on_gpu=long))
+    if FILTERS_NAME in asked:
+        found += [Strategy(name, partial(filter_panel, name=name), weight=0.05) for name in FILTERS]
     if "gradient" in asked:
         found.append(GRADIENT)
     enough = context.source.shape[0] >= FEWEST_FOR_FEATURES
@@ -286,13 +314,15 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Swaps judged by a surrogate of the network, from the best panel proposed so far."""
     starts = [panel for (_, number), panel in context.found.items() if number == fold.number]
     summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
-    targets = linear = None
+    targets = linear = weights = None
     several = len(context.covariances.folds) > 1
+    rows = fold.train_rows
     if context.target is not None:
-        targets = context.target.centred(fold.train_rows)
+        rows = context.target.rows(rows)
+        targets, weights = context.target.centred(rows), context.target.weights_of(rows)
         linear = _joint_covariance(context, fold)
     return network_swaps(
-        fold.train_source,
+        fold.rows(rows),
         summary,
         starts or [search_panel(context, fold)],
         context.constraints,
@@ -300,10 +330,12 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
         further=FURTHER if fold.number is not None else 0,  # all rows: it goes on from there
         seed=context.seed,
         device=context.device,
-        labels=context.groups_of(fold.train_rows),
+        labels=context.groups_of(rows),
         time_limit=context.budget.remaining(),
         targets=targets,
         linear=linear,
+        weights=weights,
+        reconstruct=context.reconstruct,
     )
 
 
@@ -312,15 +344,19 @@ NETWORK_SWAPS = Strategy(
 )
 
 
-def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """The search for a linear map from features to the target."""
-    assert context.target is not None
-    joint = _joint_covariance(context, fold)
+def supervised_search_panel(
+    context: SelectionContext, fold: Fold, share: float | None = None
+) -> Columns:
+    """The search for a linear map from features to the target and, with ``share``, to features."""
+    if share is None:
+        joint = _joint_covariance(context, fold)
+    else:
+        joint = joint_covariance(context, fold, features_weight(context, fold, share))
     # beside the search without target, which is on the CPU
     device = context.search_device if context.short_search else context.device
     found = search(
         joint.to(device),
-        with_targets(context.constraints, len(joint) - context.constraints.d),
+        context.constraints.followed_by(len(joint) - context.constraints.d),
         stall=None if context.config.linear else 0,  # swaps for the network follow
         seed=context.seed,
         time_limit=context.budget.remaining(),
@@ -329,20 +365,82 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
 
 
 def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
-    """The covariance of features and target."""
+    """`joint_covariance` of the search, kept for one fold at a time."""
     if fold.number not in context.joint:
-        context.joint.clear()  # of one fold at a time
-        context.joint[fold.number] = _joined(context, fold)
+        context.joint.clear()
+        context.joint[fold.number] = joint_covariance(context, fold, features_weight(context, fold))
     return context.joint[fold.number]
 
 
-def _joined(context: SelectionContext, fold: Fold) -> Matrix:
+def features_weight(
+    context: SelectionContext,
+    fold: Fold,
+    share: float | None = None,
+    least: float = FEATURES_WEIGHT,
+) -> float:
+    """Weight of the features as targets beside the target, for `joint_covariance`.
+
+    With ``share`` (by default, how much reconstructing them counts) what is left of target and
+    features counts relative to what the best panels for each alone leave, as greedy selection
+    finds them.
+    """
+    share = context.reconstruct if share is None else share
+    if not share:
+        return least
+    C = fold.matrix().to(context.search_device)
+    rest = residual_of(C, greedy(C, context.constraints).panel(), 0.0) / float(C.trace())
+    joint = joint_covariance(context, fold, HARDLY).to(context.search_device)
+    rules = context.constraints.followed_by(len(joint) - context.constraints.d)
+    missed = residual_of(joint, greedy(joint, rules).panel(), 0.0) / float(joint.trace())
+    return max(least, share / (1 - share) * max(missed, LEAST_REST) / max(rest, LEAST_REST))
+
+
+def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> Matrix:
+    """The covariance of features and target, whose columns follow the features.
+
+    Features are scaled so that together they have the variance ``features`` times that of the
+    target: what counts as a target, which does not change how well they predict.
+    """
     assert context.target is not None
     C = fold.matrix().cpu()
-    factored = isinstance(C, FactoredCovariance)
-    y = context.target.centred(fold.matrix_rows if factored else fold.train_rows)
-    products = partial(target_products, fold.train_source, fold.scaled_mean, y, context.device)
-    return joint_covariance(C, y, products)
+    rows = fold.matrix_rows if isinstance(C, FactoredCovariance) else fold.train_rows
+    y, weights = context.target.centred(rows), context.target.all_weights(rows)
+    if weights is not None:
+        weights = weights / weights.sum()
+    if isinstance(C, FactoredCovariance):
+        x, y = C.rows, y / len(y) ** 0.5
+        if weights is not None:
+            root = (weights * len(y)).sqrt()[:, None]
+            x, y = (x - weighted_mean(x, weights)) * root, y * root
+        total = y.square().sum()
+        scale = (features * total / x.square().sum().clamp_min(1e-300)).sqrt()
+        return FactoredCovariance(torch.cat([scale * x, y], dim=1))
+    cross, C = _products(context, fold, y, weights, C)
+    own = y.T @ y / len(y) if weights is None else (y * weights[:, None]).T @ y
+    scale = (features * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
+    top = torch.cat([scale**2 * C, scale * cross], dim=1)
+    return torch.cat([top, torch.cat([scale * cross.T, own], dim=1)])
+
+
+def _products(
+    context: SelectionContext, fold: Fold, y: Tensor, weights: Tensor | None, C: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Covariance of features with the target and, where rows have weights, among themselves."""
+    device, mean = context.device, fold.scaled_mean.to(context.device)
+    cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64, device=device)
+    gram = None if weights is None else torch.zeros_like(C, device=device)
+    share = torch.full((len(y),), 1 / len(y), dtype=torch.float64) if weights is None else weights
+    first = torch.zeros(len(C), dtype=torch.float64, device=device)
+    for rows, block in read_blocks(fold.train_source):
+        x = torch.nan_to_num(block.to(device) - mean, nan=0.0)
+        weighted = x * share[rows].to(device)[:, None]
+        cross += weighted.T @ y[rows].to(device)
+        if gram is not None:
+            gram += weighted.T @ x
+            first += weighted.sum(0)
+    if gram is None:
+        return cross.cpu(), C
+    return cross.cpu(), (gram - torch.outer(first, first)).cpu()
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -360,7 +458,8 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
         config.device = "cpu"  # a GPU takes longer to start a step than a CPU to do it
     config.on_epoch = _stop_when_over(context, config.epochs_for(fold.n_train))
     loss = make_loss("mse") if target is None else target.loss
-    data = context.training_data(fold, fold.train_rows, config, loss, context.seed)
+    rows = fold.train_rows if target is None else target.rows(fold.train_rows)
+    data = context.training_data(fold, rows, config, loss, context.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)
         columns, history = choose_by_gradient(data, context.seed, constraints=context.constraints)

@@ -17,6 +17,7 @@ __all__ = ["TrainingConfig", "TrainingOptions"]
 
 SELECTOR_STEPS = 2400  # gradient steps that a selector needs to settle (MNIST, k = 50)
 REFIT_STEPS = 4000
+CLASS_SMOOTHING, CLASS_DROPOUT = 0.1, 0.1  # of labels and hidden values, in networks for classes
 SELECTOR_EPOCHS = (5, 600)
 REFIT_EPOCHS = (20, 600)
 # mean max probability at which training stops: the paper's, and the lowest that gives as good

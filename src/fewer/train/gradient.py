@@ -57,6 +57,7 @@ def fit_gradient(
     out: int | None = None,
     constraints: Constraints | None = None,
     groups: np.ndarray | None = None,
+    weights: Tensor | None = None,
     refine: Trust | None = None,
 ) -> Fit:
     """Choose ``config.k`` features of a source and fit the decoder.
@@ -67,7 +68,7 @@ def fit_gradient(
 
     Parameters
     ----------
-    source, stats, config, loss, seed, targets, out, groups
+    source, stats, config, loss, seed, targets, out, groups, weights
         As in `train_decoder`.
     constraints : Constraints, default=None
         Constraints on the panel; ``config.k`` is then the number of nodes.
@@ -93,7 +94,7 @@ def fit_gradient(
         for_operations(config.values_per_operation(source.shape[1])),
         enough_memory(pick_device(config.device), config.batch_size),
     ):
-        data = prepare(source, stats, config, loss, seed, targets, out, groups)
+        data = prepare(source, stats, config, loss, seed, targets, out, groups, weights)
         best, checkpoint = _best_start(data, seed, constraints)
         panel, rules = best.columns, best.constraints
         if refine is not None and config.refit == "scratch":

@@ -46,6 +46,7 @@ def fit_linear(
     stats: Moments,
     *,
     targets: Tensor | None = None,
+    weights: Tensor | None = None,
     ridge: float = 0.0,
     summary: Summary | None = None,
     device: torch.device | None = None,
@@ -54,8 +55,9 @@ def fit_linear(
 
     Minimises, for each target, the mean squared residual over its observed rows plus ``ridge``
     times the squared weights, without a penalty on the intercept. Missing inputs are replaced by
-    the mean; targets with missing values are solved separately. The sums are computed on
-    ``device``; without targets, a covariance there (``summary``) contains them.
+    the mean; targets with missing values are solved separately. The rows of ``targets`` may have
+    ``weights``. The sums are computed on ``device``; without targets, a covariance there
+    (``summary``) contains them.
 
     Examples
     --------
@@ -71,6 +73,8 @@ def fit_linear(
     chosen = torch.as_tensor(columns)
     center = torch.from_numpy(stats.mean)
     middle = center if targets is None else targets.double().mean(0)
+    if targets is not None and weights is not None:
+        return _weighted_linear(source, chosen, center, targets.double(), weights.double(), ridge)
     if targets is None and summary is not None and summary.matrix.device.type == "cuda":
         cross = summary.matrix[chosen.to(summary.matrix.device)]
         gram = cross[:, chosen.to(cross.device)]
@@ -84,6 +88,33 @@ def fit_linear(
         for start in range(0, len(partial), step):
             part = torch.from_numpy(partial[start : start + step])
             weight[part], bias[part] = _solve_partial(source, chosen, part, center, ridge)
+    return linear_layer(weight, bias)
+
+
+def _weighted_linear(
+    source: Source, chosen: Tensor, center: Tensor, targets: Tensor, weights: Tensor, ridge: float
+) -> nn.Linear:
+    """`fit_linear` to targets whose rows have weights."""
+    k, m = len(chosen), targets.shape[1]
+    both = torch.zeros(k + m, k + m, dtype=torch.float64)  # of inputs and targets
+    first = torch.zeros(k + m, dtype=torch.float64)
+    part, own = shard_of_rank(source), slice(*shard_bounds(source.shape[0]))
+    middle = targets.mean(0)  # any constant: it only keeps numbers small
+
+    def add() -> None:
+        for rows, x in read_blocks(part):
+            z = (x[:, chosen] - center[chosen]).nan_to_num_(nan=0.0)
+            z = torch.cat([z, targets[own][rows] - middle], dim=1)
+            weighted = z * weights[own][rows][:, None]
+            both.addmm_(weighted.T, z)
+            first.add_(weighted.sum(0))
+
+    all_or_raise(add)
+    all_reduce(both, first)
+    first /= weights.sum()
+    moved = both / weights.sum() - torch.outer(first, first)
+    weight = solve_normal(moved[:k, :k], moved[:k, k:], ridge).T
+    bias = middle + first[k:] - weight @ (center[chosen] + first[:k])
     return linear_layer(weight, bias)
 
 
@@ -166,13 +197,14 @@ def fit_classifier(
     *,
     ridge: float = 0.0,
     groups: NDArray | None = None,
+    weights: Tensor | None = None,
     device: torch.device | None = None,
 ) -> nn.Linear:
     """Linear map from these columns, in the units of the data, to the logits of the classes.
 
     Missing inputs are replaced by the mean. ``ridge`` is the penalty on squared weights of
     standardised inputs; 0 chooses it by cross-validation, in which rows with the same label in
-    ``groups`` stay together. ``device`` must support float64.
+    ``groups`` stay together. Rows may have ``weights``. ``device`` must support float64.
     """
     center = torch.from_numpy(stats.mean[columns])
     spread = torch.from_numpy(np.sqrt(stats.variance[columns]))
@@ -182,9 +214,10 @@ def fit_classifier(
     for part, block in rows_on(source, home):
         x[part] = block[:, torch.as_tensor(columns, device=home)]
     x.sub_(center.to(home)).nan_to_num_(nan=0.0).div_(spread.to(home))
-    rows = _Rows(x, codes.to(home), classes)
-    n, weights = len(codes), len(columns) * (classes - 1)
-    penalty = ridge or _chosen_penalty(rows, n, weights, groups) / n
+    share = None if weights is None else (weights.double() / weights.sum()).to(home)
+    rows = _Rows(x, codes.to(home), classes, share)
+    n, size = len(codes), len(columns) * (classes - 1)
+    penalty = ridge or _chosen_penalty(rows, n, size, groups) / n
     W, b = _solved_classifier(rows, penalty, None, FINE)
     weight = W.T.cpu() / spread
     return linear_layer(weight, b.cpu() - weight @ center)
@@ -197,21 +230,30 @@ class _Rows:
     x: Tensor  # n x k
     codes: Tensor
     classes: int
+    share: Tensor | None = None  # of each row in the mean loss; None is the same for all
 
     def some(self, index: NDArray[np.int64]) -> "_Rows":
         at = torch.from_numpy(index).to(self.x.device)
-        return _Rows(self.x[at], self.codes[at], self.classes)
+        share = None
+        if self.share is not None:
+            share = self.share[at] / self.share[at].sum().clamp_min(1e-300)
+        return _Rows(self.x[at], self.codes[at], self.classes, share)
 
     def loss(self, W: Tensor, b: Tensor) -> float:
-        return float(nn.functional.cross_entropy(self.x @ W + b, self.codes))
+        return self._mean(torch.log_softmax(self.x @ W + b, dim=1))
+
+    def _mean(self, logs: Tensor) -> float:
+        if self.share is None:
+            return float(nn.functional.nll_loss(logs, self.codes))
+        return -float(self.share @ logs.gather(1, self.codes[:, None])[:, 0])
 
     def gradient(self, W: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
         """Mean loss and its gradient."""
         logs = torch.log_softmax(self.x @ W + b, dim=1)
-        value = float(nn.functional.nll_loss(logs, self.codes))
+        value = self._mean(logs)
         gap = logs.exp_()
         gap[torch.arange(len(gap), device=gap.device), self.codes] -= 1
-        gap /= len(gap)
+        gap *= 1 / len(gap) if self.share is None else self.share[:, None]
         return value, self.x.T @ gap, gap.sum(0)
 
 

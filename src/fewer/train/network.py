@@ -68,6 +68,7 @@ def train_decoder(
     out: int | None = None,
     groups: NDArray | None = None,
     seconds: float | None = None,
+    weights: Tensor | None = None,
 ) -> MeasuredDecoder:
     """Train the configured decoder on given columns.
 
@@ -92,6 +93,8 @@ def train_decoder(
         Rows with the same label are held out together.
     seconds : float, default=None
         Time limit for training a network; the learning rate decays accordingly.
+    weights : Tensor of length n, default=None
+        How much each row counts, where there are targets.
 
     Returns
     -------
@@ -111,7 +114,7 @@ def train_decoder(
     >>> decoder(source.rows(np.arange(2), torch.float64)[:, columns]).shape
     torch.Size([2, 64])
     """
-    data = prepare(source, stats, config, loss, seed, targets, out, groups)
+    data = prepare(source, stats, config, loss, seed, targets, out, groups, weights)
     return train_decoders(data, [columns], seed, groups=groups, seconds=seconds)[0]
 
 
@@ -267,10 +270,9 @@ def fit_decoder(
     """
     config = data.config
     if config.linear and data.loss.name == "mse":
-        source, stats, targets = _rows_to_fit(data, hold_out)
-        linear = fit_linear(
-            source, columns, stats, targets=targets, ridge=config.ridge, device=data.device
-        )
+        source, stats, targets, weights = _rows_to_fit(data, hold_out)
+        options: dict[str, Any] = {"ridge": config.ridge, "device": data.device}
+        linear = fit_linear(source, columns, stats, targets=targets, weights=weights, **options)
         return MeasuredDecoder(linear, fill=torch.from_numpy(data.stats.mean[columns])), []
     labels = data.loss.name == "cross_entropy" and data.targets is not None
     if config.linear and labels and fits(data.source, len(columns)):
@@ -539,10 +541,10 @@ class MemberLosses:
         """Losses (m) of m x n x out outputs."""
         if self.loss.name == "mse" and self.loss.mean is not None and observed is None:
             return MeanSquares.apply(output, target, self.weight)
-        if self.loss.name == "cross_entropy" and observed is None:
+        if self.loss.name == "cross_entropy":
             classes = target.expand(len(output), -1).flatten()
-            each = self.loss.entries(output.flatten(0, 1), classes)
-            return each.view(len(output), -1).mean(1)
+            each = self.loss.entries(output.flatten(0, 1), classes).view(len(output), -1)
+            return each.mean(1) if observed is None else each @ (observed / observed.sum())
         own = [self.loss] * len(output)
         if self.known is not None:
             own = [self.loss.apart_from(known) for known in self.known]
@@ -592,11 +594,13 @@ def _solve_last(
     first, means, count = zeros(members, width), zeros(out), zeros(())
     for batch in train.in_order():  # a rank may have no rows
         h, y = hidden(batch.x).double(), batch.target.double()
-        gram += h.mT @ h
-        cross += h.mT @ y
-        first += h.sum(1)
-        means += y.sum(0)
-        count += len(y)
+        rows = y.new_ones(len(y)) if batch.observed is None else batch.observed[:, 0].double()
+        weighted = (h * rows[:, None]).mT
+        gram += weighted @ h
+        cross += weighted @ y
+        first += weighted.sum(2)
+        means += rows @ y
+        count += rows.sum()
     for part in (gram, cross, first, means, count):
         all_reduce(part)
     first, means = first / count, means / count
@@ -661,12 +665,14 @@ def _calibrate(
     """Multiply outputs so that held-out classes are most likely; hardly, where rows are few."""
     outputs, _, (weight, bias) = _last_layer(network)
     if valid is not None:
-        parts = [(outputs(batch.x), batch.target) for batch in valid.in_order()]
-        logits = torch.cat([part for part, _ in parts], dim=1)  # m x n x classes
-        classes = torch.cat([target for _, target in parts]).expand(len(logits), -1)[..., None]
+        parts = [(outputs(one.x), one.target, one.observed) for one in valid.in_order()]
+        logits = torch.cat([part for part, _, _ in parts], dim=1)  # m x n x classes
+        classes = torch.cat([target for _, target, _ in parts]).expand(len(logits), -1)[..., None]
+        rows = torch.cat([torch.ones(len(y)) if w is None else w.cpu() for _, y, w in parts])
+        rows = rows.to(logits)  # their weights
         factors = torch.logspace(-0.6, 0.6, 49, device=logits.device)
         likely = [
-            torch.log_softmax(logits * one, dim=-1).gather(2, classes).sum((1, 2))
+            torch.log_softmax(logits * one, dim=-1).gather(2, classes)[..., 0] @ rows
             - one.log().square() / (2 * SPREAD**2)
             for one in factors
         ]
@@ -769,21 +775,23 @@ def _measured(
     )
 
 
-def _rows_to_fit(data: TrainingData, hold_out: bool) -> tuple[Source, Moments, Tensor | None]:
-    """All rows, or the training rows, with their moments and targets."""
+def _rows_to_fit(
+    data: TrainingData, hold_out: bool
+) -> tuple[Source, Moments, Tensor | None, Tensor | None]:
+    """All rows, or the training rows, with their moments, targets and weights."""
     if not hold_out:
-        return data.source, data.stats, data.targets
+        return data.source, data.stats, data.targets, data.weights
     index = data.train.index
     source = RowView(data.source, index)
-    targets = None if data.targets is None else data.targets[index]
-    return source, moments(source, data.device), targets
+    targets, weights = (None if x is None else x[index] for x in (data.targets, data.weights))
+    return source, moments(source, data.device), targets, weights
 
 
 def _exact_classifier(
     data: TrainingData, columns: NDArray[np.int64], hold_out: bool, groups: NDArray | None
 ) -> tuple[MeasuredDecoder, History]:
     """The exact linear classifier, and its losses as a history of one row."""
-    source, stats, codes = _rows_to_fit(data, hold_out)
+    source, stats, codes, weights = _rows_to_fit(data, hold_out)
     assert codes is not None
     if hold_out and groups is not None:
         groups = groups[data.train.index]
@@ -795,6 +803,7 @@ def _exact_classifier(
         data.out,
         ridge=data.config.ridge,
         groups=groups,
+        weights=weights,
         device=float64_device(data.device),
     )
     fill = torch.from_numpy(stats.mean[columns])

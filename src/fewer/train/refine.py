@@ -44,7 +44,6 @@ __all__ = [
     "refined",
     "searched",
     "target_products",
-    "with_targets",
 ]
 
 # features up to which the covariance and its copies, 4 x 8 d^2 bytes, fit: 3 GB, on a GPU 13 GB
@@ -122,8 +121,9 @@ def held_out_loss(
         for rows, x in read_blocks(RowView(data.source, index)):
             target = x if data.targets is None else data.targets[index[rows]].double()
             error = (decoder(x[:, columns]) - target).square()
-            wrong += float(error.nansum())
-            seen += float((~torch.isnan(error)).sum())
+            weight = torch.ones(len(x)) if data.weights is None else data.weights[index[rows]]
+            wrong += float(weight.to(error) @ error.nansum(1))
+            seen += float(weight.to(error) @ (~torch.isnan(error)).sum(1).to(error))
     return wrong / max(seen, 1.0)
 
 
@@ -165,7 +165,9 @@ def _proposed(
     from fewer.train import network_swaps  # noqa: PLC0415 (the package imports this module)
 
     config, device, n = data.config, summary.matrix.device, source.shape[0]
-    guide, y = summary.matrix, None
+    guide, y, weights = summary.matrix, None, data.weights
+    if weights is not None and n != len(weights):
+        weights = weights[data.train.index]
     for_search = for_swaps = constraints
     if data.targets is not None:
         targets = data.targets if n == len(data.targets) else data.targets[data.train.index]
@@ -174,7 +176,7 @@ def _proposed(
         guide = joint_covariance(summary.matrix.cpu(), y, products)
         # prices are relative to the squared error of the target, not of the features
         weight = constraints.cost_weight * y.shape[1] / unit**2 / constraints.d
-        for_search = with_targets(constraints, y.shape[1])
+        for_search = constraints.followed_by(y.shape[1])
         for_search = replace(for_search, cost_weight=weight * constraints.d / for_search.d)
         variance = float(summary.matrix.diagonal().mean())
         for_swaps = replace(constraints, cost_weight=weight * variance)
@@ -192,6 +194,7 @@ def _proposed(
         device=device,
         targets=y,
         linear=None if y is None else guide,
+        weights=weights,
     )
 
 
@@ -236,15 +239,3 @@ def joint_covariance(C: Matrix, y: Tensor, products: Callable[[], Tensor]) -> Ma
     cross = small * products() / n
     top = torch.cat([small**2 * C, cross], dim=1)
     return torch.cat([top, torch.cat([cross.T, y.T @ y / n], dim=1)])
-
-
-def with_targets(constraints: Constraints, more: int) -> Constraints:
-    """The same constraints where ``more`` columns follow that cannot be chosen."""
-    d = constraints.d + more
-    groups, costs = constraints.groups, constraints.costs
-    if groups is not None:
-        groups = np.concatenate([groups, groups.max() + 1 + np.arange(more)])
-    if costs is not None:
-        costs = np.concatenate([costs, np.zeros(more)])
-    exclude = np.concatenate([constraints.exclude, np.arange(constraints.d, d)])
-    return replace(constraints, d=d, exclude=exclude, costs=costs, groups=groups)

@@ -26,6 +26,7 @@ from fewer.data.factored import Matrix
 from fewer.data.moments import Summary
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import swap_losses
+from fewer.search.objective import residual_of
 
 __all__ = ["RandomFeatureSurrogate", "network_swaps"]
 
@@ -57,7 +58,8 @@ class RandomFeatureSurrogate:
     ``seed`` determines the random layer (of ``width`` features, fewer where rows are few), the rows
     used (at most ``rows``) and the ``folds``, each of which is held out once; rows with the same
     label stay together. Missing values are replaced by the mean. What is predicted are the rows
-    themselves, by their leading components (``axes``, if known), or ``targets`` (n x m).
+    themselves, by their leading components (``axes``, if known), or ``targets`` (n x m), whose rows
+    may have ``weights``.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class RandomFeatureSurrogate:
         device: torch.device | str = "cpu",
         labels: NDArray | None = None,
         targets: Tensor | None = None,
+        weights: Tensor | None = None,
         axes: Tensor | None = None,
     ) -> None:
         n, d = source.shape
@@ -90,6 +93,11 @@ class RandomFeatureSurrogate:
             self.targets = (y / spread.square().mean().sqrt()).float().to(device)
         else:
             self.targets = targets[torch.from_numpy(index)].float().to(device)
+        self.root: Tensor | None = None  # of the weight of each row
+        if weights is not None:
+            own = weights[torch.from_numpy(index)]
+            self.root = (own / own.mean()).sqrt()[:, None].float().to(device)
+            self.targets = self.targets * self.root
         z = x / torch.where(spread > 0, spread, 1.0)
         # a column of zeros is "no feature", so that panels of different sizes can be batched
         self.inputs = torch.cat([z, torch.zeros(len(z), 1)], dim=1).float().to(device)
@@ -163,6 +171,8 @@ class RandomFeatureSurrogate:
         z = self.inputs[:, panels].transpose(0, 1)  # panels x rows x k
         random = torch.relu(z @ self.mix[panels] + self.shift)
         phi = torch.cat([random, z, torch.ones_like(z[..., :1])], dim=-1)
+        if self.root is not None:
+            phi = phi * self.root
         parts = [phi[:, rows] for rows in self.folds]
         return self._held_out(
             torch.stack([part.mT @ part for part in parts], dim=1),
@@ -186,6 +196,9 @@ class RandomFeatureSurrogate:
             z = self.inputs[:, panel]
             torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
             phi[:, width:-1] = z
+            if self.root is not None:
+                phi[:, -1] = 1.0
+                phi.mul_(self.root)
             size = phi.shape[1]
             grams = torch.empty(len(self.folds), size, size)
             rights = torch.empty(len(self.folds), size, self.targets.shape[1])
@@ -232,6 +245,8 @@ def network_swaps(
     labels: NDArray | None = None,
     targets: Tensor | None = None,
     linear: Matrix | None = None,
+    weights: Tensor | None = None,
+    reconstruct: float = 0.0,
 ) -> Columns:
     """Swap features while that lowers the error of a surrogate of a network.
 
@@ -264,6 +279,11 @@ def network_swaps(
     targets, linear : Tensor (n x m), covariance, default=None, None
         Centred numbers to predict instead of the rows, and the covariance of features and targets,
         which suggests swaps.
+    weights : Tensor of length n, default=None
+        How much each row counts, where there are targets.
+    reconstruct : float, default=0.0
+        How much reconstructing the rows by a linear decoder counts beside the targets, below 1;
+        both relative to the best of the starts.
 
     Returns
     -------
@@ -286,7 +306,7 @@ def network_swaps(
     """
     ends = None if time_limit is None else time.perf_counter() + time_limit
     options: dict[str, Any] = {"k": len(starts[0]), "device": device}
-    options |= {"labels": labels, "targets": targets}
+    options |= {"labels": labels, "targets": targets, "weights": weights}
     if targets is None:
         options["axes"] = leading_eigenvectors(summary.matrix, COMPONENTS)
 
@@ -306,6 +326,11 @@ def network_swaps(
     )
     distinct = {tuple(sorted(set(constraints.unit_of[start].tolist()))): None for start in starts}
     panels = [list(units) for units in distinct]
+    if reconstruct:
+        search.covariance = summary.matrix
+        least = min(residual_of(summary.matrix, start, 0.0) for start in starts)
+        lowest = float(search.confirm(panels).min())
+        search.factor = reconstruct / (1 - reconstruct) * lowest / (least or 1.0)
     errors = search.confirm(panels)
     first, *others = [(panels[at], float(errors[at])) for at in np.argsort(errors)]
     units, error = search.descend(*search.with_interactions(*first))
@@ -336,6 +361,8 @@ class _Search:
     rounds: int  # that are left
     ends: float | None  # value of time.perf_counter
     interactions: NDArray[np.float32] | None = None  # of every two units
+    covariance: Matrix | None = None  # of the rows, where reconstructing them counts as well
+    factor: float = 0.0  # of what panels leave of them
 
     @property
     def goes_on(self) -> bool:
@@ -344,11 +371,22 @@ class _Search:
 
     @property
     def propose(self) -> Judge:
-        return partial(_judged, self.proposes, self.constraints)
+        return partial(self.judge, self.proposes)
 
     @property
     def confirm(self) -> Judge:
-        return partial(_judged, self.confirms, self.constraints)
+        return partial(self.judge, self.confirms)
+
+    def judge(
+        self, surrogate: RandomFeatureSurrogate, panels: Sequence[Sequence[int]]
+    ) -> NDArray[np.float64]:
+        """What a surrogate says of panels of units and, where it counts, what they leave."""
+        found = _judged(surrogate, self.constraints, panels)
+        if not self.factor or self.covariance is None:
+            return found
+        columns = (self.constraints.features(units) for units in panels)
+        left = [residual_of(self.covariance, panel, 0.0) for panel in columns]
+        return found + self.factor * np.array(left)
 
     def descend(
         self, units: list[int], error: float, checked: Sequence[int] = VERIFIED
@@ -358,7 +396,7 @@ class _Search:
         while failed < len(checked) and self.goes_on:
             self.rounds -= 1
             tried = self.promising(units)[: checked[failed]]
-            ranked = _judged(self.ranks, self.constraints, [_after(units, *one) for one in tried])
+            ranked = self.judge(self.ranks, [_after(units, *one) for one in tried])
             before = error
             for out, into in [tried[at] for at in np.argsort(ranked)[:MOST_SWAPS]]:
                 if out in units and into not in units and self.affordable(units, out, into):

@@ -1,5 +1,6 @@
 """Input and output of training: rows that are split, scaled and on the device; and a fit."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,15 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewer._checks import check_number, join_names
 from fewer.constraints import Constraints
 from fewer.data import Log1pSource, Moments, Source, moments
 from fewer.data.batches import Batches
+from fewer.errors import InputError, TypeInputError
 from fewer.nn import Loss, MeasuredDecoder, build_decoder
 from fewer.train.assignment import matched_nodes
 from fewer.train.config import TrainingConfig
 from fewer.train.device import pick_device, pick_precision
 
-__all__ = ["Fit", "TrainingData", "new_decoder", "prepare"]
+__all__ = [
+    "Fit",
+    "TrainingData",
+    "check_weights",
+    "class_weights",
+    "new_decoder",
+    "prepare",
+    "weighted_mean",
+]
 
 FEWEST_FOR_VALIDATION = 20
 MOST_HELD = 1.5  # times the requested number of rows, where groups are large
@@ -43,6 +54,7 @@ class TrainingData:
     out_scale: float
     offset: Tensor  # of the network's output, before the link
     targets: Tensor | None  # in their own units, all rows
+    weights: Tensor | None = None  # of the rows, with targets
 
     @property
     def mixed(self) -> bool:
@@ -111,6 +123,7 @@ def prepare(
     targets: Tensor | None = None,
     out: int | None = None,
     groups: np.ndarray | None = None,
+    weights: Tensor | None = None,
 ) -> TrainingData:
     """Split the rows, without splitting ``groups``, and determine the scaling."""
     n, d = source.shape
@@ -128,8 +141,9 @@ def prepare(
     if targets is None:
         out_center, out_scale = mean, stats.scale
     elif targets.is_floating_point():
-        out_center = targets.double().mean(0)
-        out_scale = float((targets.double() - out_center).square().mean().sqrt()) or 1.0
+        out_center = weighted_mean(targets.double(), weights)
+        squares = (targets.double() - out_center).square()
+        out_scale = float(weighted_mean(squares, weights).mean().sqrt()) or 1.0
     rescale = config.normalize and loss.degree is not None
     if rescale:
         loss = loss.in_units_of(out_scale)
@@ -154,6 +168,7 @@ def prepare(
             center=center,
             scale=scale,
             targets=None if scaled is None else scaled[index],
+            weights=None if weights is None else weights[index],
             log_inputs=log_inputs,
             raw_targets=config.normalize and not rescale,  # without it x is raw anyway
             has_missing=stats.has_missing,
@@ -178,7 +193,56 @@ def prepare(
         out_scale=out_scale,
         offset=offset,
         targets=targets,
+        weights=weights,
     )
+
+
+def check_weights(weights: Any, n: int, name: str = "sample_weight") -> np.ndarray:
+    """Weights of rows, as floats of at least 0."""
+    try:
+        found = np.array(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeInputError(f"{name} is not an array of numbers; give one for each row") from None
+    if found.shape != (n,):
+        raise InputError(f"{name} has shape {found.shape}; give one number for each of {n} rows")
+    bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if len(bad):
+        raise InputError(
+            f"{name} of row {bad[0]} is {found[bad[0]]:g}; give finite numbers of at least 0"
+        )
+    if not found.any():
+        raise InputError(f"{name} is zero for every row; give some a weight")
+    return found
+
+
+def class_weights(
+    class_weight: Any, codes: np.ndarray, labels: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
+    """Weight of each class: as given, or "balanced", so that all have the same in total.
+
+    ``rows`` are the weights of the rows with these class numbers.
+    """
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        total = np.bincount(codes, weights=rows, minlength=len(labels))
+        return rows.sum() / (len(labels) * np.maximum(total, 1e-300))
+    if not isinstance(class_weight, Mapping):
+        raise InputError(
+            f"class_weight={class_weight!r}: use 'balanced', None or a dictionary from class to "
+            "weight"
+        )
+    known = labels.tolist()
+    for label, weight in class_weight.items():
+        if label not in known:
+            raise InputError(
+                f"class_weight has {label!r}, which is not a class; those are {join_names(known)}"
+            )
+        check_number(f"class_weight[{label!r}]", weight, above=0)
+    return np.array([float(class_weight.get(label, 1.0)) for label in known])
+
+
+def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Mean over the rows (n x m)."""
+    return values.mean(0) if weights is None else weights.to(values) @ values / weights.sum()
 
 
 def _split(

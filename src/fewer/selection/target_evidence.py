@@ -1,0 +1,188 @@
+"""The evidence of a panel with a target: its predictions, baselines, gains and substitutes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from fewer.data.moments import Summary
+from fewer.search import greedy, swap
+from fewer.search.greedy import nested
+from fewer.search.substitutes import substitutes
+from fewer.selection.compare import Candidate, TargetComparison
+from fewer.selection.context import SelectionContext
+from fewer.selection.strategies import (
+    HARDLY,
+    LABEL_FREE,
+    features_weight,
+    joint_covariance,
+    search_panel,
+)
+from fewer.train.surrogate import RandomFeatureSurrogate
+from fewer.train.training_data import weighted_mean
+from fewer.validation import Fold
+
+__all__ = ["describe_target", "usefulness"]
+
+SURROGATE: dict[str, Any] = {"width": 256, "rows": 2000, "folds": 4}
+DRAWS = 3  # random panels
+SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # of reconstruction, on the trade-off curve
+# numbers that a predictor of all features reads or, where classes are solved exactly, computes
+MOST_READ, MOST_SOLVED = 2**27, 2**23
+SHOWN = 400  # held-out rows of the plot of numbers
+
+Columns = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def usefulness(
+    context: SelectionContext, columns: Columns, count: int
+) -> tuple[Columns, Floats, Columns, Floats]:
+    """Columns by usefulness for the target, gain of each, best substitutes and their losses.
+
+    Gains and losses are fractions of the variance of the target (for classes, of their indicators,
+    each class counting the same) that a linear map explains. A network is represented by the
+    surrogate that judges swaps, on held-out rows. With a linear map, where reconstructing the
+    features counts as well, fractions are of the variance of both, weighted.
+    """
+    everything = context.covariances.everything
+    C = joint_covariance(context, everything, features_weight(context, everything, least=HARDLY))
+    trace = float(C.trace()) or 1.0
+    order, gains = nested(C, columns)
+    best, lost = substitutes(C, order, context.constraints, count=count)
+    if context.config.linear:
+        return order, gains / trace, best, lost / trace
+    # a network may need what has nothing to do with the target by itself, and so its relatives
+    alike = substitutes(everything.matrix().cpu(), order, context.constraints, count=count)[0]
+    rows = [list(dict.fromkeys([*one, *other])) for one, other in zip(best, alike, strict=True)]
+    tried = np.full((len(order), 2 * count), -1)
+    for row, found in zip(tried, rows, strict=True):
+        row[: len(found)] = found
+    order, gains, tried, losses = _by_surrogate(context, everything, order, tried)
+    return order, gains, tried[:, :count], losses[:, :count]
+
+
+def _by_surrogate(
+    context: SelectionContext, fold: Fold, order: Columns, best: Columns
+) -> tuple[Columns, Floats, Columns, Floats]:
+    assert context.target is not None
+    rows = context.target.rows(fold.train_rows)
+    surrogate = RandomFeatureSurrogate(
+        fold.rows(rows),
+        Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu()),
+        k=len(order),
+        seed=context.seed,
+        device=context.device,
+        labels=context.groups_of(rows),
+        targets=context.target.centred(rows),
+        weights=context.target.weights_of(rows),
+        **SURROGATE,
+    )
+    nothing = float(surrogate.squares.sum()) / surrogate.inputs[:, 1:].numel()
+    path = surrogate.errors([np.sort(order[: at + 1]) for at in range(len(order))])
+    gains = -np.diff(path, prepend=nothing)
+    constraints, swapped, places = context.constraints, [], []
+    for place, row in enumerate(best):
+        rest = np.setdiff1d(order, constraints.complete([int(order[place])]))
+        for at in np.flatnonzero(row >= 0):
+            swapped.append(np.sort(np.r_[rest, constraints.complete([int(row[at])])]))
+            places.append((place, at))
+    losses = np.full(best.shape, np.nan)
+    if swapped:
+        losses[tuple(np.array(places).T)] = surrogate.errors(swapped) - path[-1]
+    ranked = np.argsort(losses, axis=1, kind="stable")  # NaN is last
+    best = np.take_along_axis(best, ranked, axis=1)
+    losses = np.take_along_axis(losses, ranked, axis=1)
+    return order, gains / nothing, best, losses / nothing
+
+
+def describe_target(
+    context: SelectionContext,
+    comparison: TargetComparison,
+    winner: Candidate,
+    random: Sequence[Sequence[Columns]],
+) -> dict[str, Any]:
+    """Held-out scores of the panel and its baselines, and what it predicts, as JSON can hold it."""
+    folds, target = context.covariances.folds, comparison.target
+    output, rows = comparison.predictions(winner.panels, folds)
+    scores = {"panel": comparison.score_of(output, rows)}
+    truth = target.values[torch.from_numpy(rows)]
+    free = [context.found.get((LABEL_FREE, fold.number)) for fold in folds]
+    panels = [
+        search_panel(context, fold) if one is None else one
+        for fold, one in zip(folds, free, strict=True)
+    ]
+    # trained together, where they are networks
+    for at, fold in enumerate(folds):
+        comparison.train([panels[at], *(draw[at] for draw in random[:DRAWS])], fold)
+    scores["label_free"] = comparison.score_of(*comparison.predictions(panels, folds, 0))
+    draws = [comparison.score_of(*comparison.predictions(one, folds, 0)) for one in random[:DRAWS]]
+    scores["random"] = float(np.mean(draws))
+    if _trainable(context, target.outputs if target.classes is not None else 1):
+        whole = [np.arange(context.source.shape[1])] * len(folds)
+        scores["all"] = comparison.score_of(*comparison.predictions(whole, folds, 0))
+    scores["constant"] = comparison.score_of(*_constant(comparison, folds))
+    found: dict[str, Any] = {
+        "metric": "R²" if target.classes is None else "accuracy",
+        "scores": scores,
+        "rows": len(truth),
+    }
+    if context.reconstruct:
+        found["tradeoff"] = _tradeoff(context, comparison, winner)
+    if target.classes is not None:
+        m = len(target.classes)
+        both = truth * m + output.argmax(1)
+        found["confusion"] = torch.bincount(both, minlength=m * m).view(m, m).tolist()
+        found["classes"] = [str(label) for label in target.classes]
+        return found
+    some = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), SHOWN)).astype(int))
+    found["true"], found["predicted"] = truth[some].tolist(), output[some].tolist()
+    return found
+
+
+def _tradeoff(
+    context: SelectionContext, comparison: TargetComparison, winner: Candidate
+) -> dict[str, list[float]]:
+    """Held-out score and explained variance of linear searches for different shares, on one fold.
+
+    The last point is the panel itself.
+    """
+    fold, constraints = context.covariances.folds[0], context.constraints
+    panels, start = [], winner.panels[0]
+    for share in SHARES:
+        C = joint_covariance(context, fold, features_weight(context, fold, share))
+        rules = constraints.followed_by(len(C) - constraints.d)
+        starts = [start, greedy(C, rules).panel()]  # the last panel is close
+        start = min((swap(C, one, rules) for one in starts), key=lambda one: one.objective).indices
+        panels.append(start)
+    panels.append(winner.panels[0])
+    comparison.train(panels, fold)
+    whole = float(fold.held_diagonal.mean()) or 1.0
+    return {
+        "reconstruct": [*SHARES, context.reconstruct],
+        "score": [comparison.score_of(*comparison.predictions([one], [fold], 0)) for one in panels],
+        "explained": [1 - fold.error(one, known=True) / whole for one in panels],
+    }
+
+
+def _trainable(context: SelectionContext, classes: int) -> bool:
+    """Whether training a predictor of all features takes no longer than the selection."""
+    size = context.source.shape[0] * context.source.shape[1]
+    exact = context.config.linear and classes > 1
+    return size * classes <= MOST_SOLVED if exact else size <= MOST_READ
+
+
+def _constant(comparison: TargetComparison, folds: Sequence[Fold]) -> tuple[Tensor, Columns]:
+    """What predicts the most frequent class, or the mean, of the training rows."""
+    target, outputs, rows = comparison.target, [], []
+    for fold in folds:
+        train_rows, held = comparison.rows(fold, 0)
+        train, weights = target.values[torch.from_numpy(train_rows)], target.weights_of(train_rows)
+        guess = train if target.classes is None else one_hot(train, target.outputs)
+        outputs.append(weighted_mean(guess.double(), weights).expand(len(held), -1))
+        rows.append(held)
+    return torch.cat(outputs), np.concatenate(rows)

@@ -1,0 +1,76 @@
+"""Substitutes of the features of a panel, against residuals computed one by one."""
+
+import numpy as np
+import pytest
+import torch
+
+from fewer.constraints import resolve
+from fewer.data.factored import FactoredCovariance
+from fewer.search import residual
+from fewer.search.substitutes import substitutes
+
+PANEL = np.array([1, 4, 7])
+
+
+@pytest.fixture(scope="module")
+def rows():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 4)) @ random.normal(size=(4, 10)) + random.normal(size=(60, 10))
+    return torch.from_numpy((X - X.mean(0)) / 60**0.5)
+
+
+def loss(C, out, into, ridge=0.0):
+    swapped = np.sort(np.r_[np.setdiff1d(PANEL, out), into])
+    return residual(C, swapped, ridge) - residual(C, PANEL, ridge)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_losses_are_those_of_the_residual(rows, ridge):
+    C = rows.T @ rows
+    order = PANEL[[2, 0, 1]]
+    best, losses = substitutes(C, order, resolve(None, 10, 3), ridge=ridge, count=7)
+    for out, found, lost in zip(order, best, losses, strict=True):
+        assert sorted(found) == sorted(set(range(10)) - set(PANEL))
+        assert (np.diff(lost) >= 0).all()
+        expected = [loss(C, [out], [into], ridge) for into in found]
+        np.testing.assert_allclose(lost, expected, rtol=1e-6)
+    wide = substitutes(FactoredCovariance(rows), order, resolve(None, 10, 3), ridge=ridge, count=7)
+    np.testing.assert_array_equal(wide[0], best)
+
+
+def test_constraints_hold(rows):
+    C = rows.T @ rows
+    costs = np.ones(10)
+    costs[[2, 3]] = 3.5
+    rules = resolve(None, 10, 3, include=[4], exclude=[0], costs=costs, budget=3)
+    best, losses = substitutes(C, PANEL, rules, count=9)
+    assert (best[1] == -1).all()  # it must be included
+    assert np.isnan(losses[1]).all()
+    for row in best[[0, 2]]:
+        assert set(row) == {5, 6, 8, 9, -1}  # neither excluded, nor on the panel, nor too dear
+    weighted = resolve(None, 10, 3, costs=costs, cost_weight=10.0)
+    assert set(substitutes(C, PANEL, weighted, count=7)[0][0, -2:]) == {2, 3}
+
+
+def test_groups_are_replaced_as_a_whole(rows):
+    C = rows.T @ rows
+    rules = resolve(None, 10, 2, groups=[[1, 4], [2, 3], [8, 9]])
+    best, losses = substitutes(C, PANEL, rules, count=8)
+    np.testing.assert_array_equal(best[0], best[1])  # both are of the same group
+    members = {2: [2, 3], 8: [8, 9]}
+    for out, at in [([1, 4], 0), ([7], 2)]:
+        assert set(best[at]) == {0, 2, 5, 6, 8, -1}
+        for into, lost in zip(best[at], losses[at], strict=True):
+            if into >= 0:
+                expected = loss(C, out, members.get(int(into), [int(into)]))
+                assert lost == pytest.approx(expected, rel=1e-6)
+
+
+def test_columns_of_a_target_count_but_cannot_be_chosen(rows):
+    y = rows[:, [1]] - rows[:, [7]]
+    twin = rows[:, [7]] + 0.01 * rows[:, [0]]
+    joint = torch.cat([1e-3 * rows, 1e-3 * twin, y], dim=1)
+    best, losses = substitutes(joint.T @ joint, np.array([1, 7]), resolve(None, 11, 2), count=10)
+    assert best[1, 0] == 10
+    assert losses[1, 0] < 0.01 * losses[1, 1]
+    assert 11 not in best
