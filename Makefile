@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 DOCS_READY := .venv/.docs-ready
 
-.PHONY: demo test slow check docs paper format clean
+.PHONY: demo test slow check docs paper fuzz mutants format clean
 
 demo: $(READY)
 	$(BIN)/fewer demo
@@ -30,6 +30,19 @@ docs: $(DOCS_READY)
 # small versions of every table and figure of the paper, in minutes; python -m paper --help has the rest
 paper: $(READY)
 	$(BIN)/python -m paper all --quick
+
+# damaged files for every reader and loader: RUNS each by plain mutation, then coverage-guided
+RUNS ?= 2000
+fuzz: $(READY)
+	$(BIN)/python -m pip install --quiet atheris==3.0.0
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz plain --runs $(RUNS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz atheris --runs $(RUNS)
+
+# change the code in COUNT places of each module, and see whether a test notices
+COUNT ?= 40
+mutants: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --hand
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --count $(COUNT)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -11,6 +11,7 @@ LAYERS = [
     "errors",
     "_checks",
     "_files",
+    "_stored",
     "_tables",
     "_progress",
     "_threads",

@@ -6,7 +6,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fewer._stored import ANY, require_array
+
 __all__ = ["Evidence", "Examined"]
+
+#: The part of a saved panel's JSON that is evidence; see `fewer._stored.misfit`.
+STORED: dict[Any, Any] = {
+    "created": str,
+    "version": str,
+    "source": {
+        "kind": str,
+        "rows": int,
+        "columns": int,
+        "missing": float,
+        "path?": (str, None),
+        "metadata_columns?": [str],
+        "left_out?": [str],
+        "held?": (int, None),
+        "folds?": int,
+        "draws?": int,
+    },
+    "options": {str: ANY},
+    "command?": (str, None),
+    "explained": {str: {str: float}},
+    "curve": {"k?": [int], str: ([int], {str: [float]})},
+    "history?": {str: [{str: (float, bool, str, None)}]},
+}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -61,6 +86,14 @@ class Evidence:
     history : dict of lists
         Training history of each strategy that is trained: temperature, loss,
         mean_max_probability and distinct.
+    size : dict or None
+        How k was chosen, if it was not given: the rule, and the explained variance of held-out
+        rows with its standard error for each k.
+    without : array (k) or None
+        Explained variance that is lost without each chosen feature (and its group), the linear
+        decoder fitted again; on all rows, in scaled units.
+    dependents, dependent_losses : arrays (k, m) or None
+        The other features that lose most without each chosen one, and the R² that each loses.
 
     Examples
     --------
@@ -97,6 +130,10 @@ class Evidence:
     reconstructed: NDArray[np.float32]
     factors: NDArray[np.float32] | None = None
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    size: dict[str, Any] | None = None
+    without: NDArray[np.float64] | None = None
+    dependents: NDArray[np.int64] | None = None
+    dependent_losses: NDArray[np.float32] | None = None
 
     def without_rows(self) -> "Evidence":
         """A copy without rows of the data, for panels to be shared."""
@@ -132,3 +169,40 @@ class Examined(NamedTuple):
     variance: NDArray[np.float64]
     rows: NDArray[np.float32]
     reconstructed: NDArray[np.float32]
+
+
+def check_evidence(found: Evidence, indices: NDArray[np.int64], d: int) -> None:
+    """Refuse evidence of a saved panel whose parts do not fit each other, by a ValueError."""
+    k, m = len(indices), len(found.rows)
+    if sorted(found.order.tolist()) != indices.tolist():
+        raise ValueError("evidence.order is not an order of the chosen features")
+    shapes: dict[str, tuple[tuple[int | None, ...], str]] = {
+        "order": ((k,), "i"),
+        "gains": ((k,), "f"),
+        "substitutes": ((k, None), "i"),
+        "losses": ((k, found.substitutes.shape[-1]), "f"),
+        "related": ((k, None), "i"),
+        "related_correlation": ((k, found.related.shape[-1]), "f"),
+        "represents": ((k,), "i"),
+        "correlation": ((len(found.correlation),) * 2, "f"),
+        "errors": ((d,), "f"),
+        "variance": ((d,), "f"),
+        "rows": ((m, d), "f"),
+        "reconstructed": ((m, d), "f"),
+    }
+    gaps = ("losses", "related_correlation", "correlation", "rows", "reconstructed")
+    for name, (shape, kind) in shapes.items():
+        array = getattr(found, name)
+        require_array(f"evidence.{name}", array, shape, kind, finite=name not in gaps)
+        if np.isinf(array).any():
+            raise ValueError(f"evidence.{name} holds infinite values")
+    for name in ("substitutes", "related"):
+        array = getattr(found, name)
+        if array.size and not (array.min() >= -1 and array.max() < d):
+            raise ValueError(f"evidence.{name} has numbers that are not columns")
+    if len(found.correlation) > k:
+        raise ValueError(f"evidence.correlation is of {len(found.correlation)} features, not {k}")
+    sizes = found.curve.get("k", [])
+    for lines in (part for name, part in found.curve.items() if name != "k"):
+        if not isinstance(lines, dict) or any(len(line) != len(sizes) for line in lines.values()):
+            raise ValueError("the lines of evidence.curve are not of the same length")

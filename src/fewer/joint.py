@@ -15,12 +15,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fewer._stored import require_array
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.nn.completion import complete, gap_patterns
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.objective import solve_normal
 
-__all__ = ["Corrected", "JointCovariance", "TrainingStatistics", "residual_factors"]
+__all__ = [
+    "Corrected",
+    "JointCovariance",
+    "TrainingStatistics",
+    "check_joint",
+    "check_statistics",
+    "residual_factors",
+]
 
 Values = NDArray[np.float64]
 Columns = NDArray[np.int64]
@@ -275,6 +283,47 @@ def distances_of(values: Values, mean: Tensor, precision: Tensor) -> Distances:
     # Wilson and Hilferty: the cube root of a chi-squared variable is nearly normal
     normal = (np.cbrt(squared / p) - (1 - 2 / (9 * p))) / np.sqrt(2 / (9 * p))
     return Distances(squared, present, np.where(present > 0, normal, 0.0))
+
+
+def check_statistics(found: TrainingStatistics, k: int) -> None:
+    """Refuse statistics of a saved panel whose parts do not fit it, by a ValueError."""
+    for name in ("mean", "spread", "minimum", "maximum", "missing", "common"):
+        require_array(f"statistics.{name}", getattr(found, name), (k,), "f")
+    require_array("statistics.quantiles", found.quantiles, (None, k), "f")
+    require_array("statistics.distance", found.distance, (None,), "f")
+    require_array("statistics.errors", found.errors, (None, 2), "f")
+    for name in ("rows", "sampled"):
+        value = getattr(found, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"statistics.{name} is {value!r}, not a number of rows")
+    if min(len(found.quantiles), len(found.distance)) < 2 or not len(found.errors):
+        raise ValueError("statistics hold no quantiles")
+
+
+def check_joint(found: JointCovariance, columns: Columns, d: int) -> None:
+    """Refuse covariances of a saved panel whose parts do not fit it, by a ValueError."""
+    k = len(columns)
+    shapes: dict[str, tuple[tuple[int | None, ...], str]] = {
+        "columns": ((k,), "i"),
+        "mean": ((d,), "f"),
+        "scale": ((d,), "f"),
+        "variance": ((d,), "f"),
+        "gram": ((k, k), "f"),
+        "cross": ((k, d), "f"),
+        "quantiles": ((None, k), "f"),
+    }
+    for name, (shape, kind) in shapes.items():
+        require_array(f"joint.{name}", getattr(found, name), shape, kind)
+    if found.columns.tolist() != columns.tolist():
+        raise ValueError("joint.columns are not the chosen features")
+    if not (isinstance(found.ridge, float) and 0 <= found.ridge < np.inf):
+        raise ValueError(f"joint.ridge is {found.ridge!r}, not a penalty")
+    if not (found.scale > 0).all() or (found.variance < 0).any():
+        raise ValueError("joint.scale and joint.variance hold values that no data have")
+    try:
+        found.precision  # noqa: B018 -- needs a positive definite matrix
+    except RuntimeError as error:
+        raise ValueError("joint.gram is not a covariance") from error
 
 
 def precision_of(gram: Tensor, ridge: float, scale: Tensor) -> Tensor:

@@ -10,19 +10,22 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fewer import storage
 from fewer._checks import join_names
+from fewer._stored import ANY, require_array
 from fewer._tables import Table
 from fewer.checks import Check, check_rows
 from fewer.data import Source, moments
 from fewer.data.source import array_source
 from fewer.errors import InputError
-from fewer.evidence import Evidence, Examined
-from fewer.joint import JointCovariance, TrainingStatistics
+from fewer.evidence import STORED as STORED_EVIDENCE
+from fewer.evidence import Evidence, Examined, check_evidence
+from fewer.joint import JointCovariance, TrainingStatistics, check_joint, check_statistics
 from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.nn.decoder import LINKS
 from fewer.reconstructor import (
+    QUANTILE_LEVELS,
     Filling,
     Reconstructor,
     Score,
@@ -33,11 +36,35 @@ from fewer.reconstructor import (
     sample_size,
 )
 from fewer.report import brief, write
-from fewer.report.summarise import rank_candidates
+from fewer.report.summarise import network_note, rank_candidates
 
 __all__ = ["Leaderboard", "Panel", "Score", "Target"]
 
-KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
+KEPT = ("joint", "statistics")  # of the training rows
+_LINK = frozenset({None, *LINKS})
+# the JSON of a saved panel; see `fewer._stored.misfit`
+STORED: dict[Any, Any] = {
+    "settings": {"decoder": ANY, "predictor?": ANY, "rows?": int},
+    "indices": [int],
+    "d": int,
+    "names": ([str], None),
+    "held_out": float,
+    "leaderboard": [{"strategy": str, "error": float, "seconds": float, "price?": (float, None)}],
+    "link": _LINK,
+    "target?": (
+        None,
+        {
+            "name": (str, None),
+            "classes": (list, None),
+            "dtype": (str, None),
+            "held_out": float,
+            "single_output": bool,
+            "outputs": int,
+            "link": _LINK,
+        },
+    ),
+    "evidence?": STORED_EVIDENCE,
+}
 
 
 class Leaderboard(list[dict[str, Any]]):
@@ -65,8 +92,10 @@ class Leaderboard(list[dict[str, Any]]):
         ]
         return Table(("strategy", "held-out error", "ratio", "seconds"), rows, (1, 2, 3))
 
+    note: str | None = None  # whether the network beats a linear decoder
+
     def __repr__(self) -> str:
-        return str(self.table())
+        return str(self.table()) + ("" if self.note is None else f"\n{self.note}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +167,14 @@ class Target:
         }
 
     @classmethod
-    def _restore(cls, meta: dict[str, Any], spec: Any, k: int, tensors: dict[str, Tensor]) -> Any:
-        classes = None
+    def _restore(cls, meta: dict[str, Any], spec: Any, k: int, tensors: storage.Tensors) -> Any:
+        classes, out = None, meta["outputs"]
         if meta["classes"] is not None:
             classes = storage.restore_labels(meta["classes"], meta["dtype"])
-        net = build_decoder(spec, k, meta["outputs"])
+        if classes is not None and len(classes) != out:
+            raise ValueError(f"{len(classes)} classes for {out} outputs of the predictor")
+        storage.require_weights(spec, k, out, tensors, "target")
+        net = build_decoder(spec, k, out)
         decoder = storage.restore_decoder(net, "target", tensors, meta["link"])
         return cls(decoder, classes, meta["held_out"], meta["name"], meta["single_output"])
 
@@ -204,19 +236,27 @@ class Panel:
         settings: dict[str, Any],
         target: Target | None = None,
         evidence: Evidence | Callable[[], Evidence] | None = None,
+        editor: Any = None,
     ) -> None:
         self.reconstructor = reconstructor
         self.held_out = held_out
-        self.leaderboard = leaderboard
+        self._leaderboard = leaderboard
         self.settings = settings
         self.target = target
         self._evidence = evidence
+        self.editor = editor  # what makes a changed panel; None without the data
         # measured values are returned unchanged
         reconstructor.decoder.double().eval().known = torch.from_numpy(reconstructor.columns)
         if reconstructor.joint is not None:  # missing ones are predicted from the others
             for part in (reconstructor, target):
                 if part is not None:
                     part.decoder.precision = reconstructor.joint.precision
+
+    @property
+    def leaderboard(self) -> Leaderboard:
+        """Every candidate with its strategy, held-out error, seconds and features."""
+        self._leaderboard.note = network_note(self.settings.get("network_gain"))
+        return self._leaderboard
 
     @property
     def k(self) -> int:
@@ -257,7 +297,7 @@ class Panel:
 
     def __getstate__(self) -> dict[str, Any]:
         # copies and pickles hold the evidence, not the data that it would be computed from
-        return vars(self) | {"_evidence": self.evidence}
+        return vars(self) | {"_evidence": self.evidence, "editor": None}
 
     def reconstruct(
         self,
@@ -387,6 +427,73 @@ class Panel:
             )
         return self.target
 
+    # -- changed panels --------------------------------------------------------------------
+
+    def without(self, *features: Any) -> "Panel":
+        """A new panel without some features, its decoder fitted again.
+
+        ``held_out`` is its score; ``leaderboard`` has its held-out error beside the error of this
+        panel ("before"), both with the features fixed and decoders fitted on the other folds.
+        Features that are measured together go together. `select` keeps what this needs in memory;
+        a panel that was loaded needs ``fewer.attach(panel, X)`` first.
+
+        Parameters
+        ----------
+        *features : names or column numbers
+            Features of the panel.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_wine
+        >>> panel = fewer.select(load_wine(as_frame=True).data, 4, random_state=0)
+        >>> smaller = panel.without(panel.features[0])
+        >>> smaller.k, smaller.held_out < panel.held_out
+        (3, True)
+        >>> [row["strategy"] for row in smaller.leaderboard]
+        ['without', 'before']
+        """
+        return self._edited().without(features)
+
+    def swap(self, out: Any, into: Any) -> "Panel":
+        """A new panel with another feature in place of one of its own; see `without`.
+
+        Parameters
+        ----------
+        out, into : name or column number
+            The feature that goes, and the one that comes, each with its group. Constraints of the
+            panel hold: it raises where ``into`` is excluded or beyond the budget.
+        """
+        return self._edited().swap(out, into)
+
+    def extend(self, k: int) -> "Panel":
+        """A new panel of k features: those of this one, and the best further ones.
+
+        Parameters
+        ----------
+        k : int
+            Number of features (or groups of features), more than this panel has.
+        """
+        return self._edited().extend(k)
+
+    def shrink(self, k: int) -> "Panel":
+        """A new panel of the best k features of this one.
+
+        Parameters
+        ----------
+        k : int
+            Number of features (or groups of features), fewer than this panel has.
+        """
+        return self._edited().shrink(k)
+
+    def _edited(self) -> Any:
+        if self.editor is None:
+            raise InputError(
+                "this panel has no data to be changed with (it was loaded or copied, or the data "
+                "are too large to keep); attach some: fewer.attach(panel, X)"
+            )
+        return self.editor
+
     def score(self, X: Any) -> Score:
         """Explained variance, 1 - SSE / SST over all observed entries; ``.errors`` per feature.
 
@@ -495,40 +602,53 @@ class Panel:
             ``decoder=...``, if that was a function, which is not stored.
         """
         meta, tensors = storage.read_folder(path, kind="panel")
-        storage.require(meta, {"settings": dict, "indices": list, "d": int}, path)
-        settings, k = meta["settings"], len(meta["indices"])
-        with storage.damaged_where_unfit(path):
-            options = storage.restore_parameters({"decoder": settings["decoder"]}, functions, ())
+        storage.require(meta, STORED, path)
+        settings, d = meta["settings"], meta["d"]
+        indices = storage.restore_columns(meta["indices"], d, path, "indices")
+        # decoder= of `select`, which is the predictor of a panel with a target
+        own = "decoder" if meta.get("target") is None else "predictor"
+        specs = dict.fromkeys(("decoder", own), "linear")
+        if own in settings:
+            stored = {"decoder": settings[own]}
+            specs[own] = storage.restore_parameters(stored, functions, ())["decoder"]
+        with storage.damaged_where_unfit(path, tensors):
+            k, errors = len(indices), tensors["errors"].numpy()
+            require_array("errors", errors, (d,), "f")
+            names = None if meta["names"] is None else np.array(meta["names"], dtype=object)
+            if names is not None and len(names) != d:
+                raise ValueError(f"{len(names)} names for {d} features")
+            storage.require_weights(specs["decoder"], k, d, tensors, "decoder")
             net = build_decoder(
-                options["decoder"],
+                specs["decoder"],
                 k,
-                meta["d"],
+                d,
                 activation=settings.get("activation", "leaky_relu"),
                 dropout=settings.get("dropout", 0.0),
                 norm=settings.get("norm"),
             )
             target = None
             if meta.get("target") is not None:
-                spec = storage.restore_parameters({"decoder": settings["predictor"]}, functions, ())
-                target = Target._restore(meta["target"], spec["decoder"], k, tensors)
-            evidence = None
+                target = Target._restore(meta["target"], specs["predictor"], k, tensors)
+            evidence = joint = quantiles = None
             if "evidence" in meta:
                 evidence = storage.restore_record(Evidence, meta["evidence"], tensors, "evidence")
-            kept = {
-                name: storage.restore_record(kind, meta[name], tensors, name)
-                for name, kind in KEPT.items()
-                if name in meta
-            }
+                check_evidence(evidence, indices, d)
+            if "joint" in meta:
+                joint = storage.restore_record(JointCovariance, meta["joint"], tensors, "joint")
+                check_joint(joint, indices, d)
+            statistics = None
+            if "statistics" in meta:
+                statistics = storage.restore_record(
+                    TrainingStatistics, meta["statistics"], tensors, "statistics"
+                )
+                check_statistics(statistics, k)
+            if "quantiles" in tensors:
+                quantiles = tensors["quantiles"].numpy()
+                require_array("quantiles", quantiles, (len(QUANTILE_LEVELS), d), "f")
+            decoder = storage.restore_decoder(net, "decoder", tensors, meta["link"])
             return cls(
-                Reconstructor(
-                    np.array(meta["indices"], dtype=np.int64),
-                    storage.restore_decoder(net, "decoder", tensors, meta["link"]),
-                    meta["d"],
-                    None if meta["names"] is None else np.array(meta["names"], dtype=object),
-                    tensors["quantiles"].numpy() if "quantiles" in tensors else None,
-                    **kept,
-                ),
-                held_out=Score(meta["held_out"], tensors["errors"].numpy()),
+                Reconstructor(indices, decoder, d, names, quantiles, joint, statistics),
+                held_out=Score(meta["held_out"], errors),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,
                 target=target,

@@ -6,29 +6,35 @@ import os
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fewer import __version__
 from fewer._checks import join_names
 from fewer._files import replacing_folder
+from fewer._stored import damaged_if, inside, misfit, read_json, read_tensors, require_array
 from fewer.distributed import is_rank0
 from fewer.errors import FileFormatError, InputError, TypeInputError
 from fewer.nn import MeasuredDecoder
+from fewer.nn.decoder import hidden_widths
 
 __all__ = [
+    "Tensors",
     "damaged_where_unfit",
     "describe_labels",
     "describe_parameters",
     "describe_record",
     "read_folder",
     "require",
+    "require_weights",
     "restore_columns",
     "restore_decoder",
     "restore_labels",
@@ -40,7 +46,7 @@ __all__ = [
 VERSION = 2
 TENSORS = "tensors.safetensors"
 LABEL_KINDS = "biufUO"
-_JSON = {dict: "an object", list: "a list", int: "a whole number", str: "text"}
+MOST_LABELS = 64 * 2**20  # bytes of class labels
 # names of version 1 of the format
 _EVIDENCE_1 = {
     "made": "created",
@@ -72,47 +78,62 @@ def write_folder(
     target, name = _folder(path).resolve(), f"{kind}.json"
     _refuse_foreign(target, kind, {name, TENSORS})
     meta = {"format": f"fewer-{kind}", "version": VERSION, "fewer": __version__, **meta}
-    with replacing_folder(target) as fresh:
-        text = json.dumps(meta, indent=1, allow_nan=False)
-        (fresh / name).write_text(text + "\n", encoding="utf-8")
-        # copies, since safetensors refuses tensors that share memory, such as tied weights
-        copies = {
-            key: part.detach().clone(memory_format=torch.contiguous_format)
-            for key, part in tensors.items()
-        }
-        save_file(copies, fresh / TENSORS)
+    text = json.dumps(meta, indent=1, allow_nan=False)
+    # copies, since safetensors refuses tensors that share memory, such as tied weights
+    copies = {
+        key: part.detach().clone(memory_format=torch.contiguous_format)
+        for key, part in tensors.items()
+    }
+    try:
+        with replacing_folder(target) as fresh:
+            (fresh / name).write_text(text + "\n", encoding="utf-8")
+            save_file(copies, fresh / TENSORS)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{target} cannot be written ({error}); make room, or choose another path"
+        ) from error
+
+
+class Tensors(dict[str, Tensor]):
+    """Tensors by name, which notes those that were used: a file with others is refused."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(tensors)
+        self.used: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.used.add(name)
+        return super().__getitem__(name)
 
 
 def read_folder(
     path: str | os.PathLike[str], *, kind: str = "estimator"
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+) -> tuple[dict[str, Any], Tensors]:
     """Read a folder that `write_folder` wrote, in this version or an earlier one."""
     folder, name = _folder(path), f"{kind}.json"
     if not (folder / name).is_file():
         raise FileFormatError(f"{folder} is not a saved {kind}: it has no {name}")
-    try:
-        meta = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{folder / name} is damaged ({error}); save it again") from error
+    with damaged_if(f"{_braced(folder / name)} is damaged ({{}}); save it again"):
+        meta = read_json(inside(folder, name))
     if not isinstance(meta, dict) or meta.get("format") != f"fewer-{kind}":
         raise FileFormatError(f"{folder / name} was not written by fewer")
     version = meta.get("version")
-    if isinstance(version, bool) or not isinstance(version, int):
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise FileFormatError(
-            f"{folder / name} is damaged (its version is {version!r}, not a number); save it again"
+            f"{folder / name} is damaged (its version is {version!r}, not a number from 1 to "
+            f"{VERSION}); save it again"
         )
     if version > VERSION:
         raise FileFormatError(
             f"{folder} has format version {version}, written by fewer {meta.get('fewer')}; "
             f"this is fewer {__version__}, which reads up to {VERSION}: upgrade fewer"
         )
-    try:
-        tensors = load_file(folder / TENSORS)
-    except Exception as error:  # safetensors has no public exception of its own
-        raise FileFormatError(
-            f"{folder / TENSORS} is missing or damaged ({error}); save it again"
-        ) from error
-    return _upgrade(meta, tensors) if version < 2 else (meta, tensors)
+    with damaged_if(f"{_braced(folder / TENSORS)} is missing or damaged ({{}}); save it again"):
+        tensors = read_tensors(inside(folder, TENSORS))[1]
+    if version < 2:
+        with damaged_where_unfit(path):
+            meta, tensors = _upgrade(meta, tensors)
+    return meta, Tensors(tensors)
 
 
 def _upgrade(
@@ -147,25 +168,33 @@ def _refuse_foreign(target: Path, kind: str, ours: set[str]) -> None:
         )
 
 
-def require(meta: dict[str, Any], kinds: dict[str, type], path: str | os.PathLike[str]) -> None:
-    """Refuse a description that lacks a key, or has a value of another kind there."""
-    for key, kind in kinds.items():
-        if not isinstance(meta.get(key), kind) or isinstance(meta[key], bool):
-            found = repr(meta[key])[:40] if key in meta else "missing"
-            raise FileFormatError(
-                f"{path} is damaged ({key!r} is {found}; it must be {_JSON[kind]}); save it again"
-            )
+def require(meta: dict[str, Any], kinds: dict[Any, Any], path: str | os.PathLike[str]) -> None:
+    """Refuse a description that is not of a kind, as `fewer._stored.misfit` writes kinds."""
+    if reason := misfit(meta, kinds):
+        raise FileFormatError(f"{path} is damaged ({reason}); save it again")
 
 
 @contextmanager
-def damaged_where_unfit(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors from parts that do not fit together into a `FileFormatError`."""
-    try:
+def damaged_where_unfit(
+    path: str | os.PathLike[str], tensors: Tensors | None = None
+) -> Iterator[None]:
+    """Turn errors from parts that do not fit together into a `FileFormatError`.
+
+    With ``tensors``, those that the block has not used are an error, too.
+    """
+    message = f"the tensors in {_braced(path)} do not fit its description ({{}}); save it again"
+    with damaged_if(message, InputError):
         yield
-    except (KeyError, RuntimeError) as error:
+    if tensors is not None and (others := sorted(set(tensors) - tensors.used)):
         raise FileFormatError(
-            f"the tensors in {path} do not fit its description ({error}); save it again"
-        ) from error
+            f"{path} has tensors that do not belong there: {join_names(others)}; load it with the "
+            "version of fewer that wrote it, or save it again"
+        )
+
+
+def _braced(path: str | os.PathLike[str]) -> str:
+    """A path that can be part of a format string."""
+    return os.fspath(path).replace("{", "{{").replace("}", "}}")
 
 
 # -- options ----------------------------------------------------------------------------------
@@ -189,7 +218,7 @@ def restore_parameters(
                 f"load(path, {name}=...): only options that were functions can be passed, here "
                 f"{', '.join(functions) or 'none'}; change others with set_params after loading"
             )
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in stored.items():
         if name in given:
             found[name] = given[name]
@@ -199,7 +228,8 @@ def restore_parameters(
                 f"pass it again as load(path, {name}=...)"
             )
         else:
-            found[name] = None if name in functions else _restore(value)
+            with damaged_if(f"the stored option {name!r} cannot be read ({{}}); save it again"):
+                found[name] = None if name in functions else _restore(value)
     return found
 
 
@@ -252,28 +282,56 @@ def _restore(value: Any) -> Any:
 # -- parts of a model --------------------------------------------------------------------------
 
 
+def require_weights(spec: Any, k: int, out: int, tensors: Tensors, prefix: str) -> None:
+    """Refuse layers that a description merely claims, before memory is taken for them."""
+    if callable(spec):
+        return
+    hidden = () if isinstance(spec, str) else hidden_widths(spec)
+    claimed = sum(a * b for a, b in pairwise((k, *hidden, out)))
+    held = sum(tensors[name].numel() for name in tensors if name.startswith(f"{prefix}."))
+    if claimed > held:
+        raise ValueError(f"{claimed:,} weights of {prefix!r} are described, {held:,} are there")
+
+
 def restore_decoder(
     net: nn.Module, prefix: str, tensors: dict[str, Tensor], link: str | None
 ) -> MeasuredDecoder:
     """Load the state that was stored under a prefix into a decoder around ``net``."""
     start = f"{prefix}."
-    state = {
-        name.removeprefix(start): part for name, part in tensors.items() if name.startswith(start)
-    }
+    state = {name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)}
+    for name, part in state.items():
+        if part.is_floating_point() and not torch.isfinite(part).all():
+            raise ValueError(f"{start}{name} holds NaN or infinite values")
     parts: dict[str, Any] = {
         name: state[name].clone() for name in ("fill", "out_center", "out_scale", "offset")
     }
+    k = len(parts["fill"])
+    for name in ("fill", "center", "scale"):
+        require_array(start + name, state[name].numpy(), (k,), "f")
+    require_array(f"{start}order", state["order"].numpy(), (k,), "i")
+    require_array(f"{start}log_inputs", state["log_inputs"].numpy(), (), "b")
+    if not torch.equal(state["order"].sort().values, torch.arange(k)):
+        raise ValueError(f"{start}order is not an order of {k} inputs")
+    if (state["scale"] == 0).any():
+        raise ValueError(f"{start}scale is 0")
     decoder = MeasuredDecoder(net.double(), link=link, **parts)
     decoder.load_state_dict(state)
-    return decoder.eval()
+    decoder.double().eval()
+    with torch.no_grad():
+        inputs = decoder.fill[None]
+        if decoder(inputs).shape != net(decoder.inputs(inputs)).shape:
+            raise ValueError(f"the scales of {prefix!r} are not those of its outputs")
+    return decoder
 
 
-def restore_columns(stored: list[Any], d: int, path: str | os.PathLike[str]) -> NDArray[np.int64]:
+def restore_columns(
+    stored: list[Any], d: int, path: str | os.PathLike[str], name: str = "columns"
+) -> NDArray[np.int64]:
     """Chosen columns, checked."""
     whole = all(isinstance(j, int) and not isinstance(j, bool) and 0 <= j < d for j in stored)
     if not stored or not whole or sorted(set(stored)) != stored:
         raise FileFormatError(
-            f"{path} is damaged ('columns' must be numbers from 0 to {d - 1}, ascending); "
+            f"{path} is damaged ({name!r} must be numbers from 0 to {d - 1}, ascending); "
             "save it again"
         )
     return np.array(stored, dtype=np.int64)
@@ -292,9 +350,16 @@ def describe_labels(classes: NDArray) -> tuple[list[Any], str]:
 
 def restore_labels(labels: list[Any], dtype: str) -> NDArray:
     """The labels that `describe_labels` described."""
-    if np.dtype(dtype).kind not in LABEL_KINDS:
-        raise FileFormatError(f"class labels of type {np.dtype(dtype)} are not known")
-    return np.array(labels, dtype=dtype)
+    if reason := misfit(labels, [(bool, int, float, str)], "classes"):
+        raise ValueError(reason)
+    kind = np.dtype(dtype)
+    if kind.kind not in LABEL_KINDS:
+        raise FileFormatError(f"class labels of type {kind} are not known")
+    if len(labels) * kind.itemsize > MOST_LABELS:
+        raise ValueError(f"{len(labels)} class labels of {kind.itemsize:,} bytes each")
+    if not labels or len(set(labels)) < len(labels):
+        raise ValueError("class labels are missing or repeated")
+    return np.array(labels, dtype=kind)
 
 
 def describe_record(record: Any, prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -310,6 +375,8 @@ def restore_record(
 ) -> Any:
     """The dataclass that `describe_record` described; unknown fields are ignored."""
     names = {field.name for field in fields(cls)}
+    if not isinstance(words, dict):
+        raise ValueError(f"{prefix!r} is {str(words)[:40]}; it must be an object")
     parts = {name: part for name, part in words.items() if name in names}
     for name in names:
         if f"{prefix}.{name}" in tensors:

@@ -10,6 +10,9 @@ from typing import Any
 from fewer._checks import join_names
 from fewer.errors import InputError, warn
 
+DIGITS = 19  # of a whole number
+MOST_TEXT = 64 * 2**20  # bytes of a list of features, costs or groups
+
 
 def features(texts: Sequence[str], names: Sequence[str] | None, option: str) -> list[Any]:
     """Features from texts that are each a file of names, a pattern or comma-separated names.
@@ -30,20 +33,36 @@ def _items(text: str, known: set[str], option: str) -> Iterator[str]:
         return
     path = Path(text).expanduser()
     if path.is_file():
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{option} {text} is not a text file with one name per line ({error})"
-            ) from error
-        for line in lines:
+        for line in _text(path, option, "a text file with one name per line").splitlines():
             item = line.strip()
             if item and not item.startswith("#"):
-                yield item if item in known else next(csv.reader([item]))[0].strip()
+                yield item if item in known else _first_cell(item)
     elif path.suffix in (".txt", ".csv", ".tsv") and not glob.has_magic(text):
         raise InputError(f"{option} {text}: no such file or feature")
     else:
         yield from (item.strip() for item in text.split(",") if item.strip())
+
+
+def _text(path: Path, option: str, what: str) -> str:
+    """The text of a file that a user or somebody else wrote."""
+    try:
+        if path.stat().st_size > MOST_TEXT:
+            raise InputError(f"{option} {path} has more than {MOST_TEXT:,} bytes; give {what}")
+        return path.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, IsADirectoryError):
+        raise InputError(f"{option} {path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{option} {path} is not {what} in UTF-8 ({error})") from error
+    except OSError as error:
+        raise InputError(f"{option} {path} cannot be read ({error.strerror or error})") from error
+
+
+def _first_cell(line: str) -> str:
+    """The first of the comma-separated values of a line, which may be quoted."""
+    try:
+        return next(csv.reader([line]))[0].strip()
+    except csv.Error:  # longer than any name
+        return line
 
 
 def _matching(item: str, names: Sequence[str] | None, known: set[str], option: str) -> list[Any]:
@@ -56,7 +75,7 @@ def _matching(item: str, names: Sequence[str] | None, known: set[str], option: s
                 f"{option}: no feature matches {item!r}; the features are {join_names(list(names))}"
             )
         return matched
-    return [int(item)] if item.isdecimal() else [item]  # unknown names are refused later
+    return [_number(item)]  # unknown names are refused later
 
 
 def costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, float] | None:
@@ -87,14 +106,14 @@ def groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | N
 def _pairs(path: Path | None, option: str, what: str) -> Iterator[tuple[int, str, str]]:
     if path is None:
         return
-    try:
-        text = path.expanduser().read_text(encoding="utf-8-sig")
-    except (FileNotFoundError, IsADirectoryError):
-        raise InputError(f"{option} {path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{option} {path} is not UTF-8 text ({error})") from error
+    text = _text(path.expanduser(), option, "a text file of two columns")
     delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
-    for line, cells in enumerate(csv.reader(text.splitlines(), delimiter=delimiter), start=1):
+    rows = csv.reader(text.splitlines(), delimiter=delimiter)
+    try:
+        cells_of_lines = list(enumerate(rows, start=1))
+    except csv.Error as error:
+        raise InputError(f"{option} {path} is not a text file of two columns ({error})") from error
+    for line, cells in cells_of_lines:
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != 2:
@@ -108,7 +127,7 @@ def _pairs(path: Path | None, option: str, what: str) -> Iterator[tuple[int, str
 def _known(found: dict[str, Any], names: Sequence[str] | None, what: str) -> dict[Any, Any]:
     """The entries whose feature is in the data; the file may cover more than these data."""
     if names is None:
-        return {int(key) if key.isdecimal() else key: value for key, value in found.items()}
+        return {_number(key): value for key, value in found.items()}
     known = set(names)
     others = [str(name) for name in found if name not in known]
     if others and len(others) == len(found):
@@ -118,12 +137,17 @@ def _known(found: dict[str, Any], names: Sequence[str] | None, what: str) -> dic
     return {name: value for name, value in found.items() if name in known}
 
 
+def _number(text: str) -> Any:
+    """A column number; text of any other kind, or of too many digits, is a name."""
+    return int(text) if text.isdecimal() and len(text) < DIGITS else text
+
+
 def decoder(text: str) -> Any:
     """ "linear", or the widths of hidden layers such as "320,320"."""
     if text == "linear":
         return text
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not all(part.isdecimal() and len(part) < DIGITS and int(part) > 0 for part in parts):
         raise InputError(
             f"--decoder {text}: use linear, or widths of hidden layers such as 320,320"
         )
@@ -138,7 +162,7 @@ def strategies(text: str) -> Any:
 def validation(text: str) -> Any:
     """A number of folds, a fraction, or a word such as "time"."""
     try:
-        return int(text) if text.isdecimal() else float(text)
+        return int(text) if text.isdecimal() and len(text) < DIGITS else float(text)
     except ValueError:
         return text
 

@@ -1,4 +1,4 @@
-"""Commands that use a saved panel: ``impute``, ``check``, ``predict``, ``report``, ``export``."""
+"""Commands that use a saved panel: impute, check, predict, substitutes, report and export."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fewer.cli import _options as opt
-from fewer.cli._output import Output
+from fewer.cli._output import Output, percent, print_table
 
 Format = StrEnum("Format", ["onnx", "list", "json"])
 
@@ -234,6 +234,70 @@ def predict(
         f"{len(values):,} predictions of {name} from {loaded.k} measured features, written to "
         f"[bold]{out}[/]",
     )
+
+
+def substitutes(
+    output: Output,
+    panel: opt.PanelArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the table to a .csv or .json file.")
+    ] = None,
+    force: opt.ForceOption = False,
+) -> None:
+    """Show, for each feature of a panel, what is lost without it and what could replace it.
+
+    Losses are explained variance, with the linear decoder fitted again. Substitutes obey the
+    constraints of the panel. Dependents are the features that lose most without a feature.
+
+    Example: [bold]fewer substitutes panel/[/]
+    """
+    from fewer._tables import write_table
+    from fewer.errors import InputError
+    from fewer.report.summarise import summarise
+
+    opt.check_unused(out, force, opt.TABLE_OUTPUT)
+    loaded = opt.load_panel(panel)
+    if loaded.evidence is None:
+        raise InputError(f"{panel} was saved without evidence; make it again with fewer select")
+    rows = [_replaceable(row) for row in summarise(loaded, image_shape=None)["chosen"]]
+    if out is not None:
+        write_table(out, _columns(rows), rows)
+    shown = [
+        (
+            str(row["feature"]),
+            percent(row["lost_without"]),
+            ", ".join(other["feature"] for other in row["dependents"]),
+            ", ".join(f"{o['feature']} ({100 * o['loss']:.2f}%)" for o in row["substitutes"]),
+        )
+        for row in rows
+    ]
+    header = ("feature", "lost without", "dependents", "substitutes (loss)")
+    output.result(
+        {"panel": panel, "out": out, "features": rows},
+        lambda screen: print_table(screen, header, shown, (1,)),
+    )
+
+
+def _replaceable(row: dict[str, Any]) -> dict[str, Any]:
+    best = [] if row["substitute"] is None else [{"name": row["substitute"], "loss": row["loss"]}]
+    return {
+        "feature": row["name"],
+        "lost_without": row["without"],
+        "dependents": [{"feature": o["name"], "r2": o["loss"]} for o in row["dependents"][:3]],
+        "substitutes": [{"feature": o["name"], "loss": o["loss"]} for o in best + row["others"]],
+    }
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The rows as columns of a table: three substitutes, each with its loss."""
+    found: dict[str, list[Any]] = {name: [r[name] for r in rows] for name in rows[0]}
+    for kind in ("dependents", "substitutes"):
+        lists = found.pop(kind)
+        for at in range(3):
+            for name in lists[0][0] if lists[0] else ("feature",):
+                cells = [one[at][name] if at < len(one) else None for one in lists]
+                found[f"{kind[:-1]}_{at + 1}" + ("" if name == "feature" else f"_{name}")] = cells
+    return found
 
 
 def report(

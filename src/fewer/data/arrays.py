@@ -1,7 +1,10 @@
 """Arrays that are not in memory: .npz files, memory maps, HDF5, zarr, torch datasets."""
 
+import math
 import shutil
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,13 +19,17 @@ from fewer._optional import import_optional
 from fewer.data.columns import check_numbers, check_values
 from fewer.data.on_disk import (
     SMALL_SHARE,
+    NpyHeader,
     OnDiskSource,
+    check_expansion,
     convert_once,
-    damaged,
+    damaged_where_unreadable,
     in_memory_if_small,
     open_npy,
+    read_npy_header,
     readable_size,
 )
+from fewer.data.screen import screen
 from fewer.data.source import Source, array_source, numpy_dtype
 from fewer.data.tables import as_array
 from fewer.errors import FewerError, FileFormatError, InputError, TypeInputError, warn
@@ -47,31 +54,28 @@ def open_array(
 
 def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_limit: int) -> Source:
     """A source of one array of an .npz file, or of a sparse matrix that SciPy saved."""
-    try:
-        with zipfile.ZipFile(path) as archive:  # first: NumPy leaves a broken one open
-            sizes = {
-                item.filename.removesuffix(".npy"): item.file_size for item in archive.infolist()
-            }
-        if dataset is None and {"indices", "indptr", "data", "shape", "format"} <= set(sizes):
-            matrix = sparse.load_npz(path).tocsr()
-            check_values(matrix, names, str(path))
-            return array_source(matrix, names, memory_limit)
-        if dataset is not None and dataset not in sizes:
-            raise InputError(f"{path} has no array {dataset!r}; it has {join_names(list(sizes))}")
-        name = dataset or _only(path, ["X"] if "X" in sizes else list(sizes))
-        if sizes[name] <= memory_limit // SMALL_SHARE:
-            with np.load(path, allow_pickle=False) as stored:
-                array = stored[name]
-            check_numbers(f"{name!r} in {path}", array.shape, array.dtype)
-            check_values(array, names, f"{name!r} in {path}")
+    with _npz_errors(path):
+        with zipfile.ZipFile(path) as archive:
+            members = {item.filename.removesuffix(".npy"): item for item in archive.infolist()}
+        if dataset is None and {"indices", "indptr", "data", "shape", "format"} <= set(members):
+            return _open_sparse_npz(path, names, memory_limit)
+        if dataset is not None and dataset not in members:
+            raise InputError(f"{path} has no array {dataset!r}; it has {join_names(list(members))}")
+        name = dataset or _only(path, ["X"] if "X" in members else list(members))
+        header = _npz_header(path, members[name])
+        what = f"{name!r} in {path}"
+        check_numbers(what, header.shape, header.dtype)
+        if header.nbytes <= memory_limit // SMALL_SHARE:
+            array = _npz_array(path, members[name])
+            check_values(array, names, what)
             return array_source(array, names, memory_limit)
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        if isinstance(error, (FewerError, FileNotFoundError)):
-            raise
-        raise FileFormatError(f"{path} is not a whole .npz file ({error})") from error
 
     def unpack(file: IO[bytes]) -> None:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+        with (
+            _npz_errors(path),
+            zipfile.ZipFile(path) as archive,
+            archive.open(members[name]) as member,
+        ):
             shutil.copyfileobj(member, file, 2**24)
         warn(
             f"{path} does not fit memory_limit={readable_size(memory_limit)}; it was unpacked once "
@@ -79,6 +83,66 @@ def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_li
         )
 
     return open_npy(convert_once([path], {"npz": name}, unpack), names, memory_limit)
+
+
+@contextmanager
+def _npz_errors(path: Path) -> Iterator[None]:
+    """Turn whatever a zip file and its compression raise into a `FileFormatError`."""
+    try:
+        yield
+    except (FewerError, FileNotFoundError):
+        raise
+    except Exception as error:  # zlib, bz2 and lzma have their own, encryption a RuntimeError
+        raise FileFormatError(f"{path} is not a whole .npz file ({error})") from error
+
+
+def _npz_header(path: Path, member: zipfile.ZipInfo) -> NpyHeader:
+    """How the values of a member lie; refused where the header claims more than is there."""
+    check_expansion(path, member.file_size, path.stat().st_size)
+    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        header = read_npy_header(file)
+    if header.start + header.nbytes != member.file_size:
+        raise ValueError(
+            f"{member.filename} has {member.file_size} bytes, {header.start + header.nbytes} "
+            "expected"
+        )
+    return header
+
+
+def _npz_array(path: Path, member: zipfile.ZipInfo) -> np.ndarray:
+    """All values of a member."""
+    header = _npz_header(path, member)
+    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        data = file.read(member.file_size)  # to its end, where its checksum is compared
+    values = np.frombuffer(bytearray(data), header.dtype, offset=header.start)
+    return values.reshape(header.shape, order="F" if header.by_column else "C")
+
+
+def _open_sparse_npz(path: Path, names: list[str] | None, memory_limit: int) -> Source:
+    """A sparse matrix as `scipy.sparse.save_npz` writes it, checked before SciPy uses it."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {
+            item.filename.removesuffix(".npy"): _npz_array(path, item)
+            for item in archive.infolist()
+        }
+    form = parts["format"].item()
+    form = form.decode("ascii") if isinstance(form, bytes) else str(form)
+    kinds = {"csr": sparse.csr_array, "csc": sparse.csc_array}
+    if form not in kinds:
+        raise InputError(f"{path} holds a sparse matrix of format {form!r}; save it as csr or csc")
+    shape = tuple(parts["shape"].tolist())
+    check_numbers(str(path), shape, parts["data"].dtype)
+    matrix = checked_sparse(
+        kinds[form]((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
+    )
+    check_values(matrix, names, str(path))
+    return array_source(matrix.tocsr(), names, memory_limit)
+
+
+def checked_sparse(matrix: Any) -> Any:
+    """A compressed sparse matrix whose index arrays were checked: SciPy trusts them in C++."""
+    matrix.check_format(full_check=True)
+    return matrix
 
 
 # -- HDF5 and zarr ---------------------------------------------------------------------------
@@ -96,15 +160,19 @@ def open_hdf5(
         if isinstance(item, h5py.Dataset) and item.ndim == 2 and item.dtype.kind in "biuf":
             tables.append(name)
 
-    if dataset is None:
-        try:
+    with damaged_where_unreadable(path):
+        if dataset is None:
             file.visititems(note)
-        except (OSError, RuntimeError) as error:
-            raise damaged(path, error) from error
-        dataset = _only(path, tables)
-    if dataset not in file or not isinstance(file[dataset], h5py.Dataset):
-        raise InputError(f"{path} has no dataset {dataset!r}; choose another with dataset=")
-    return open_array(file[dataset], f"{path}:{dataset}", [path], names, memory_limit)
+            dataset = _only(path, tables)
+        if dataset not in file or not isinstance(file[dataset], h5py.Dataset):
+            raise InputError(f"{path} has no dataset {dataset!r}; choose another with dataset=")
+        found = file[dataset]
+        if found.is_virtual or found.external or found.file.filename != file.filename:
+            raise FileFormatError(
+                f"the values of {dataset!r} are not in {path} but in other files, which are not "
+                "followed; copy them into one file (h5repack, or h5py)"
+            )
+        return open_array(found, f"{path}:{dataset}", [path], names, memory_limit)
 
 
 def open_zarr(
@@ -112,30 +180,40 @@ def open_zarr(
 ) -> Source:
     """A source of a zarr array on disk, or of one in a group there."""
     zarr = import_optional("zarr")
-    try:
+    size = folder_size(path)
+    with damaged_where_unreadable(path):
         found = zarr.open(str(path), mode="r")
-    except Exception as error:  # zarr has many kinds of its own
-        raise damaged(path, error) from error
-    if isinstance(found, zarr.Group):
-        arrays = [name for name, array in found.arrays() if len(array.shape) == 2]
-        dataset = _only(path, arrays) if dataset is None else dataset
-        if dataset not in found or isinstance(found[dataset], zarr.Group):
-            raise InputError(f"{path} has no array {dataset!r}; choose another with dataset=")
-        found = found[dataset]
-    elif dataset is not None:
-        raise InputError(f"{path} is a single array; drop dataset={dataset!r}")
-    return open_array(found, str(path), [], names, memory_limit)
+        if isinstance(found, zarr.Group):
+            arrays = [name for name, array in found.arrays() if len(array.shape) == 2]
+            dataset = _only(path, arrays) if dataset is None else dataset
+            if dataset not in found or isinstance(found[dataset], zarr.Group):
+                raise InputError(f"{path} has no array {dataset!r}; choose another with dataset=")
+            found = found[dataset]
+        elif dataset is not None:
+            raise InputError(f"{path} is a single array; drop dataset={dataset!r}")
+        for claimed in (found.shape, found.chunks):
+            check_expansion(path, math.prod(claimed) * found.dtype.itemsize, size)
+        return open_array(found, str(path), [], names, memory_limit)
 
 
-def open_hdf5_file(path: Path) -> Any:
-    """An HDF5 file open for reading."""
+def folder_size(path: Path) -> int:
+    """Bytes of all files of a folder; links that lead out of it are refused."""
+    top, size = path.resolve(), 0
+    for file in path.rglob("*"):
+        if file.is_symlink() and not file.resolve().is_relative_to(top):
+            raise FileFormatError(
+                f"{file} is a link out of its folder, which is not followed; copy the file there"
+            )
+        size += file.stat().st_size if file.is_file() else 0
+    return size
+
+
+def open_hdf5_file(path: Path, kind: str = "hdf5") -> Any:
+    """An HDF5 file open for reading, after a helper process has read it (see `screen`)."""
     h5py = import_optional("h5py")
-    try:
+    screen(path, kind)
+    with damaged_where_unreadable(path):
         return h5py.File(path, "r")
-    except FileNotFoundError:
-        raise
-    except (OSError, RuntimeError) as error:
-        raise damaged(path, error) from error
 
 
 def _only(path: Path, held: list[str]) -> str:

@@ -14,6 +14,8 @@ from fewer.errors import InputError, translate_sklearn_errors, warn
 if TYPE_CHECKING:
     from fewer.data.moments import Moments
 
+LARGEST, SMALLEST = 1e75, 1e-75  # fourth powers of values are numbers of float64
+
 
 def check_unique(what: str, names: Iterable[Any], remedy: str, kind: str = "column names") -> None:
     """Refuse names that occur more than once."""
@@ -93,6 +95,37 @@ def without_empty(source: Source, stats: "Moments") -> tuple[Source, "Moments"]:
     return part, stats.of(keep)
 
 
+def check_range(stats: "Moments", names: Sequence[Any] | np.ndarray | None) -> None:
+    """Refuse features whose fourth powers overflow; warn of those that vary too little to count."""
+    size = np.maximum(np.abs(stats.minimum), np.abs(stats.maximum))
+    seen = stats.observed > 0
+    for wrong in np.flatnonzero(seen & (size > LARGEST)).tolist():
+        unit = 10.0 ** np.floor(np.log10(size[wrong]))
+        raise InputError(
+            f"{_column(wrong, names)} has values up to {size[wrong]:.1e}, too large to be squared; "
+            f"divide it by a constant such as {unit:.0e}, or set such values to NaN if they mark "
+            "missing ones"
+        )
+    varying = seen & ~stats.constant
+    with np.errstate(over="ignore"):
+        small = np.flatnonzero(varying & (stats.maximum - stats.minimum < SMALLEST))
+    if not len(small):
+        return
+    shown = join_names(small.tolist() if names is None else [str(names[j]) for j in small.tolist()])
+    spread = stats.maximum[small[0]] - stats.minimum[small[0]]
+    problem = (
+        f"the values of {len(small)} columns differ by less than {SMALLEST:.0e} ({shown}; by "
+        f"{spread:.1e} in the first), whose squares are rounded to 0"
+    )
+    if len(small) == varying.sum():
+        raise InputError(f"{problem}; multiply them by a constant such as {1 / SMALLEST:.0e}")
+    warn(f"{problem}, so they count as constant; multiply them by a constant, or drop them")
+
+
+def _column(j: int, names: Sequence[Any] | np.ndarray | None) -> str:
+    return f"column {j}" if names is None else f"column {str(names[j])!r}"
+
+
 # -- values ----------------------------------------------------------------------------------
 
 
@@ -138,8 +171,7 @@ def check_values(
     else:
         row, column = (int(i) for i in np.argwhere(np.isinf(X))[0])
         value = X[row, column]
-    name = f"column {column}" if names is None else f"column {str(names[column])!r}"
     raise InputError(
-        f"{what} contains infinity: row {first_row + row}, {name} is {value}; "
+        f"{what} contains infinity: row {first_row + row}, {_column(column, names)} is {value}; "
         "replace it, or set it to NaN to mark it as missing"
     )

@@ -13,6 +13,7 @@ from fewer._checks import join_names
 from fewer._optional import import_optional
 from fewer.data.columns import check_same_columns, choose_columns
 from fewer.data.on_disk import holds_numbers, source_of_tables
+from fewer.data.screen import most_bytes
 from fewer.data.source import Source
 from fewer.errors import FileFormatError, InputError, warn
 
@@ -22,6 +23,8 @@ BLOCK_BYTES = 16 * 2**20
 BLOCK_SHARE = 16  # of the memory limit: Arrow reads some blocks ahead
 SAMPLE_BYTES = 2**20
 FIRST_LINES = 5
+DIGITS = 19  # of a whole number; longer ones are measurements
+MOST_FIRST = 2**29  # bytes of the first lines
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "?", "."]
 LABEL = "(row labels)"  # the name given to a first column that has none
 
@@ -116,8 +119,38 @@ def _reader(
 
 
 def _stream(path: Path) -> Any:
+    """The text of a file; compressed text only up to what a file of its size should hold."""
     pa = import_optional("pyarrow")
-    return pa.input_stream(str(path), compression=COMPRESSED.get(path.suffix.lower()))
+    packed = COMPRESSED.get(path.suffix.lower())
+    stream = pa.input_stream(str(path), compression=packed)
+    return stream if packed is None else pa.PythonFile(_Unpacked(stream, path), mode="r")
+
+
+class _Unpacked(io.RawIOBase):
+    """A stream that ends with an error when it has become too long for its file."""
+
+    def __init__(self, stream: Any, path: Path) -> None:
+        self.stream, self.path, self.taken = stream, path, 0
+        self.most = most_bytes(path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Some bytes."""
+        part: bytes = self.stream.read(self.most if size is None or size < 0 else size)
+        self.taken += len(part)
+        if self.taken > self.most:
+            raise OSError(
+                f"it unpacks to more than {self.most:,} bytes, 64 MB and 1,000 times its size; "
+                "unpack it first"
+            )
+        return part
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+        super().close()
 
 
 # -- the first look --------------------------------------------------------------------------
@@ -130,7 +163,10 @@ def _layout(path: Path, how: tuple[str | None, bool | None], ignore: Sequence[st
         raise InputError(f"{path} is empty")
     by_name = "\t" if file_form(path) == ".tsv" else None
     delimiter = how[0] or by_name or max(",;\t", key=lines[0].count)
-    rows = list(csv.reader(lines, delimiter=delimiter))
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter))
+    except csv.Error as error:
+        raise FileFormatError(f"{path} cannot be read as text with columns ({error})") from error
     names = [cell.strip() for cell in rows[0]]
     decimal = "."
     with_comma = [cell for row in rows for cell in row if "," in cell]
@@ -158,6 +194,8 @@ def _first_lines(path: Path) -> str:
         with _stream(path) as stream:
             while found.count(b"\n") < FIRST_LINES and (part := stream.read(SAMPLE_BYTES)):
                 found += part
+                if len(found) > MOST_FIRST:
+                    raise OSError(f"{MOST_FIRST:,} bytes without {FIRST_LINES} lines")
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -195,7 +233,7 @@ def _has_header(path: Path, rows: list[list[str]], decimal: str) -> bool:
 
 def _ascends(cells: list[str]) -> bool:
     """Whether these are two or more whole numbers, each larger than the one before."""
-    if len(cells) < 2 or not all(cell.isdecimal() for cell in cells):
+    if len(cells) < 2 or not all(cell.isdecimal() and len(cell) < DIGITS for cell in cells):
         return False
     return all(int(a) < int(b) for a, b in pairwise(cells))
 
@@ -207,7 +245,7 @@ def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
         block = next(iter(_reader(layout, None, SAMPLE_BYTES)))
     except StopIteration:
         raise InputError(f"{layout.path} holds no rows") from None
-    except (OSError, ValueError) as error:
+    except Exception as error:  # Arrow has many kinds of its own
         raise _explained(layout, [], error) from error
     text, mixed = [], []
     for name, column in zip(block.schema.names, block.columns, strict=True):
@@ -220,16 +258,15 @@ def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
             if 2 * numbers > len(cells):
                 mixed.append(name)
     if mixed:  # numbers for the most part: a cell is wrong, not the column
-        wrong = _first_bad_cell(layout, mixed)
-        raise wrong or InputError(
-            f"{layout.path}: the columns {join_names(mixed)} are not all numbers"
-        )
+        raise _explained(layout, mixed, f"the columns {join_names(mixed)} are not all numbers")
     kinds = zip(block.schema.names, block.schema.types, strict=True)
     logical = [name for name, kind in kinds if pa.types.is_boolean(kind)]
     return replace(layout, text=text, logical=logical)
 
 
 def _is_number(cell: str, decimal: str = ".") -> bool:
+    if decimal != "." and "." in cell:
+        return False
     try:
         float(cell.strip().replace(decimal, "."))
     except ValueError:
@@ -240,11 +277,11 @@ def _is_number(cell: str, decimal: str = ".") -> bool:
 # -- what went wrong -------------------------------------------------------------------------
 
 
-def _explained(layout: _Layout, numbers: list[str], error: Exception) -> Exception:
+def _explained(layout: _Layout, numbers: list[str], error: object) -> Exception:
     """The reason that Arrow gave, as the line and column that it is about."""
     try:
         found = _first_bad_cell(layout, numbers)
-    except (OSError, EOFError, ValueError) as broken:
+    except (OSError, EOFError, ValueError, csv.Error) as broken:
         found = FileFormatError(f"{layout.path} is damaged or truncated ({broken})")
     if found is not None:
         return found

@@ -4,6 +4,7 @@ Everything is read and written by anndata's own functions for single elements, s
 stays on disk until its rows are asked for.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +17,18 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer._checks import find_names, join_names
+from fewer._files import check_room
 from fewer._optional import import_optional
-from fewer.data.arrays import open_array, open_hdf5_file
+from fewer.data.arrays import checked_sparse, folder_size, open_array, open_hdf5_file
 from fewer.data.columns import check_unique, check_values
-from fewer.data.on_disk import SMALL_SHARE, OnDiskSource, damaged, readable_size
+from fewer.data.on_disk import (
+    SMALL_SHARE,
+    OnDiskSource,
+    check_expansion,
+    damaged,
+    damaged_where_unreadable,
+    readable_size,
+)
 from fewer.data.source import ColumnView, RowView, Source, array_source, numpy_dtype
 from fewer.errors import FileFormatError, InputError
 
@@ -59,7 +68,7 @@ def _backed(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int
             raise InputError(
                 "obs= does not go with a view of a backed AnnData; give the whole object"
             )
-        with open_hdf5_file(path) as file:
+        with open_hdf5_file(path, "h5ad") as file:
             rows = _positions(_labels(file["obs"]), data.obs_names, "obs_names")
         source = RowView(source, rows)
         if not raw:  # a view has all features of raw
@@ -107,21 +116,44 @@ def _unique(labels: Any, what: str) -> list[str]:
 def open_h5ad(path: Path, layer: str | None, raw: bool, obs: Any, memory_limit: int) -> Source:
     """A source of a matrix of an .h5ad file, or of a zarr folder of the same layout."""
     what, watched = str(path), [] if path.is_dir() else [path]
-    file = open_hdf5_file(path) if watched else import_optional("zarr").open_group(what, mode="r")
     read_elem = import_optional("anndata.io").read_elem
-    try:
+    if not watched:
+        _check_zarr_group(path)
+    with damaged_where_unreadable(what):
+        if watched:
+            file = open_hdf5_file(path, "h5ad")
+        else:
+            file = import_optional("zarr").open_group(what, mode="r")
         matrix, var = _matrix(file, what, layer, raw)
         names = _unique(_labels(var), what)
         if hasattr(matrix, "dtype"):
+            if matrix.shape[-1] != len(names):
+                raise damaged(what, f"{matrix.shape[-1]} columns, but {len(names)} names")
             source = open_array(matrix, what, watched, names, memory_limit)
         else:
             source = _open_sparse(matrix, what, watched, names, memory_limit)
         frame = file["obs"]
         columns = [str(name) for name in frame.attrs["column-order"]]
-        _attach_obs(source, columns, frame.attrs["_index"], lambda: read_elem(frame))
-        return source if obs is None else _chosen_rows(source, obs, what, lambda: read_elem(frame))
-    except (KeyError, OSError, RuntimeError) as error:
-        raise damaged(what, error) from error
+
+        def read_obs() -> Any:
+            with damaged_where_unreadable(what):
+                return read_elem(frame)
+
+        _attach_obs(source, columns, frame.attrs["_index"], read_obs)
+        return source if obs is None else _chosen_rows(source, obs, what, read_obs)
+
+
+def _check_zarr_group(path: Path) -> None:
+    """Refuse a zarr folder with links out of it, or with arrays that it merely claims."""
+    size = folder_size(path)
+    with damaged_where_unreadable(path):
+        groups = [import_optional("zarr").open_group(str(path), mode="r")]
+        while groups:
+            group = groups.pop()
+            groups += [part for _, part in group.groups()]
+            for _, array in group.arrays():
+                for claimed in (array.shape, array.chunks):
+                    check_expansion(path, math.prod(claimed) * array.dtype.itemsize, size)
 
 
 def _labels(frame: Any) -> list[str]:
@@ -141,7 +173,7 @@ class SparseOnDisk(OnDiskSource):
 
     def __init__(self, matrix: Any, what: str, memory_limit: int, **more: Any) -> None:
         super().__init__(
-            lambda start, stop: sparse.csr_array(matrix[start:stop]),
+            lambda start, stop: checked_sparse(sparse.csr_array(matrix[start:stop])),
             what,
             matrix,
             memory_limit,
@@ -198,10 +230,8 @@ def _open_sparse(
         )
     if not by_column and size > memory_limit // SMALL_SHARE:
         return SparseOnDisk(matrix, what, memory_limit, names=names, watched=watched)
-    try:
-        loaded = matrix.to_memory().tocsr()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise damaged(what, error) from error
+    with damaged_where_unreadable(what):
+        loaded = checked_sparse(matrix.to_memory()).tocsr()
     check_values(loaded, names, what)
     return array_source(loaded, names, memory_limit)
 
@@ -283,6 +313,7 @@ def _matching(frame: Any, wanted: Mapping[str, Any], what: str) -> NDArray[np.bo
 def h5ad_writer(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., None]]:
     """Write rows in order; metadata become ``obs``, labelled by its first column of unique text."""
     tables: list[Any] = []
+    check_room(path, 8 * rows * len(names))
     with import_optional("h5py").File(path, "w") as file:
         file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
         _write_frame(file, "var", list(names), None, {})

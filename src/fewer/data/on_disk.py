@@ -8,6 +8,7 @@ names, and can be deleted at any time.
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from torch import Tensor
 from fewer._files import atomic
 from fewer._optional import import_optional
 from fewer.data.columns import check_numbers, check_values
+from fewer.data.screen import most_bytes
 from fewer.data.source import Source, array_source, numpy_dtype
 from fewer.errors import FewerError, FileFormatError, InputError, warn
 
@@ -147,27 +149,81 @@ def in_memory_if_small(source: OnDiskSource) -> Source:
 def open_npy(path: Path, names: list[str] | None, memory_limit: int) -> Source:
     """A source of an .npy file."""
 
-    def mapped() -> np.ndarray:
-        # mapped again for each piece: pages of a map that stays open would count as this
-        # process's memory, without limit
-        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-        return found
-
     try:
-        array = mapped()
-    except (ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            header = read_npy_header(file)
+            held = os.fstat(file.fileno()).st_size - header.start
+    except OSError:
+        raise
+    except Exception as error:  # the header is Python, which its parser may refuse in many ways
         raise FileFormatError(
             f"{path} is not a whole .npy file of numbers ({error}); write it again"
         ) from error
+    if held < header.nbytes:
+        raise FileFormatError(
+            f"{path} is not a whole .npy file of numbers (truncated: {held} bytes of values, "
+            f"{header.nbytes} expected); write it again"
+        )
     source = OnDiskSource(
-        lambda start, stop: np.array(mapped()[start:stop]),
+        partial(_read_npy, path, header),
         str(path),
-        array,
+        header,
         memory_limit,
         names=names,
         watched=[path],
     )
     return in_memory_if_small(source)
+
+
+class NpyHeader(NamedTuple):
+    """Where the values of an .npy file start, and how they lie."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    by_column: bool
+    start: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_npy_header(file: IO[bytes]) -> NpyHeader:
+    """The header of an .npy file that is open at its start; objects are refused."""
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):  # 3.0 is for names of fields, which rows have not
+        raise ValueError(f"version {version} of the format")
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, by_column, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    return NpyHeader(tuple(map(int, shape)), dtype, by_column, file.tell())
+
+
+def _read_npy(path: Path, header: NpyHeader, start: int, stop: int) -> np.ndarray:
+    """Some rows of an .npy file; read, not mapped: a map of a file that shrinks ends the process.
+
+    (Pages of a map that stays open would also count as this process's memory, without limit.)
+    """
+    (rows, width), size = header.shape, header.dtype.itemsize
+    with path.open("rb") as file:
+        if not header.by_column:
+            file.seek(header.start + start * width * size)
+            found = np.fromfile(file, header.dtype, (stop - start) * width)
+            if len(found) < (stop - start) * width:
+                raise ValueError("truncated")
+            return found.reshape(stop - start, width)
+        out = np.empty((width, stop - start), header.dtype)
+        for j in range(width):
+            file.seek(header.start + (j * rows + start) * size)
+            if file.readinto(memoryview(out[j]).cast("B")) < out[j].nbytes:
+                raise ValueError("truncated")
+        return out.T
 
 
 # -- files that are damaged, or change while they are read -----------------------------------
@@ -186,7 +242,7 @@ def guarded(seen: Seen, explain: Callable[[Exception], Exception]) -> Iterator[N
     _check_unchanged(seen)
     try:
         yield
-    except (OSError, ValueError, RuntimeError, IndexError) as error:
+    except Exception as error:  # libraries raise all kinds for damaged files
         _check_unchanged(seen)
         if isinstance(error, FewerError):
             raise
@@ -209,9 +265,30 @@ def _state(path: Path) -> tuple[int, int, int]:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
+@contextmanager
+def damaged_where_unreadable(what: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever a library raises for a file into a `FileFormatError`."""
+    try:
+        yield
+    except FewerError:
+        raise
+    except Exception as error:  # libraries raise all kinds for damaged files
+        raise damaged(what, error) from error
+
+
+def check_expansion(what: str | os.PathLike[str], claimed: int, size: int) -> None:
+    """Refuse a file that claims to hold more than its size can explain, before it is unpacked."""
+    if claimed > most_bytes(size):
+        raise FileFormatError(
+            f"{what} claims to hold {readable_size(claimed)} in a file of {readable_size(size)}; "
+            "at most 64 MB and 1,000 times the size are unpacked: write it again, without "
+            "compression if it is that regular"
+        )
+
+
 def damaged(what: str | os.PathLike[str], reason: object) -> FileFormatError:
     """The error for a file that cannot be read to its end."""
-    first_line = str(reason).strip().split("\n")[0]
+    first_line = str(reason).strip().split("\n")[0] or type(reason).__name__
     return FileFormatError(f"{what} is damaged or truncated ({first_line}); write or copy it again")
 
 
@@ -232,7 +309,8 @@ def size_in_bytes(limit: Any = None) -> int:
         found = parts and float(parts[1]) * (1024 if parts[3] else 1000) ** (
             "kmgt".index(parts[2]) + 1 if parts[2] else 0
         )
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not found >= 1:
+    fits = isinstance(found, (int, float)) and not isinstance(found, bool)
+    if not fits or not 1 <= found < math.inf:
         raise InputError(f"memory_limit={limit!r} is not a size; give bytes, or text such as '2GB'")
     return int(found)
 
@@ -371,10 +449,11 @@ def _copy_of(paths: Sequence[Path], options: dict[str, Any]) -> Path:
 
 def _is_whole(copy: Path) -> bool:
     try:
-        np.load(copy, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        with copy.open("rb") as file:
+            header = read_npy_header(file)
+            return os.fstat(file.fileno()).st_size >= header.start + header.nbytes
+    except Exception:
         return False  # not there, or not whole: made again
-    return True
 
 
 # -- files that Arrow reads ----------------------------------------------------------------------
@@ -409,9 +488,14 @@ def source_of_tables(
     source.names, source.metadata_columns = features, metadata
     if metadata:
         table = import_optional("pyarrow").Table
-        source.metadata = lambda: (
-            table.from_batches([batch]) for path in paths for batch in read_metadata(path)
-        )
+
+        def tables() -> Iterator[Any]:
+            for path in paths:
+                with guarded(watch([path]), partial(explain, path)):
+                    for batch in read_metadata(path):
+                        yield table.from_batches([batch])
+
+        source.metadata = tables
     return source
 
 

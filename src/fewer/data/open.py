@@ -229,7 +229,9 @@ def _open_object(data: Any, options: dict[str, Any], limit: int) -> Source:
 def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
     if isinstance(data, np.memmap):
         what = "the memory map" if data.filename is None else str(data.filename)
-        return open_array(data, what, [], names, limit)
+        # looked at before each piece: a map of a file that has shrunk ends the process
+        watched = [] if data.filename is None else [Path(data.filename)]
+        return open_array(data, what, watched, names, limit)
     if _is_store(data):
         return open_array(data, f"the {_library(data)} array", [], names, limit)
     if isinstance(data, Dataset):

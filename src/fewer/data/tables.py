@@ -13,7 +13,8 @@ from scipy import sparse
 from fewer._checks import join_names
 from fewer._optional import import_optional
 from fewer.data.columns import check_same_columns, check_unique, check_values, choose_columns
-from fewer.data.on_disk import damaged, holds_numbers, source_of_tables
+from fewer.data.on_disk import damaged, damaged_where_unreadable, holds_numbers, source_of_tables
+from fewer.data.screen import screen
 from fewer.data.source import Source, array_source
 from fewer.errors import InputError, warn
 
@@ -167,14 +168,23 @@ def open_parquet(
 
 
 def stored_schema(path: Path) -> Any:
-    """Arrow's schema of a Parquet or Feather file."""
+    """Arrow's schema of a Parquet or Feather file, after a helper process has read the file."""
+    import_optional("pyarrow")
+    screen(path, "arrow" if path.suffix.lower() in FEATHER else "parquet")
     file = _opened(path)
-    return file.schema_arrow if hasattr(file, "schema_arrow") else file.schema
+    with damaged_where_unreadable(path):
+        schema = file.schema_arrow if hasattr(file, "schema_arrow") else file.schema
+        schema.names  # noqa: B018 (decodes them)
+        return schema
 
 
 def row_labels(schema: Any) -> list[str]:
     """Columns of an Arrow schema that were the index of a pandas table."""
-    stored = (schema.pandas_metadata or {}).get("index_columns", [])
+    try:
+        stored = (schema.pandas_metadata or {}).get("index_columns", [])
+    except (ValueError, RecursionError, AttributeError):  # not the JSON that pandas writes
+        stored = []
+    stored = stored if isinstance(stored, list) else []
     return [name for name in stored if isinstance(name, str) and name in schema.names]
 
 
@@ -188,6 +198,7 @@ def _batches(path: Path, names: list[str], size: int) -> Iterator[Any]:
         return
     for piece in range(file.num_record_batches):
         batch = file.get_batch(piece).select(names)
+        batch.validate(full=True)  # Arrow trusts offsets and lengths otherwise
         for start in range(0, batch.num_rows, size):
             yield batch.slice(start, size)
 
@@ -202,5 +213,5 @@ def _opened(path: Path) -> Any:
         return import_optional("pyarrow.parquet").ParquetFile(path, buffer_size=2**16)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except Exception as error:  # Arrow has many kinds of its own
         raise damaged(path, error) from error

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from fewer import storage
 from fewer._checks import check_observed, check_random_state, check_whole
+from fewer._stored import ANY
 from fewer.constraints import Constraints, resolve
 from fewer.data import Moments, Source, moments, read_all
-from fewer.data.columns import check_values, match_columns
+from fewer.data.columns import check_range, check_values, match_columns
 from fewer.data.open import as_source, is_source_like
 from fewer.data.source import array_source
 from fewer.data.tables import as_array
@@ -26,6 +27,7 @@ from fewer.distributed import open_together
 from fewer.errors import FileFormatError, InputError, NotFittedError, translate_sklearn_errors
 from fewer.estimators._parameters import SHARED
 from fewer.nn import MeasuredDecoder
+from fewer.nn.decoder import LINKS
 from fewer.reconstructor import Reconstructor
 from fewer.train import fit_linear
 from fewer.train.device import pick_device
@@ -33,12 +35,29 @@ from fewer.train.device import pick_device
 __all__ = ["ConstrainedSelector", "FeatureSelector", "RowEstimator"]
 
 ONLY_FOR_TRAINING = ("loss", "schedule", "on_epoch")
-DESCRIPTION = {
+# the JSON of a saved estimator; see `fewer._stored.misfit`
+STORED: dict[Any, Any] = {
     "class": str,
-    "parameters": dict,
+    "parameters": {str: ANY},
     "n_features_in": int,
+    "feature_names_in?": ([str], None),
     "columns": list,
-    "decoder": dict,
+    "decoder": {"out": int, "link": frozenset({None, *LINKS})},
+}
+# what fitted attributes may be, by name
+VALUES: dict[Any, Any] = {
+    "nodes?": [int],
+    "order?": [int],
+    "residuals?": [float],
+    "history?": [{str: (float, bool, str, None)}],
+    "refit_history?": [{str: (float, bool, str, None)}],
+    "converged?": bool,
+    "n_conflicts?": int,
+    "ridge?": float,
+    "residual?": float,
+    "one_target?": bool,
+    "n_iter?": (int, None),
+    "objective?": (float, None),
 }
 
 
@@ -96,6 +115,7 @@ class RowEstimator(BaseEstimator):
         source = array_source(X)
         stats = moments(source, pick_device(getattr(self, "device", "cpu")))
         check_observed(stats.observed, self._names())
+        check_range(stats, self._names())
         return source, stats
 
     def _rng(self) -> np.random.RandomState:
@@ -279,9 +299,10 @@ class FeatureSelector(SelectorMixin, RowEstimator):
             Options that were functions, which are not stored, such as ``decoder=...``.
         """
         meta, tensors = storage.read_folder(path)
-        storage.require(meta, DESCRIPTION, path)
+        storage.require(meta, STORED, path)
         if meta["class"] != cls.__name__:
             raise FileFormatError(f"{path} holds a {meta['class']}; use {meta['class']}.load")
+        storage.require(meta, VALUES, path)
         unknown = sorted(set(meta["parameters"]) - set(cls._get_param_names()))
         if unknown:
             raise FileFormatError(
@@ -289,29 +310,51 @@ class FeatureSelector(SelectorMixin, RowEstimator):
                 "save it again, or load it with the version of fewer that wrote it"
             )
         self = cls(**storage.restore_parameters(meta["parameters"], functions, ONLY_FOR_TRAINING))
-        self.n_features_in_ = meta["n_features_in"]
-        if meta.get("feature_names_in") is not None:
-            self.feature_names_in_ = np.array(meta["feature_names_in"], dtype=object)
-        self.columns_ = storage.restore_columns(meta["columns"], self.n_features_in_, path)
-        with storage.damaged_where_unfit(path):
-            net = self._bare_decoder(meta["decoder"]["out"])
+        d = self.n_features_in_ = meta["n_features_in"]
+        self.columns_ = storage.restore_columns(meta["columns"], d, path)
+        with storage.damaged_where_unfit(path, tensors):
+            names, out = meta.get("feature_names_in"), meta["decoder"]["out"]
+            if names is not None:
+                self.feature_names_in_ = np.array(names, dtype=object)
+            if names is not None and len(names) != d:
+                raise ValueError(f"{len(names)} names for {d} features")
+            storage.require_weights(
+                self._decoder_spec(), len(self.columns_), out, tensors, "decoder"
+            )
+            net = self._bare_decoder(out)
             self.decoder_ = storage.restore_decoder(
                 net, "decoder", tensors, meta["decoder"]["link"]
             )
             for name, kind in cls._saved.items():
                 if kind != "optional" or meta.get(name.strip("_")) is not None:
                     setattr(self, name, self._restored(name.strip("_"), kind, meta, tensors))
+            if out != (len(self.classes_) if hasattr(self, "classes_") else out):
+                raise ValueError(f"{out} outputs for {len(self.classes_)} classes")
+            if self._reconstructs_with == "decoder_" and out != d:
+                raise ValueError(f"{out} outputs for {d} features")
         return self
 
     def _restored(self, key: str, kind: str, meta: dict[str, Any], tensors: Any) -> Any:
+        d = self.n_features_in_
         if kind == "linear decoder":
-            net = nn.Linear(len(self.columns_), self.n_features_in_)
+            storage.require_weights("linear", len(self.columns_), d, tensors, key)
+            net = nn.Linear(len(self.columns_), d)
             return storage.restore_decoder(net, key, tensors, None)
         if kind == "tensor":
-            return tensors[key].numpy()
+            array = tensors[key].numpy()
+            if array.ndim not in (1, 2) or array.shape[-1] != d or np.isnan(array).any():
+                raise ValueError(f"{key} has the shape {array.shape} for {d} features, or NaN")
+            return array
         if kind == "labels":
             return storage.restore_labels(meta[key], meta[f"{key}_dtype"])
-        return np.array(meta[key]) if kind == "array" else meta[key]
+        found = np.array(meta[key]) if kind == "array" else meta[key]
+        if key in ("nodes", "order") and not all(0 <= j < d for j in meta[key]):
+            raise ValueError(f"{key} has numbers that are not columns")
+        return found
+
+    def _decoder_spec(self) -> Any:
+        """The layers of the decoder; see `fewer.nn.build_decoder`."""
+        return "linear"
 
     def _bare_decoder(self, out: int) -> nn.Module:
         """The network whose weights are loaded from a folder."""

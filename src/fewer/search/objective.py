@@ -146,14 +146,21 @@ def covariance(C: Any, device: str | torch.device | None = None) -> Matrix:
     # sums find every NaN and infinity, and nearly every asymmetry, without a d x d copy
     down, across = matrix.sum(0), matrix.sum(1)
     if not torch.isfinite(down).all():
-        raise InputError("C has NaN or infinite entries; impute or drop those features first")
+        bad = int((~torch.isfinite(down)).nonzero()[0])
+        raise InputError(
+            f"C has NaN or infinite entries in column {bad}; impute or drop that feature, or "
+            "divide it by a constant if its values are beyond 1e75"
+        )
     variances = matrix.diagonal()
     largest = float(variances.max())
     if float((down - across).abs().max()) > 1e-6 * len(matrix) * largest:
         raise InputError("C is not symmetric, so it is no covariance; pass X.T @ X / n, X centred")
     if float(variances.min()) < -1e-9 * max(largest, 0.0) or largest < 0:
         worst = int(variances.argmin())
-        raise InputError(f"C[{worst}, {worst}] is negative, so C is no covariance")
+        raise InputError(
+            f"C[{worst}, {worst}] is negative, so C is no covariance; if it was computed from "
+            f"rows, look for a huge outlier in column {worst}"
+        )
     return matrix.contiguous()
 
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
+from fewer._stored import misfit
 from fewer.constraints import Constraints
 from fewer.data.factored import Matrix
 from fewer.data.moments import moments
@@ -180,11 +181,17 @@ class WorkPlan:
 class SelectionCheckpoint:
     """Panels that need not be proposed again when an interrupted selection resumes."""
 
-    def __init__(self, checkpoint: Checkpoint, facts: dict[str, Any]) -> None:
+    def __init__(self, checkpoint: Checkpoint, facts: dict[str, Any], d: int) -> None:
         self.checkpoint = checkpoint
         checkpoint.begin(facts)
         found = checkpoint.load("choices")
         self.panels: dict[str, list[int]] = {} if found is None else found[0]
+        with checkpoint.reading("choices"):
+            if reason := misfit(self.panels, {str: [int]}, "panels"):
+                raise ValueError(reason)
+            for name, panel in self.panels.items():
+                if not panel or len({j for j in panel if 0 <= j < d}) < len(panel):
+                    raise ValueError(f"{name!r} is no panel of {d} features")
 
     def recall(self, strategy: str, fold: Fold) -> Columns | None:
         """The panel that a strategy proposed on a fold before the interruption, if any."""
@@ -222,6 +229,7 @@ class SelectionContext:
     budget: TimeBudget
     checkpoint: SelectionCheckpoint | None
     plan: WorkPlan  # how far the call is
+    size: dict[str, Any] | None = None  # how k was chosen, unless it was given
     # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy

@@ -13,7 +13,7 @@ from torch import Tensor
 from fewer import distributed
 from fewer._threads import mapped
 from fewer.data.moments import moments
-from fewer.data.source import RowView, Source, is_remote
+from fewer.data.source import RowView, Source, is_remote, read_blocks
 from fewer.joint import (
     JointCovariance,
     TrainingStatistics,
@@ -29,10 +29,11 @@ from fewer.selection.compare import Candidate, Comparison, LinearComparison, Net
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy, propose, search_panel
 from fewer.train.swaps import HeldOut, held_out_swaps
-from fewer.validation import Fold
+from fewer.validation import Fold, best_ridge, paired_interval
 
 __all__ = [
     "HeldOutScore",
+    "gain_over_linear",
     "joint_covariance",
     "refit_on_all_rows",
     "score_on_held_out_rows",
@@ -199,6 +200,42 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
         shut=constraints.exclude,
         deadline=None if left is None else time.monotonic() + left,
     )
+
+
+@torch.no_grad()
+def gain_over_linear(
+    comparison: NetworkComparison, winner: Candidate, folds: Sequence[Fold]
+) -> dict[str, float] | None:
+    """By which fraction a network has a lower held-out error than the linear decoder.
+
+    Both reconstruct the same held-out rows from the same features, so that the 95% interval is one
+    of paired differences, over rows (or groups of rows) and folds. Only in a single process.
+    """
+    if distributed.world_size() > 1 or is_remote(comparison.context.source):
+        return None
+    ridge = best_ridge(folds, winner.panels)[0]
+    gaps, labels, rows, total = [], [], [], 0.0
+    for number, (fold, panel) in enumerate(zip(folds, winner.panels, strict=True)):
+        network = comparison.train([panel], fold)[0]
+        weights, mean = fold.decoder(panel, ridge), fold.scaled_mean
+        others = np.setdiff1d(np.arange(len(fold.scale)), panel)
+        for part, x in read_blocks(fold.rows(fold.held_rows)):
+            seen = (~torch.isnan(x))[:, others]
+            known = torch.where(torch.isnan(x), mean, x) - mean
+            linear = (known[:, panel] @ weights + mean - x)[:, others]
+            ours = (network(x[:, panel]).double() - x)[:, others]
+            left = [torch.where(seen, one, 0.0).square().sum(1) for one in (linear, ours)]
+            total += float(left[0].sum())
+            gaps.append((left[0] - left[1]).numpy())
+            labels.append(np.full(len(x), number))
+            rows.append(fold.held_rows[part])
+    if total <= 0:
+        return None
+    each, index = np.concatenate(gaps), np.concatenate(rows)
+    groups = comparison.context.groups_of(index)
+    unit = total / len(each)
+    found = paired_interval(each, np.concatenate(labels), groups)
+    return {name: part / unit for name, part in zip(("gain", "low", "high"), found, strict=True)}
 
 
 def to_data_units(

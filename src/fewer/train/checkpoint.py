@@ -11,16 +11,17 @@ import os
 import re
 import shutil
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fewer._files import write_text, write_whole
+from fewer._stored import damaged_if, inside, misfit, parse_json, read_json, read_tensors
 from fewer.distributed import is_rank0, on_rank0
 from fewer.errors import FileFormatError, InputError
 from fewer.train.optimize import Adam, KeepBest
@@ -138,17 +139,19 @@ class Checkpoint:
         path = self.folder / f"{name}.safetensors"
         if not path.is_file():
             return None
-        try:
-            with safe_open(path, framework="pt") as file:
-                header = file.metadata() or {}
-                if header.get("format") != FORMAT:
-                    raise ValueError("not written by fewer")
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            return json.loads(header["notes"]), tensors
-        except Exception as error:  # safetensors has no public exception of its own
-            raise FileFormatError(
-                f"{path} is damaged ({error}); delete it to resume from the state before it"
-            ) from error
+        with self.reading(name):
+            header, tensors = read_tensors(inside(self.folder, path.name))
+            if header.get("format") != FORMAT:
+                raise ValueError("not written by fewer")
+            notes = parse_json(header["notes"], finite=False)
+            if not isinstance(notes, dict):
+                raise ValueError("its notes are not an object")
+            return notes, tensors
+
+    def reading(self, name: str) -> AbstractContextManager[None]:
+        """Raise a `FileFormatError` where a stored part does not fit what it is used for."""
+        path = str(self.folder / f"{name}.safetensors").replace("{", "{{").replace("}", "}}")
+        return damaged_if(f"{path} is damaged ({{}}); delete it to resume from the state before it")
 
     def drop(self, name: str) -> None:
         """Delete a part."""
@@ -173,7 +176,7 @@ def read_notes(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        notes = json.loads(path.read_text(encoding="utf-8"))
+        notes = read_json(inside(folder, NOTES))
         if notes["format"] != FORMAT or not isinstance(notes["fit"], dict):
             raise ValueError("not written by fewer")
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -186,7 +189,14 @@ def stored_seed(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> int |
     """The seed of an unfinished fit, with which a fit without a seed resumes."""
     if checkpoint is None:
         return None
-    return (read_notes(Checkpoint.of(checkpoint).folder) or {}).get("seed")
+    folder = Checkpoint.of(checkpoint).folder
+    seed = (read_notes(folder) or {}).get("seed")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise FileFormatError(
+            f"{folder / NOTES} is damaged (its seed is {str(seed)[:40]!r}); delete {folder} to "
+            "start over"
+        )
+    return seed
 
 
 def flat_state(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -237,6 +247,9 @@ class TrainingState:
     def restore(self, state: State) -> None:
         """Restore a saved state."""
         notes, tensors = state
+        for name, part in tensors.items():
+            if part.is_floating_point() and part.isnan().any():
+                raise ValueError(f"{name} holds NaN")
         self.network.load_state_dict(taken_state("network", tensors))
         self.generator.set_state(tensors["order"])
         # ranks share a generator for the noise; a single process uses torch's own
@@ -256,8 +269,18 @@ class TrainingState:
                 stored = taken_state(f"adam.{at}.{moment}", tensors)
                 for i, part in enumerate(group[moment]):
                     part.copy_(stored[str(i)])
-        self.optimizer.rates[:] = notes["rates"]
-        self.best.loss, self.best.since = notes["best"]
-        best = taken_state("best", tensors)
+        rates = [float(rate) for rate in notes["rates"]]
+        if len(rates) != len(self.optimizer.rates) or not all(map(math.isfinite, rates)):
+            raise ValueError(f"learning rates {rates}")
+        self.optimizer.rates[:] = rates
+        loss, since = notes["best"]
+        self.best.loss, self.best.since = float(loss), int(since)
+        best, wanted = taken_state("best", tensors), self.network.state_dict()
+        if best and {name: part.shape for name, part in best.items()} != {
+            name: part.shape for name, part in wanted.items()
+        }:
+            raise ValueError("the best state is not one of this network")
         self.best.state = {name: part.to(self.device) for name, part in best.items()} or None
+        if reason := misfit(notes["history"], [{str: (float, bool, str, None)}], "history"):
+            raise ValueError(reason)
         self.history[:] = notes["history"]

@@ -393,8 +393,12 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     state = TrainingState(network, optimizer, best, generator, device)
     history = state.history
     if checkpoint is not None and (saved := checkpoint.load("decoder")) is not None:
-        state.restore(saved)
-        decays = [CosineDecay(*saved[0]["decay"])]
+        with checkpoint.reading("decoder"):
+            state.restore(saved)
+            first, last, start, *warm_up = saved[0]["decay"]
+            decays = [CosineDecay(int(first), int(last), float(start), *map(int, warm_up))]
+            if decays[0].last > plan.epochs:
+                raise ValueError(f"training until epoch {last} of {plan.epochs}")
     # small networks gain nothing from mixed precision
     run = partial(run_mixed, network) if data.mixed and one else network
     losses = MemberLosses(data.loss, columns if known else None, data.out, device)

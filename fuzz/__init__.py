@@ -1,0 +1,1 @@
+"""Fuzzing of everything that reads a file: `make fuzz`, or ``python -m fuzz --help``."""

@@ -1,0 +1,186 @@
+"""Fuzz readers and loaders: ``python -m fuzz plain|atheris|seeds TARGET ... [--runs N]``.
+
+plain     damage whole files at random, in a process that is started again when it dies
+atheris   coverage-guided, with the same damage as one of its mutations (pip install atheris)
+seeds     write the whole files into fuzz/corpus/TARGET
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+FINDINGS = FOLDER / "findings"
+HANG = 90.0  # seconds without progress
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("engine", choices=["plain", "atheris", "seeds", "worker"])
+    parser.add_argument("targets", nargs="*", help="kinds of files; all of them if none is named")
+    parser.add_argument("--runs", type=int, default=2000, help="executions per target")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="CPU seconds per target"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    from fuzz.targets import TARGETS
+
+    targets = given.targets or list(TARGETS)
+    if given.engine == "worker":
+        work(targets[0], given.first, given.runs, given.seed, given.seconds)
+        return 0
+    if given.engine == "seeds":
+        for name in targets:
+            write_seeds(name)
+        return 0
+    failed = 0
+    for name in targets:
+        if given.engine == "atheris":
+            failed += fuzz_with_atheris(name, given.runs, given.seed)
+        else:
+            found = supervise(name, given.runs, given.seed, given.seconds)
+            print(json.dumps(found), flush=True)
+            failed += found["findings"]
+    return int(failed > 0)
+
+
+def write_seeds(name: str) -> Path:
+    """Whole files of a target, for an engine that starts from a folder."""
+    from fuzz.targets import TARGETS
+
+    folder = FOLDER / "corpus" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for at, data in enumerate(TARGETS[name].seeds()):
+        (folder / f"seed-{at}").write_bytes(data)
+    return folder
+
+
+# -- plain ---------------------------------------------------------------------------------------
+
+
+def supervise(name: str, runs: int, seed: int, seconds: float) -> dict[str, Any]:
+    """Let a worker do the runs; one that dies or hangs has found something, and is replaced."""
+    results: Counter[str] = Counter()
+    findings, done, spent, peak = 0, 0, 0.0, 0
+    while done < runs and spent < seconds:
+        command = [sys.executable, "-m", "fuzz", "worker", name, "--first", str(done)]
+        command += ["--runs", str(runs), "--seed", str(seed), "--seconds", str(seconds - spent)]
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        watch = _Watchdog(worker)
+        at, over = done, False
+        for line in worker.stdout or ():
+            watch.seen = time.monotonic()
+            event = json.loads(line)
+            at, peak = event["at"], max(peak, event.get("peak", 0))
+            results.update(event.get("results", {}))
+            findings += event.get("finding", 0)
+            spent, over = event.get("seconds", spent), event.get("over", False)
+        code = worker.wait()
+        done = at + 1
+        if over:
+            break
+        findings += 1
+        results["hang" if watch.late else f"died ({code})"] += 1
+        keep(name, damaged(name, at, seed), f"worker ended with {code} in run {at}")
+    return {
+        "target": name,
+        "engine": "plain",
+        "runs": sum(results.values()),
+        "results": dict(sorted(results.items())),
+        "findings": findings,
+        "peak_mb": peak,
+    }
+
+
+class _Watchdog(threading.Thread):
+    """Ends a process that has not reported anything for a while."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        super().__init__(daemon=True)
+        self.process, self.seen, self.late = process, time.monotonic(), False
+        self.start()
+
+    def run(self) -> None:
+        while self.process.poll() is None:
+            time.sleep(1)
+            if time.monotonic() - self.seen > HANG:
+                self.late = True
+                self.process.kill()
+
+
+def damaged(name: str, at: int, seed: int) -> bytes:
+    """The input of a run, which depends on its number and the seed only."""
+    from fuzz.targets import TARGETS
+
+    target = TARGETS[name]
+    rng, seeds = random.Random(f"{name} {seed} {at}"), target.seeds()
+    return target.mutate(rng.choice(seeds), rng, seeds)
+
+
+def work(name: str, first: int, runs: int, seed: int, seconds: float) -> None:
+    """Runs in this process, each announced, so that the supervisor knows which one was the last."""
+    from fuzz.targets import TARGETS
+
+    target, results, began = TARGETS[name], Counter(), time.process_time()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["FEWER_CACHE"] = f"{scratch}/cache"
+        for at in range(first, runs):
+            print(json.dumps({"at": at}), flush=True)
+            data, finding = damaged(name, at, seed), 0
+            try:
+                results[target.run(data, Path(scratch))] += 1
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                results[type(error).__name__] += 1
+                finding = 1
+                keep(name, data, traceback.format_exc())
+            spent = time.process_time() - began
+            over = spent > seconds or at == runs - 1
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            event = {"at": at, "results": results, "finding": finding, "over": over}
+            print(json.dumps(event | {"peak": peak, "seconds": spent}), flush=True)
+            results.clear()
+            if over:
+                return
+
+
+def keep(name: str, data: bytes, reason: str) -> None:
+    """Store an input that found something, and why."""
+    FINDINGS.mkdir(exist_ok=True)
+    stem = f"{name}-{hashlib.sha256(data).hexdigest()[:12]}"
+    (FINDINGS / stem).write_bytes(data)
+    (FINDINGS / f"{stem}.txt").write_text(reason, encoding="utf-8")
+    print(f"{name}: {reason.strip().splitlines()[-1][:200]} ({FINDINGS / stem})", file=sys.stderr)
+
+
+# -- atheris -------------------------------------------------------------------------------------
+
+
+def fuzz_with_atheris(name: str, runs: int, seed: int) -> int:
+    """Coverage-guided runs in a process of their own; 1 if it found something."""
+    folder = write_seeds(name)
+    FINDINGS.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "fuzz.coverage", name, str(folder), f"-runs={runs}"]
+    command += [f"-seed={seed + 1}", "-timeout=90", "-rss_limit_mb=4096", "-max_len=65536"]
+    command += [f"-artifact_prefix={FINDINGS}/{name}-", "-print_final_stats=1", "-verbosity=0"]
+    return int(subprocess.run(command, check=False).returncode != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

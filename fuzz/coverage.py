@@ -1,0 +1,34 @@
+"""The process that atheris drives: ``python -m fuzz.coverage TARGET CORPUS [options]``."""
+
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["fewer"]):
+    import fewer  # noqa: F401
+    from fuzz.targets import TARGETS
+
+TARGET = TARGETS[sys.argv[1]]
+SCRATCH = Path(tempfile.mkdtemp())
+os.environ["FEWER_CACHE"] = str(SCRATCH / "cache")
+
+
+def one_input(data: bytes) -> None:
+    """One run; what it raises is the finding."""
+    TARGET.run(data, SCRATCH)
+
+
+def mutate(data: bytes, max_size: int, seed: int) -> bytes:
+    """Half of the time damage that knows the format, else libFuzzer's own."""
+    rng = random.Random(seed)
+    if rng.random() < 0.5:
+        return TARGET.mutate(data, rng, TARGET.seeds())[:max_size]
+    return atheris.Mutate(data, max_size)
+
+
+atheris.Setup([sys.argv[0], *sys.argv[2:]], one_input, custom_mutator=mutate)
+atheris.Fuzz()

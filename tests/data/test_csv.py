@@ -1,0 +1,83 @@
+"""How text files are understood: separators, decimal commas, row labels, cells in errors."""
+
+import numpy as np
+import pytest
+
+import fewer
+from fewer.data import read_all
+from fewer.errors import InputError
+
+
+def opened(path, text, **options):
+    path.write_text(text, encoding="utf-8")
+    return fewer.data.open(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "rows"),
+    [
+        ("a,b\n1,2\n3,4\n", ["a", "b"], [[1, 2], [3, 4]]),
+        ("a;b\n1;2\n3;4\n", ["a", "b"], [[1, 2], [3, 4]]),
+        ("a\tb\n1\t2\n3\t4\n", ["a", "b"], [[1, 2], [3, 4]]),
+        # as many commas as semicolons in the first line: the comma is the more usual one
+        ("a;x,b\n1,2\n3,4\n", ["a;x", "b"], [[1, 2], [3, 4]]),
+        ("a\tx,b\n1,2\n3,4\n", ["a\tx", "b"], [[1, 2], [3, 4]]),
+        # more semicolons than commas: the comma belongs to a name, or to a number
+        ("a;b,x;c\n1;2;3\n4;5;6\n", ["a", "b,x", "c"], [[1, 2, 3], [4, 5, 6]]),
+        ("a;b\n1,5;2\n3;4,25\n", ["a", "b"], [[1.5, 2], [3, 4.25]]),
+        # a single decimal comma, in the last column of the last row
+        ("a;b\n1;2\n3;4,5\n", ["a", "b"], [[1, 2], [3, 4.5]]),
+        ("a;note\n1,5;x,y\n2;z\n", ["a"], [[1.5], [2]]),
+        # a comma in text is no decimal comma
+        ("a;note\n1.5;x,y\n2.5;z\n", ["a"], [[1.5], [2.5]]),
+        ("one\n1\n2\n", ["one"], [[1], [2]]),
+        ("a,b\n1,2\n\n3,4\n", ["a", "b"], [[1, 2], [3, 4]]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*non-numeric columns were ignored")
+def test_separators_and_decimal_commas(tmp_path, text, names, rows):
+    source = opened(tmp_path / "x.csv", text)
+    assert source.names == names
+    np.testing.assert_array_equal(read_all(source), rows)
+
+
+def test_a_tsv_is_separated_by_tabs_whatever_it_holds(tmp_path):
+    source = opened(tmp_path / "x.tsv", "a,b,c\td\n1\t2\n")
+    assert source.names == ["a,b,c", "d"]
+
+
+def test_a_given_delimiter_wins(tmp_path):
+    source = opened(tmp_path / "x.csv", "a|b,c|d\n1|2|3\n", delimiter="|")
+    assert source.names == ["a", "b,c", "d"]
+
+
+@pytest.mark.parametrize(
+    "text", [",a,b\nr1,1,2\nr2,3,4\n", "a,b\nr1,1,2\nr2,3,4\n", '"",a,b\n7,1,2\n8,3,4\n']
+)
+def test_row_labels_without_a_name_are_metadata(tmp_path, text):
+    source = opened(tmp_path / "x.csv", text)
+    assert source.names == ["a", "b"]
+    assert source.metadata_columns == ("(row labels)",)
+    np.testing.assert_array_equal(read_all(source), [[1, 2], [3, 4]])
+
+
+def test_an_unnamed_column_in_the_middle_is_named_by_its_place(tmp_path):
+    assert opened(tmp_path / "x.csv", "a,,c\n1,2,3\n").names == ["a", "(column 1)", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n3,4\n5,oops\n", r"line 4 \(row 2\), column 'b' holds 'oops'"),
+        ("a,b\n1,2\n3,x4\n5,6\n7,8\n", r"line 3 \(row 1\), column 'b' holds 'x4'"),
+        ("a;b\n1,5;2\n2,5;3\n3.5;4\n", r"line 4 \(row 2\), column 'a' holds '3.5'"),
+        ("a,b\n1,2\n3\n", r"line 3 \(row 1\) has 1 values, but there are 2 columns"),
+        ("a,b\n1\n2,3\n", r"line 2 \(row 0\) has 1 values, but there are 2 columns"),
+        ("a,b\n1,2\n\n3,4,5\n", r"line 4 \(row 1\) has 3 values, but there are 2 columns"),
+        ("5,2\n3,4\n5,oops\n", r"line 3 \(row 2\), column '1' holds 'oops'"),
+        ("a,b\n1,true\n2,3\n3,4\n4,5\n", r"line 2 \(row 0\), column 'b' holds 'true'"),
+    ],
+)
+def test_the_first_wrong_cell_is_named(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        read_all(opened(tmp_path / "x.csv", text))

@@ -1,0 +1,311 @@
+"""Files that somebody made to harm: refused with one error, and nothing else happens."""
+
+import gzip
+import io
+import json
+import os
+import signal
+import threading
+import time
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy import sparse
+
+import fewer
+from fewer.data import read_all, screen
+from fewer.errors import FileFormatError, InputError
+
+X = np.random.default_rng(0).normal(size=(60, 5)) @ np.random.default_rng(1).normal(size=(5, 5))
+
+
+@pytest.fixture(scope="module")
+def panel():
+    return fewer.select(X, 2, strategies=["search"], validation=0.2, random_state=0)
+
+
+@pytest.fixture
+def saved(panel, tmp_path):
+    panel.save(tmp_path / "p")
+    return tmp_path / "p"
+
+
+def change(folder, **values):
+    """Change values of the description, named by dotted paths."""
+    meta = json.loads((folder / "panel.json").read_text())
+    for path, value in values.items():
+        *parents, last = path.split("__")
+        place = meta
+        for name in parents:
+            place = place[name]
+        place[last] = value
+    (folder / "panel.json").write_text(json.dumps(meta))
+
+
+def deep(levels):
+    value = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"version": 0}, "its version is 0"),
+        ({"version": 3}, "version 3.*upgrade"),
+        ({"d": 10**9}, "errors has the shape"),
+        ({"names": ["a"] * 4}, "4 names for 5 features"),
+        ({"names": [1, 2, 3, 4, 5]}, r"'names\[0\]' is 1; it must be text"),
+        ({"indices": [0, 7]}, "'indices' must be numbers from 0 to 4"),
+        ({"held_out": "good"}, "'held_out' is 'good'; it must be a number"),
+        ({"leaderboard": [{"strategy": "x"}]}, r"'leaderboard\[0\].error' is missing"),
+        ({"link": "eval"}, "'link' is 'eval'; it must be"),
+        ({"settings__decoder": [10**9]}, "weights of 'decoder' are described"),
+        ({"settings__decoder": {"mapping": 3}}, "option 'decoder' cannot be read"),
+        ({"settings__activation": "os.system", "settings__decoder": []}, "is not known"),
+        ({"settings__note": deep(40)}, "more than 32 levels"),
+        ({"settings__note": 10**30}, "a number of 31 digits"),
+        ({"evidence__curve": {"k": [1, 2], "units": {"pca": [0.1]}}}, "not of the same length"),
+        ({"evidence__source": {}}, r"'evidence.source.kind' is missing"),
+        ({"evidence": []}, "'evidence' is .*; it must be an object"),
+    ],
+)
+def test_descriptions_are_checked(saved, values, reason):
+    change(saved, **values)
+    with pytest.raises(FileFormatError, match=reason):
+        fewer.Panel.load(saved)
+
+
+def nan_weight(tensors):
+    tensors["decoder.net.weight"][0, 0] = float("nan")
+
+
+def drop(tensors):
+    del tensors["decoder.net.bias"]
+
+
+def add(tensors):
+    tensors["decoder.net.more"] = torch.zeros(2)
+
+
+def another(tensors):
+    tensors["more"] = torch.zeros(2)
+
+
+def reshape(tensors):
+    tensors["quantiles"] = tensors["quantiles"].T.contiguous()
+
+
+def whole_numbers(tensors):
+    tensors["errors"] = tensors["errors"].long()
+
+
+def repeat(tensors):
+    tensors["decoder.order"] = torch.zeros_like(tensors["decoder.order"])
+
+
+def outside(tensors):
+    tensors["evidence.substitutes"][0, 0] = 99
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (nan_weight, "decoder.net.weight holds NaN"),
+        (drop, "Missing key|bias"),
+        (add, "Unexpected key|more"),
+        (another, "tensors that do not belong there: 'more'"),
+        (reshape, "quantiles has the shape"),
+        (whole_numbers, "errors has the shape .* type int64"),
+        (repeat, "decoder.order is not an order"),
+        (outside, "evidence.substitutes has numbers that are not columns"),
+    ],
+)
+def test_tensors_are_checked(saved, spoil, reason):
+    tensors = load_file(saved / "tensors.safetensors")
+    spoil(tensors)
+    save_file(tensors, saved / "tensors.safetensors")
+    with pytest.raises(FileFormatError, match=reason):
+        fewer.Panel.load(saved)
+
+
+@pytest.mark.parametrize("name", ["panel.json", "tensors.safetensors"])
+def test_links_out_of_the_folder_are_not_followed(saved, tmp_path, name):
+    (saved / name).rename(tmp_path / "elsewhere")
+    (saved / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileFormatError, match="is a link to a file outside its folder"):
+        fewer.Panel.load(saved)
+
+
+# -- data: lengths that a file merely claims ------------------------------------------------------
+
+
+def claiming_h5(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("X", shape=(10**9, 10), chunks=(100, 10), dtype="f8")
+
+
+def claiming_npy(path):
+    np.save(path, X)
+    data = path.read_bytes().replace(b"(60, 5)", b"(6000000000, 5)")
+    path.write_bytes(data)
+
+
+def claiming_npz(path):
+    np.savez(path, X=X)
+    data = path.read_bytes().replace(b"(60, 5)", b"(6000000000, 5)"[:7])
+    path.write_bytes(data.replace(b"(600000", b"(99, 5)"))
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "reason"),
+    [
+        ("x.h5", claiming_h5, "claims more than"),
+        ("x.npy", claiming_npy, "truncated"),
+        ("x.npz", claiming_npz, "expected|CRC"),
+    ],
+)
+def test_lengths_are_not_believed(tmp_path, name, make, reason):
+    make(tmp_path / name)
+    with pytest.raises(FileFormatError, match=reason):
+        fewer.data.open(tmp_path / name)
+
+
+def test_nothing_unpacks_without_end(tmp_path, monkeypatch):
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 2**20))
+    np.savez_compressed(tmp_path / "x.npz", X=np.zeros((1000, 1000)))
+    monkeypatch.setattr(screen, "LEAST", 2**20)
+    monkeypatch.setattr(screen, "RATIO", 10)
+    with pytest.raises(FileFormatError, match="unpacks to more than"):
+        fewer.data.open(tmp_path / "x.csv.gz")
+    with pytest.raises(FileFormatError, match="claims to hold 8 MB in a file of"):
+        fewer.data.open(tmp_path / "x.npz")
+
+
+def test_json_that_is_too_deep_for_python(saved):
+    text = (saved / "panel.json").read_text()
+    (saved / "panel.json").write_text(text.replace("{", '{"x":' + "[" * 9999 + "]" * 9999 + ",", 1))
+    with pytest.raises(FileFormatError, match="more than 32 levels"):
+        fewer.Panel.load(saved)
+
+
+def test_values_in_other_files_are_not_read(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["secret"] = X
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["link"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "secret")
+        layout = h5py.VirtualLayout(shape=X.shape, dtype="f8")
+        layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "secret", shape=X.shape)
+        file.create_virtual_dataset("virtual", layout)
+        raw = [(str(tmp_path / "other.h5"), 0, h5py.h5f.UNLIMITED)]
+        file.create_dataset("raw", shape=(4, 2), dtype="f8", external=raw)
+    for name in ("link", "virtual", "raw"):
+        with pytest.raises(FileFormatError, match=r"not in .* but in other files"):
+            fewer.data.open(tmp_path / "x.h5", dataset=name)
+
+
+def test_index_arrays_of_sparse_matrices_are_checked(tmp_path):
+    matrix = sparse.csr_array(np.where(X > 1, X, 0))
+    matrix.indices[0] = 10**6
+    sparse.save_npz(tmp_path / "x.npz", matrix)
+    with pytest.raises(FileFormatError, match=r"not a whole \.npz file"):
+        fewer.data.open(tmp_path / "x.npz")
+
+
+def test_encrypted_members(tmp_path):
+    np.savez(tmp_path / "x.npz", X=X)
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    for at in (data.index(b"PK\x03\x04") + 6, data.index(b"PK\x01\x02") + 8):
+        data[at] |= 1
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(FileFormatError, match=r"not a whole \.npz file .*encrypted"):
+        fewer.data.open(tmp_path / "x.npz")
+
+
+def test_a_number_of_5000_digits(tmp_path):
+    (tmp_path / "x.csv").write_text("1,2\n" + "9" * 5000 + ",4\n" + "1,5\n")
+    with pytest.raises(InputError, match=r"contains infinity: row \d, column"):
+        read_all(fewer.data.open(tmp_path / "x.csv"))
+    (tmp_path / "y.csv").write_text("9" * 5000 + "," + "9" * 5001 + "\n1,2\n2,3\n")
+    with pytest.raises(InputError, match="contains infinity"):
+        read_all(fewer.data.open(tmp_path / "y.csv"))
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_invalid_utf8_after_the_first_block(tmp_path, text):
+    good = b"1.25,ab\n" * 300_000
+    bad = b"1.25,\xff\xfe\n" if text else b"\xff\xfe,ab\n"
+    (tmp_path / "x.csv").write_bytes(b"a,note\n" + good + bad)
+
+    def read():
+        list(fewer.data.open(tmp_path / "x.csv", ignore=["note"]).metadata())
+
+    with pytest.raises(FileFormatError, match=r"x\.csv is damaged or truncated .*utf-8"):
+        read()
+
+
+# -- files that change, and libraries that die ---------------------------------------------------
+
+
+def test_a_file_that_shrinks_is_an_error_not_the_end(tmp_path):
+    for order in "CF":
+        np.save(tmp_path / "x.npy", np.asarray(np.tile(X, (200, 1)), order=order))
+        source = fewer.data.open(tmp_path / "x.npy", memory_limit=20_000)
+        mapped = fewer.data.open(np.load(tmp_path / "x.npy", mmap_mode="r"))
+        assert source.on_disk
+        np.testing.assert_array_equal(source.rows(slice(3, 9), torch.float64), X[3:9])
+        os.truncate(tmp_path / "x.npy", 1000)
+        for one in (source, mapped):
+            with pytest.raises(InputError, match="changed while it was read"):
+                one.rows(slice(11_000, 11_500))
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_helper_that_hangs_or_dies(tmp_path, monkeypatch, dies):
+    os.mkfifo(tmp_path / "x.feather")  # reading it never ends
+    monkeypatch.setattr(screen, "SECONDS", 30.0 if dies else 0.3)
+
+    def kill():
+        while screen._helper.process is None:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(screen._helper.process.pid, signal.SIGSEGV)
+
+    if dies:
+        threading.Thread(target=kill, daemon=True).start()
+    reason = "makes the library that reads it crash" if dies else "takes more than 0 seconds"
+    with pytest.raises(FileFormatError, match=reason):
+        screen.screen(tmp_path / "x.feather", "arrow")
+    monkeypatch.undo()
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = X
+    assert fewer.data.open(tmp_path / "x.h5").shape == X.shape  # by a new helper
+
+
+def test_a_wrong_length_in_feather_is_found_before_it_is_used(tmp_path):
+    import pyarrow as pa
+
+    with pa.OSFile(str(tmp_path / "x.feather"), "wb") as file:
+        table = pa.table({"a": [1.0, 2.0], "note": ["x", "yy"]})
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    data = (tmp_path / "x.feather").read_bytes()
+    offsets, wrong = (np.array([0, 1, last], np.int32).tobytes() for last in (3, 10**9))
+    assert data.count(offsets) == 1
+    (tmp_path / "x.feather").write_bytes(data.replace(offsets, wrong))
+    source = fewer.data.open(tmp_path / "x.feather", ignore=["note"])
+    with pytest.raises(FileFormatError, match="damaged"):
+        list(source.metadata())
+
+
+def test_npz_members_are_read_as_numpy_writes_them(tmp_path):
+    file = io.BytesIO()
+    np.save(file, np.asfortranarray(X))
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("X.npy", file.getvalue())
+    np.testing.assert_array_equal(read_all(fewer.data.open(tmp_path / "x.npz")), X)
