@@ -285,6 +285,21 @@ def distances_of(values: Values, mean: Tensor, precision: Tensor) -> Distances:
     return Distances(squared, present, np.where(present > 0, normal, 0.0))
 
 
+def check_statistics(found: TrainingStatistics, k: int) -> None:
+    """Refuse statistics of a saved panel whose parts do not fit it, by a ValueError."""
+    for name in ("mean", "spread", "minimum", "maximum", "missing", "common"):
+        require_array(f"statistics.{name}", getattr(found, name), (k,), "f")
+    require_array("statistics.quantiles", found.quantiles, (None, k), "f")
+    require_array("statistics.distance", found.distance, (None,), "f")
+    require_array("statistics.errors", found.errors, (None, 2), "f")
+    for name in ("rows", "sampled"):
+        value = getattr(found, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"statistics.{name} is {value!r}, not a number of rows")
+    if min(len(found.quantiles), len(found.distance)) < 2 or not len(found.errors):
+        raise ValueError("statistics hold no quantiles")
+
+
 def check_joint(found: JointCovariance, columns: Columns, d: int) -> None:
     """Refuse covariances of a saved panel whose parts do not fit it, by a ValueError."""
     k = len(columns)
@@ -309,25 +324,6 @@ def check_joint(found: JointCovariance, columns: Columns, d: int) -> None:
         found.precision  # noqa: B018 -- needs a positive definite matrix
     except RuntimeError as error:
         raise ValueError("joint.gram is not a covariance") from error
-
-
-def check_statistics(found: TrainingStatistics, k: int) -> None:
-    """Refuse statistics of a saved panel whose parts do not fit it, by a ValueError."""
-    shapes: dict[str, tuple[int | None, ...]] = {
-        **dict.fromkeys(("mean", "spread", "minimum", "maximum", "missing", "common"), (k,)),
-        "quantiles": (None, k),
-        "distance": (None,),
-        "errors": (None, 2),
-    }
-    for name, shape in shapes.items():
-        array = getattr(found, name)
-        require_array(f"statistics.{name}", array, shape, "f")
-        if not array.size:
-            raise ValueError(f"statistics.{name} is empty")
-    for name in ("rows", "sampled"):
-        value = getattr(found, name)
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"statistics.{name} is {value!r}, not a number of rows")
 
 
 def precision_of(gram: Tensor, ridge: float, scale: Tensor) -> Tensor:
