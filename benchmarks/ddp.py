@@ -44,7 +44,7 @@ def work(path: Path, k: int, epochs: int) -> dict[str, tuple[list[int], float, f
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     options = {"device": "cpu", "random_state": 0}
-    training = {"solver": "gradient", "epochs": epochs, "tries": 1, **options}
+    training = {"solver": "gradient", "epochs": epochs, "tries": 1, "refine": None, **options}
     models = {
         "covariance, search": ColumnSubset(k, stall=0, **options),
         "gradient, batch 256": ConcreteAutoencoder(k, **training),

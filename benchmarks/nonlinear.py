@@ -1,7 +1,7 @@
 """Network decoders: test error of every strategy's features, decoder retrained, three seeds.
 
     FEWER_DATA=... python benchmarks/nonlinear.py [--data mnist,coil20] [--k 20,50] \
-        [--decoders 3k/2,320x320] [--seeds 3] [--device auto] [--out nonlinear.json]
+        [--decoders 3k/2,320x320] [--seeds 3] [--device auto] [--quick] [--out nonlinear.json]
 
 Every method sees the same training rows (see cases.py) and only chooses features; then the same
 network is trained on them in the same way, from the same seed, and scored on the test rows.
@@ -11,7 +11,8 @@ all others, and "css, kept" the network of css with the measured features return
 together they separate the effect of the choice from the rest. "linear" is least squares on the
 search's features, which shows what a network adds. Results that --out already holds are not
 computed again, so a run can be interrupted, or divided between processes by --data. With
---merge a.json,b.json only the table of earlier runs is printed.
+--merge a.json,b.json only the table of earlier runs is printed; with --quick the concrete
+autoencoders, which take most of the time, are left out.
 """
 
 import argparse
@@ -30,7 +31,8 @@ import fewer
 from cases import Case, load_case
 
 NAMES = ("mnist", "fashion", "isolet", "coil20", "mice")
-SINGLE = ("css", "gradient CAE", "closed form CAE", "random features", "network swaps")
+CAES = ("gradient CAE", "closed form CAE", "random features")
+SINGLE = ("css", *CAES, "network swaps")
 METHODS = (*SINGLE, "select, same", "css, kept", "select")
 
 
@@ -50,13 +52,14 @@ def panel_error(
     return float(wrong.mean()), float(np.delete(wrong, columns, axis=1).sum() / wrong.size)
 
 
-def choose(case: Case, k: int, decoder: Any, seed: int, device: str) -> dict[str, Any]:
+def choose(case: Case, k: int, decoder: Any, seed: int, device: str, quick: bool) -> dict[str, Any]:
     """Columns and seconds of each method."""
     common = {"random_state": seed, "device": device}
-
-    def network(solver: str) -> Any:
-        return fewer.ConcreteAutoencoder(k, decoder=decoder, solver=solver, **common)
-
+    models = {
+        "gradient CAE": {"decoder": decoder, "solver": "gradient"},
+        "closed form CAE": {"solver": "closed_form"},
+        "random features": {"decoder": decoder, "solver": "closed_form"},
+    }
     found: dict[str, Any] = {}
 
     def record(name: str, began: float, columns: np.ndarray) -> None:
@@ -64,13 +67,10 @@ def choose(case: Case, k: int, decoder: Any, seed: int, device: str) -> dict[str
 
     began = time.perf_counter()
     record("css", began, fewer.ColumnSubset(k, **common).fit(case.train).columns_)
-    began = time.perf_counter()
-    record("gradient CAE", began, network("gradient").fit(case.train).columns_)
-    began = time.perf_counter()
-    linear = fewer.ConcreteAutoencoder(k, solver="closed_form", **common)
-    record("closed form CAE", began, linear.fit(case.train).columns_)
-    began = time.perf_counter()
-    record("random features", began, network("closed_form").fit(case.train).columns_)
+    for name, about in ({} if quick else models).items():
+        began = time.perf_counter()
+        model = fewer.ConcreteAutoencoder(k, refine=None, **about, **common)
+        record(name, began, model.fit(case.train).columns_)
     began = time.perf_counter()
     panel = fewer.select(
         case.train, k, decoder=decoder, scale="none", row_groups=case.groups, **common
@@ -83,12 +83,14 @@ def choose(case: Case, k: int, decoder: Any, seed: int, device: str) -> dict[str
     return found
 
 
-def cell(name: str, k: int, decoder: tuple[int, ...], seed: int, device: str) -> dict[str, Any]:
+def cell(
+    name: str, k: int, decoder: tuple[int, ...], seed: int, device: str, quick: bool
+) -> dict[str, Any]:
     """All methods on one case with one seed."""
     case = load_case(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fewer.errors.FewerWarning)
-        found = choose(case, k, decoder, seed, device)
+        found = choose(case, k, decoder, seed, device, quick)
         row: dict[str, Any] = {"winner": found.pop("winner")}
         own, seconds = found.pop("select"), found["select, same"][1]
         row["select"] = {"error": own, "seconds": seconds}
@@ -107,6 +109,7 @@ def cell(name: str, k: int, decoder: tuple[int, ...], seed: int, device: str) ->
 
 def show(results: dict[str, dict[str, Any]], where: str) -> None:
     """One table: mean over seeds, as ratios to css."""
+    methods = [m for m in METHODS if all(m in row for row in results.values())]
     table = Table(title=f"Test error / css's, decoder retrained, {where}")
     for column in (
         "data",
@@ -114,7 +117,7 @@ def show(results: dict[str, dict[str, Any]], where: str) -> None:
         "decoder",
         "seeds",
         "css",
-        *METHODS[1:],
+        *methods[1:],
         "linear",
         "select / best single",
     ):
@@ -122,12 +125,12 @@ def show(results: dict[str, dict[str, Any]], where: str) -> None:
     cases: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for key, row in results.items():
         cases.setdefault(tuple(key.split("|")[:3]), []).append(row)
-    ratios: dict[str, list[float]] = {method: [] for method in (*METHODS, "linear", "margin")}
+    ratios: dict[str, list[float]] = {method: [] for method in (*methods, "linear", "margin")}
     for (name, k, decoder), rows in cases.items():
-        mean = {m: np.mean([r[m]["error"] for r in rows]) for m in (*METHODS, "linear")}
+        mean = {m: np.mean([r[m]["error"] for r in rows]) for m in (*methods, "linear")}
         for method, value in mean.items():
             ratios[method].append(value / mean["css"])
-        single = min(mean[m] for m in SINGLE)
+        single = min(mean[m] for m in SINGLE if m in methods)
         ratios["margin"].append(mean["select"] / single)
         table.add_row(
             name,
@@ -135,7 +138,7 @@ def show(results: dict[str, dict[str, Any]], where: str) -> None:
             decoder,
             str(len(rows)),
             f"{mean['css']:.5f}",
-            *(f"{mean[m] / mean['css']:.4f}" for m in (*METHODS[1:], "linear")),
+            *(f"{mean[m] / mean['css']:.4f}" for m in (*methods[1:], "linear")),
             f"{mean['select'] / single:.4f}",
         )
     table.add_row(
@@ -144,10 +147,10 @@ def show(results: dict[str, dict[str, Any]], where: str) -> None:
         "",
         "",
         "",
-        *(f"{np.mean(ratios[m]):.4f}" for m in (*METHODS[1:], "linear", "margin")),
+        *(f"{np.mean(ratios[m]):.4f}" for m in (*methods[1:], "linear", "margin")),
         style="bold",
     )
-    times = {m: np.mean([r[m]["seconds"] for r in results.values()]) for m in METHODS}
+    times = {m: np.mean([r[m]["seconds"] for r in results.values()]) for m in methods}
     console = Console(width=170)
     console.print(table)
     console.print("mean seconds to choose: " + ", ".join(f"{m} {s:.1f}" for m, s in times.items()))
@@ -161,6 +164,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", default="nonlinear.json")
     parser.add_argument("--merge")
     options = parser.parse_args()
@@ -182,7 +186,7 @@ def main() -> None:
                     if key in results:
                         continue
                     widths = (3 * k // 2,) if text == "3k/2" else tuple(map(int, text.split("x")))
-                    results[key] = cell(name, k, widths, seed, options.device)
+                    results[key] = cell(name, k, widths, seed, options.device, options.quick)
                     draft = out.with_name(out.name + ".part")
                     draft.write_text(json.dumps(results, indent=1))
                     draft.replace(out)

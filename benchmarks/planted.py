@@ -39,7 +39,7 @@ from fewer.data.source import array_source
 from fewer.datasets import load
 from fewer.nn import make_loss
 from fewer.train import TrainingConfig, choose_by_gradient, network_swaps, train_decoders
-from fewer.train.swaps import RandomFeatureSurrogate
+from fewer.train.surrogate import RandomFeatureSurrogate
 from fewer.train.training_data import prepare
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for paper/, which lies beside benchmarks/

@@ -103,7 +103,13 @@ def fit_alone(path: str, what: str, limit: int, threads: int) -> None:
             fewer.ColumnSubset(k=20, random_state=0).fit(source)
         else:
             fewer.ConcreteAutoencoder(
-                k=20, solver="gradient", epochs=1, tries=1, batch_size=1024, random_state=0
+                k=20,
+                solver="gradient",
+                epochs=1,
+                tries=1,
+                batch_size=1024,
+                refine=None,
+                random_state=0,
             ).fit(source)
     seconds = time.perf_counter() - began
     print(json.dumps({"start": at_start, "peak": resident(), "seconds": seconds}))

@@ -80,6 +80,7 @@ def _train(case: Case, name: str, k: int, epochs: int, seed: int) -> dict[str, A
         epochs=epochs,
         tries=1,
         stop_probability=1.0,
+        refine=None,
         random_state=seed,
     )
     with warnings.catch_warnings():

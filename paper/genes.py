@@ -437,7 +437,7 @@ class GeoGenes(Genes):
     def _searched(self, name: str, k: int) -> Columns:
         if name == "search":
             return search(self.matrix, k, stall=0).indices
-        cae = ConcreteAutoencoder(k, solver="closed_form", random_state=self.seed)
+        cae = ConcreteAutoencoder(k, solver="closed_form", refine=None, random_state=self.seed)
         if name == "cae-gradient":
             cae.set_params(solver="gradient", epochs=EPOCHS)
         with warnings.catch_warnings():

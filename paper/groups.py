@@ -21,7 +21,9 @@ MEMBERS = 3
 SINGLE = (0, 1, 2, 7)  # the digits that the paper draws
 SIZES = {"all": 20}  # nodes; 10 for single digits
 MAKERS = {
-    "CAE": lambda k, seed: ConcreteAutoencoder(k, solver="gradient", random_state=seed),
+    "CAE": lambda k, seed: ConcreteAutoencoder(
+        k, solver="gradient", refine=None, random_state=seed
+    ),
     "ColumnSubset": lambda k, seed: ColumnSubset(k, random_state=seed),
 }
 ABOUT = """# Groups of related pixels

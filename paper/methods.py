@@ -263,7 +263,11 @@ _ALL = (
         "ours",
         "#0072b2",
         "o",
-        _fitted(lambda k, seed: ConcreteAutoencoder(k, solver="gradient", random_state=seed)),
+        _fitted(
+            lambda k, seed: ConcreteAutoencoder(
+                k, solver="gradient", refine=None, random_state=seed
+            )
+        ),
     ),
     Method(
         "cae",
@@ -271,6 +275,14 @@ _ALL = (
         "ours",
         "#004466",
         "p",
+        _fitted(lambda k, seed: ConcreteAutoencoder(k, refine=None, random_state=seed)),
+    ),
+    Method(
+        "autoencoder-swaps",
+        "ConcreteAutoencoder",
+        "ours",
+        "#3690c0",
+        "d",
         _fitted(lambda k, seed: ConcreteAutoencoder(k, random_state=seed)),
     ),
     Method(

@@ -25,6 +25,7 @@ LAYERS = [
     "validation",
     "train",
     "storage",
+    "joint",
     "reconstructor",
     "estimators",
     "callbacks",

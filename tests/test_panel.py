@@ -3,8 +3,9 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 
 import fewer
 
@@ -74,3 +75,25 @@ def test_evidence_may_be_replaced(eager):
     panel.evidence = panel.evidence.without_rows()
     assert panel.evidence.rows.shape == (0, 4)
     assert eager.evidence.rows.shape != (0, 4)
+
+
+def test_a_loaded_panel_completes_rows_as_before(tmp_path):
+    X = load_breast_cancer().data[:, :12]
+    y = X[:, 0] > 14
+    panel = fewer.select(X, 4, target=y, strategies=["search"], validation=0.2, random_state=0)
+    gappy = X[:20, panel.indices].copy()
+    gappy[np.random.default_rng(0).random(gappy.shape) < 0.3] = np.nan
+    whole = np.full((20, 12), np.nan)
+    whole[:, panel.indices] = gappy
+    others = np.setdiff1d(np.arange(12), panel.indices)[:3]
+    whole[:, others] = X[:20, others]
+    panel.save(tmp_path / "panel")
+    again = fewer.Panel.load(tmp_path / "panel")
+    for call in (
+        lambda one: np.stack(one.reconstruct(gappy, interval=0.8)),
+        lambda one: np.stack(one.impute(whole, interval=0.8, use_all=True)),
+        lambda one: one.predict_proba(gappy),
+    ):
+        np.testing.assert_allclose(call(again), call(panel), rtol=1e-12)
+    completed = panel.reconstruct(gappy)[:, panel.indices]
+    np.testing.assert_allclose(panel.predict_proba(gappy), panel.predict_proba(completed))

@@ -1,5 +1,6 @@
 """Measured values as users hand them over: sparse, tables in any order, with other columns."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -105,13 +106,116 @@ def test_text_in_a_chosen_column_is_still_refused():
         model.inverse_transform(frame.assign(**{name: "high"}))
 
 
-def test_missing_values_take_the_training_mean(unnamed, panel):
+def least_squares(rows, chosen, new):
+    """All columns of new rows from the chosen ones, by regression on other rows."""
+    inputs = np.column_stack([np.ones(len(rows)), rows[:, chosen]])
+    weights = np.linalg.lstsq(inputs, rows)[0]
+    return np.column_stack([np.ones(len(new)), new[:, chosen]]) @ weights
+
+
+@pytest.mark.parametrize("gone", [[2], [0, 3], [0, 1, 2], [0, 1, 2, 3]])
+def test_any_subset_reconstructs_as_a_refit_on_it_would(panel, gone):
+    measured = X[:5, panel.indices].copy()
+    measured[1:, gone] = np.nan
+    left = np.delete(panel.indices, gone)
+    expected = least_squares(X, left, X[:5])
+    expected[:, left] = X[:5, left]
+    found = panel.reconstruct(measured)
+    np.testing.assert_allclose(found[1:], expected[1:], atol=1e-6)
+    np.testing.assert_allclose(found[0], panel.reconstruct(X[:1, panel.indices])[0], atol=1e-12)
+
+
+def test_rows_with_patterns_of_their_own_are_completed_together(panel):
+    gappy = X[:64, panel.indices].copy()
+    gappy[np.random.default_rng(0).random(gappy.shape) < 0.4] = np.nan
+    together = panel.reconstruct(gappy, interval=0.9)
+    for row in range(len(gappy)):
+        one = panel.reconstruct(gappy[[row]], interval=0.9)
+        for found, part in zip(together, one, strict=True):
+            np.testing.assert_allclose(found[row], part[0], atol=1e-9)
+    assert not np.isnan(np.stack(together)).any()
+
+
+def test_panels_of_earlier_versions_take_the_training_mean(panel):
+    bare = replace(panel.reconstructor, joint=None, decoder=deepcopy(panel.reconstructor.decoder))
+    bare.decoder.precision = None
     gappy = X[:5, panel.indices].copy()
     gappy[1, 2] = np.nan
     filled = np.where(np.isnan(gappy), X[:, panel.indices].mean(axis=0), gappy)
-    found, expected = panel.reconstruct(gappy), panel.reconstruct(filled)
-    np.testing.assert_allclose(found, expected)
-    assert not np.isnan(found).any()
+    np.testing.assert_allclose(bare.reconstruct(gappy), bare.reconstruct(filled))
+    assert np.isnan(bare.reconstruct(gappy, interval=0.5)[1][1, panel.indices[2]])
+
+
+def test_intervals_cover_with_features_missing():
+    # of every feature that is not measured, also of the chosen ones
+    random = np.random.default_rng(0)
+    hidden = random.standard_t(6, size=(3000, 3))
+    rows = hidden @ random.normal(size=(3, 12)) + 0.3 * random.normal(size=(3000, 12))
+    panel = select(rows[:1500], 4, strategies=["search"], validation=5, random_state=0)
+    test = rows[1500:]
+    for gone in ([0], [1], [2], [3], [0, 1], [2, 3]):
+        measured = test[:, panel.indices].copy()
+        measured[:, gone] = np.nan
+        _, low, high = panel.reconstruct(measured, interval=0.9)
+        asked = np.setdiff1d(np.arange(12), np.delete(panel.indices, gone))
+        inside = ((low <= test) & (test <= high))[:, asked]
+        assert 0.88 < inside.mean() < 0.92
+        assert 0.85 < inside[:, np.isin(asked, panel.indices)].mean() < 0.95
+
+
+def test_a_network_gets_completed_inputs():
+    panel = select(X, 4, decoder=(8,), strategies=["search"], validation=0.2, random_state=0)
+    whole = X[:5, panel.indices]
+    gappy = whole.copy()
+    gappy[:, 1] = np.nan
+    found = panel.reconstruct(gappy)
+    filled = whole.copy()
+    filled[:, 1] = found[:, panel.indices[1]]
+    np.testing.assert_allclose(panel.reconstruct(filled), found)
+    expected = least_squares(X, np.delete(panel.indices, 1), X[:5])[:, panel.indices[1]]
+    np.testing.assert_allclose(filled[:, 1], expected, atol=0.5 * X[:, panel.indices[1]].std())
+
+
+def test_measured_values_are_kept_and_used():
+    frame = pd.DataFrame(X, columns=[f"gene{j}" for j in range(16)])
+    panel = select(frame[:200], 4, strategies=["search"], validation=0.2, random_state=0)
+    new = frame[200:].copy()
+    others = [name for name in panel.names if name not in panel.features]
+    hidden = [name for name in others[::2] if frame[name].var() > 1]
+    truth = new[hidden].to_numpy()
+    new[hidden] = np.nan
+    plain, used = panel.impute(new), panel.impute(new, use_all=True)
+    for table in (plain, used):
+        assert list(table.columns) == panel.names
+        pd.testing.assert_frame_equal(table.drop(columns=hidden), new.drop(columns=hidden))
+    pd.testing.assert_frame_equal(plain[hidden], panel.reconstruct(new)[hidden])
+    errors = [((table[hidden] - truth) ** 2).to_numpy().mean() for table in (plain, used)]
+    assert errors[1] < 0.9 * errors[0]
+    again = panel.impute(new, replace_measured=True)
+    pd.testing.assert_frame_equal(again, panel.reconstruct(new))
+    middle, low, high = panel.impute(new, interval=0.9, use_all=True)
+    narrow, wide = (high - low)[hidden], np.subtract(*panel.reconstruct(new, interval=0.9)[:0:-1])
+    assert (narrow.to_numpy() <= wide[hidden].to_numpy()).all()
+    assert narrow.to_numpy().sum() < 0.97 * wide[hidden].to_numpy().sum()
+    measured = new.drop(columns=hidden).columns
+    pd.testing.assert_frame_equal(low[measured], middle[measured])
+    inside = (low[hidden].to_numpy() <= truth) & (truth <= high[hidden].to_numpy())
+    assert 0.8 < inside.mean() < 0.97
+
+
+def test_absent_features_are_predicted_only_if_asked(panel):
+    frame = pd.DataFrame(X, columns=[f"gene{j}" for j in range(16)])
+    named = select(frame, 4, strategies=["search"], validation=0.2, random_state=0)
+    rest = frame.drop(columns=named.features[0])
+    with pytest.raises(InputError, match="measured lacks 1 of the 4 chosen features"):
+        named.impute(rest)
+    found = named.impute(rest, allow_absent=True)
+    gappy = frame.assign(**{named.features[0]: np.nan})
+    pd.testing.assert_frame_equal(found, named.impute(gappy))
+    # without names: rows of all features, or of the chosen ones
+    np.testing.assert_array_equal(panel.impute(X[:5]), X[:5])
+    measured = X[:5, panel.indices]
+    np.testing.assert_array_equal(panel.impute(measured), panel.reconstruct(measured))
 
 
 def test_measured_values_are_returned_unchanged(panel):

@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold
 import fewer
 from fewer.data.source import Source, array_source
 from fewer.errors import InputError
-from fewer.validation import choose_ridge, fold_covariances, split_rows
+from fewer.validation import fold_covariances, split_rows
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 4)) @ RNG.normal(size=(4, 8)) + 0.5 * RNG.normal(size=(90, 8)) + 3
@@ -107,17 +107,6 @@ def test_select_holds_out_the_future():
     assert panel.evidence.source["folds"] == 5
     with pytest.raises(InputError, match="row_groups cannot be combined with validation='time'"):
         fewer.select(steps, 3, validation="time", row_groups=np.arange(300) % 7)
-
-
-def test_a_penalty_is_chosen_only_where_it_pays():
-    folds = folds_of(X, 5)
-    panels = dict.fromkeys((0.0, 1e-3, 10.0), COLUMNS)
-    assert choose_ridge(folds, panels) == 0.0
-    few = RNG.normal(size=(14, 30)) + RNG.normal(size=(14, 1))
-    folds = fold_covariances(array_source(few), split_rows(14, 7)).folds
-    panels = dict.fromkeys((0.0, 0.3), np.arange(10))
-    unit = float(folds[0].variance.mean())
-    assert choose_ridge(folds, panels) == pytest.approx(0.3 * unit)
 
 
 class Counted(Source):

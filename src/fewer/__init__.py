@@ -15,6 +15,9 @@ _HOMES = {  # the other names are modules
     "ConcreteClassifier": "estimators",
     "ConcreteRegressor": "estimators",
     "Panel": "panel",
+    "Reach": "selection",
+    "attach": "selection",
+    "score": "assess",
     "select": "selection",
 }
 
@@ -25,9 +28,11 @@ __all__ = [
     "ConcreteClassifier",
     "ConcreteRegressor",
     "Panel",
+    "Reach",
     "__version__",
     "anndata",
     "assess",
+    "attach",
     "baselines",
     "callbacks",
     "data",
@@ -36,6 +41,7 @@ __all__ = [
     "errors",
     "export",
     "nn",
+    "score",
     "select",
 ]
 
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
         export,
         nn,
     )
+    from fewer.assess import score
     from fewer.estimators import (
         PAPER,
         ColumnSubset,
@@ -60,7 +67,7 @@ if TYPE_CHECKING:
         ConcreteRegressor,
     )
     from fewer.panel import Panel
-    from fewer.selection import select
+    from fewer.selection import Reach, attach, select
 
 
 def __getattr__(name: str) -> Any:

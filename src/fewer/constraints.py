@@ -112,6 +112,11 @@ class Constraints:
         return np.unique(self.unit_of[self.include])
 
     @property
+    def only_choice(self) -> bool:
+        """Whether k and the features to include leave a single panel."""
+        return self.k in (len(self.units), len(self.included_units))
+
+    @property
     def most_units(self) -> int:
         """The most units that a panel can have: k, or what the budget buys at the cheapest."""
         if self.k is not None or self.budget is None:
@@ -244,6 +249,11 @@ def check_k(k: Any, d: int) -> int:
     if number > d:
         raise InputError(f"k={number} is more than the n_features={d} of X; choose k from 1 to {d}")
     return number
+
+
+def find_column(names: Sequence[str] | None, d: int, feature: Any, role: str) -> int:
+    """The column of a name or number, or an error that names it and its ``role``."""
+    return _Lookup(names, d).one(feature, role)
 
 
 class _Lookup:

@@ -80,9 +80,20 @@ class Evidence:
         their own, it is the error of those.)
     rows, reconstructed : arrays (m, d)
         Some held-out rows, and their reconstructions from the chosen features.
+    factors : array (r, d) or None
+        The leading part of the covariance of what the panel leaves unexplained, F'F in scaled
+        units: other features that were measured improve a reconstruction through it.
     history : dict of lists
         Training history of each strategy that is trained: temperature, loss,
         mean_max_probability and distinct.
+    size : dict or None
+        How k was chosen, if it was not given: the rule, and the explained variance of held-out
+        rows with its standard error for each k.
+    without : array (k) or None
+        Explained variance that is lost without each chosen feature (and its group), the linear
+        decoder fitted again; on all rows, in scaled units.
+    dependents, dependent_losses : arrays (k, m) or None
+        The other features that lose most without each chosen one, and the R² that each loses.
 
     Examples
     --------
@@ -117,7 +128,12 @@ class Evidence:
     variance: NDArray[np.float64]
     rows: NDArray[np.float32]
     reconstructed: NDArray[np.float32]
+    factors: NDArray[np.float32] | None = None
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    size: dict[str, Any] | None = None
+    without: NDArray[np.float64] | None = None
+    dependents: NDArray[np.int64] | None = None
+    dependent_losses: NDArray[np.float32] | None = None
 
     def without_rows(self) -> "Evidence":
         """A copy without rows of the data, for panels to be shared."""

@@ -20,10 +20,12 @@ from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
+from fewer.joint import JointCovariance, check_joint
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import LINKS
 from fewer.reconstructor import (
     QUANTILE_LEVELS,
+    Filling,
     Reconstructor,
     Score,
     bound_paths,
@@ -33,7 +35,7 @@ from fewer.reconstructor import (
     sample_size,
 )
 from fewer.report import brief, write
-from fewer.report.summarise import rank_candidates
+from fewer.report.summarise import network_note, rank_candidates
 
 __all__ = ["Leaderboard", "Panel", "Score", "Target"]
 
@@ -88,8 +90,10 @@ class Leaderboard(list[dict[str, Any]]):
         ]
         return Table(("strategy", "held-out error", "ratio", "seconds"), rows, (1, 2, 3))
 
+    note: str | None = None  # whether the network beats a linear decoder
+
     def __repr__(self) -> str:
-        return str(self.table())
+        return str(self.table()) + ("" if self.note is None else f"\n{self.note}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,15 +234,27 @@ class Panel:
         settings: dict[str, Any],
         target: Target | None = None,
         evidence: Evidence | Callable[[], Evidence] | None = None,
+        editor: Any = None,
     ) -> None:
         self.reconstructor = reconstructor
         self.held_out = held_out
-        self.leaderboard = leaderboard
+        self._leaderboard = leaderboard
         self.settings = settings
         self.target = target
         self._evidence = evidence
+        self.editor = editor  # what makes a changed panel; None without the data
         # measured values are returned unchanged
         reconstructor.decoder.double().eval().known = torch.from_numpy(reconstructor.columns)
+        if reconstructor.joint is not None:  # missing ones are predicted from the others
+            for part in (reconstructor, target):
+                if part is not None:
+                    part.decoder.precision = reconstructor.joint.precision
+
+    @property
+    def leaderboard(self) -> Leaderboard:
+        """Every candidate with its strategy, held-out error, seconds and features."""
+        self._leaderboard.note = network_note(self.settings.get("network_gain"))
+        return self._leaderboard
 
     @property
     def k(self) -> int:
@@ -279,7 +295,7 @@ class Panel:
 
     def __getstate__(self) -> dict[str, Any]:
         # copies and pickles hold the evidence, not the data that it would be computed from
-        return vars(self) | {"_evidence": self.evidence}
+        return vars(self) | {"_evidence": self.evidence, "editor": None}
 
     def reconstruct(
         self,
@@ -295,10 +311,12 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path or source
             The chosen features in column order; or a table, or anything that `fewer.data.open`
             accepts, with columns of their names (or column numbers, if the data had no names) in
-            any order, among others. NaN means "not measured": the training mean.
+            any order, among others. NaN means "not measured": the value is predicted from the
+            other measured ones (best linear prediction). Panels saved before version 0.1.0 was
+            complete use the training mean.
         interval : float, default=None
             Also return prediction intervals with this coverage, such as 0.9, from held-out
-            residuals; NaN for a chosen feature that was not measured.
+            residuals; wider where chosen features were not measured, which then have bounds too.
         out : path, default=None
             Write all features into this file (.npy, .csv, .tsv, .parquet, .feather, .h5, .h5ad)
             in blocks, so that neither side needs to fit into memory. Columns of the input that
@@ -312,9 +330,69 @@ class Panel:
         """
         if out is None:
             return self.reconstructor.reconstruct(measured, interval)
-        impute(self.reconstructor, measured, out, interval=interval)
+        impute(self.reconstructor, measured, out, Filling(interval, replace_measured=True))
         path = Path(out)
         return path if interval is None else (path, *bound_paths(path))
+
+    def impute(
+        self,
+        rows: Any,
+        *,
+        interval: float | None = None,
+        use_all: bool = False,
+        replace_measured: bool = False,
+        allow_absent: bool = False,
+        out: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Fill in what was not measured, and keep what was.
+
+        Parameters
+        ----------
+        rows : array of shape (n, d) or (n, k), table, path or source
+            The panel's features and any others; NaN means "not measured".
+        interval : float, default=None
+            Also return prediction intervals, as in `reconstruct`; the bounds of a measured value
+            are the value itself.
+        use_all : bool, default=False
+            Predict from every measured feature, not only from the panel's.
+        replace_measured : bool, default=False
+            Replace measured values of features outside the panel by their reconstruction.
+        allow_absent : bool, default=False
+            Predict features of the panel for which the data have no column, instead of raising.
+        out : path, default=None
+            Write into this file, as in `reconstruct`.
+
+        Returns
+        -------
+        array of shape (n, d), or a table if one was given; with ``interval`` three of them:
+        values, lower bound, upper bound; with ``out`` their paths
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X = load_iris(as_frame=True).data
+        >>> panel = fewer.select(X[::2], k=2, random_state=0)
+        >>> new = X[1::2].copy()
+        >>> new.iloc[0, :2] = np.nan
+        >>> filled = panel.impute(new, use_all=True)
+        >>> bool(filled.notna().all(axis=None)), bool((filled == new)[1:].all(axis=None))
+        (True, True)
+        """
+        filling = self._filling(interval, use_all, replace_measured, allow_absent)
+        done = impute(self.reconstructor, rows, out, filling)
+        if out is not None:
+            path = Path(out)
+            return path if interval is None else (path, *bound_paths(path))
+        parts = [like_table(part, self.reconstructor.names, rows) for part in done.values]
+        return parts[0] if interval is None else tuple(parts)
+
+    def _filling(
+        self, interval: float | None, use_all: bool, replace_measured: bool, allow_absent: bool
+    ) -> Filling:
+        known = self.evidence if use_all else None
+        factors = None if known is None else known.factors
+        return Filling(interval, use_all, replace_measured, allow_absent, factors)
 
     def predict(self, measured: Any) -> NDArray:
         """Predict the target from the k measured values: a class or a number per row.
@@ -337,6 +415,73 @@ class Panel:
                 "fewer.select(..., target=...)"
             )
         return self.target
+
+    # -- changed panels --------------------------------------------------------------------
+
+    def without(self, *features: Any) -> "Panel":
+        """A new panel without some features, its decoder fitted again.
+
+        ``held_out`` is its score; ``leaderboard`` has its held-out error beside the error of this
+        panel ("before"), both with the features fixed and decoders fitted on the other folds.
+        Features that are measured together go together. `select` keeps what this needs in memory;
+        a panel that was loaded needs ``fewer.attach(panel, X)`` first.
+
+        Parameters
+        ----------
+        *features : names or column numbers
+            Features of the panel.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_wine
+        >>> panel = fewer.select(load_wine(as_frame=True).data, 4, random_state=0)
+        >>> smaller = panel.without(panel.features[0])
+        >>> smaller.k, smaller.held_out < panel.held_out
+        (3, True)
+        >>> [row["strategy"] for row in smaller.leaderboard]
+        ['without', 'before']
+        """
+        return self._edited().without(features)
+
+    def swap(self, out: Any, into: Any) -> "Panel":
+        """A new panel with another feature in place of one of its own; see `without`.
+
+        Parameters
+        ----------
+        out, into : name or column number
+            The feature that goes, and the one that comes, each with its group. Constraints of the
+            panel hold: it raises where ``into`` is excluded or beyond the budget.
+        """
+        return self._edited().swap(out, into)
+
+    def extend(self, k: int) -> "Panel":
+        """A new panel of k features: those of this one, and the best further ones.
+
+        Parameters
+        ----------
+        k : int
+            Number of features (or groups of features), more than this panel has.
+        """
+        return self._edited().extend(k)
+
+    def shrink(self, k: int) -> "Panel":
+        """A new panel of the best k features of this one.
+
+        Parameters
+        ----------
+        k : int
+            Number of features (or groups of features), fewer than this panel has.
+        """
+        return self._edited().shrink(k)
+
+    def _edited(self) -> Any:
+        if self.editor is None:
+            raise InputError(
+                "this panel has no data to be changed with (it was loaded or copied, or the data "
+                "are too large to keep); attach some: fewer.attach(panel, X)"
+            )
+        return self.editor
 
     def score(self, X: Any) -> Score:
         """Explained variance, 1 - SSE / SST over all observed entries; ``.errors`` per feature.
@@ -393,6 +538,9 @@ class Panel:
         tensors["errors"] = torch.from_numpy(self.held_out.errors)
         if quantiles is not None:
             tensors["quantiles"] = torch.from_numpy(quantiles)
+        if self.reconstructor.joint is not None:
+            meta["joint"], arrays = storage.describe_record(self.reconstructor.joint, "joint")
+            tensors |= arrays
         if self.target is not None:
             state = self.target.decoder.state_dict()
             tensors |= {f"target.{name}": part for name, part in state.items()}
@@ -440,16 +588,19 @@ class Panel:
             target = None
             if meta.get("target") is not None:
                 target = Target._restore(meta["target"], specs["predictor"], k, tensors)
-            evidence = quantiles = None
+            evidence = joint = quantiles = None
             if "evidence" in meta:
                 evidence = storage.restore_record(Evidence, meta["evidence"], tensors, "evidence")
                 check_evidence(evidence, indices, d)
+            if "joint" in meta:
+                joint = storage.restore_record(JointCovariance, meta["joint"], tensors, "joint")
+                check_joint(joint, indices, d)
             if "quantiles" in tensors:
                 quantiles = tensors["quantiles"].numpy()
                 require_array("quantiles", quantiles, (len(QUANTILE_LEVELS), d), "f")
             decoder = storage.restore_decoder(net, "decoder", tensors, meta["link"])
             return cls(
-                Reconstructor(indices, decoder, d, names, quantiles),
+                Reconstructor(indices, decoder, d, names, quantiles, joint),
                 held_out=Score(meta["held_out"], errors),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,

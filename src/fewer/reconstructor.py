@@ -27,10 +27,14 @@ from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, write_rows
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.errors import InputError
+from fewer.joint import JointCovariance
 from fewer.nn import MeasuredDecoder
+from fewer.nn.completion import gap_patterns
 
 __all__ = [
     "QUANTILE_LEVELS",
+    "Filling",
+    "Imputed",
     "Reconstructor",
     "Score",
     "bound_paths",
@@ -90,6 +94,9 @@ class Reconstructor:
         Names of all features.
     quantiles : array (len(QUANTILE_LEVELS), n_features) or None
         Of truth minus reconstruction on held-out rows; None if there are no intervals.
+    joint : JointCovariance or None
+        Covariance of the chosen features with all: missing values are predicted from those
+        present; without it, as in panels of earlier versions, they are the training mean.
     """
 
     columns: NDArray[np.int64]
@@ -97,6 +104,7 @@ class Reconstructor:
     n_features: int
     names: NDArray | None = None
     quantiles: Values | None = None
+    joint: JointCovariance | None = None
 
     @property
     def features(self) -> list[Any]:
@@ -186,7 +194,7 @@ class Reconstructor:
         found = self.decode(values)
         if interval is None:
             return like_table(found, self.names, measured)
-        parts = (found, *self._bounded(found, values, self._bounds(interval)))
+        parts = (found, *self._bounded(found, values, interval))
         return tuple(like_table(part, self.names, measured) for part in parts)
 
     def _bounds(self, interval: float) -> tuple[Values, Values]:
@@ -196,25 +204,31 @@ class Reconstructor:
             raise InputError(f"interval={interval!r} must be above 0 and at most 0.99")
         if self.quantiles is None:
             raise InputError("there are no held-out residuals to compute an interval from")
-        tail, levels = (1 - interval) / 2, QUANTILE_LEVELS
-        found = []
-        for level in (tail, 1 - tail):
-            at = int(np.clip(np.searchsorted(levels, level), 1, len(levels) - 1))
-            weight = (level - levels[at - 1]) / (levels[at] - levels[at - 1])
-            below, above = self.quantiles[at - 1], self.quantiles[at]
-            bound = below + weight * (above - below)
+        bounds = _between(self.quantiles, interval)
+        for bound in bounds:
             bound[self.columns] = 0.0  # measured values are known
-            found.append(bound)
-        return found[0], found[1]
+        return bounds
 
-    def _bounded(
-        self, found: Values, values: NDArray, bounds: tuple[Values, Values]
-    ) -> tuple[Values, Values]:
-        """Lower and upper bounds of rows; NaN for a chosen feature that was not measured."""
+    def _bounded(self, found: Values, values: NDArray, interval: float) -> tuple[Values, Values]:
+        """Lower and upper bounds of rows, wider where chosen features are missing.
+
+        Without a joint covariance, bounds of a missing chosen feature are NaN.
+        """
+        bounds = self._bounds(interval)
         lower, upper = found + bounds[0], found + bounds[1]
         gaps = np.isnan(values)
-        for bound in (lower, upper):
-            bound[:, self.columns] = np.where(gaps, np.nan, bound[:, self.columns])
+        if self.joint is None:
+            for bound in (lower, upper):
+                bound[:, self.columns] = np.where(gaps, np.nan, bound[:, self.columns])
+            return lower, upper
+        rows = np.flatnonzero(gaps.any(axis=1))
+        if len(rows):
+            own = _between(self.joint.quantiles, interval)
+            patterns, which = gap_patterns(gaps[rows])
+            for number, pattern in enumerate(patterns):
+                wider = self.joint.widened(pattern, bounds, own)
+                at = rows[which == number]
+                lower[at], upper[at] = found[at] + wider[0], found[at] + wider[1]
         return lower, upper
 
     # -- whole rows ------------------------------------------------------------------------
@@ -243,6 +257,17 @@ class Reconstructor:
     def score(self, X: Any) -> Score:
         """Explained variance of rows from `match`, reconstructed from their chosen columns."""
         return Score(*explained_variance(self.decoder, array_source(X), self.columns))
+
+
+def _between(quantiles: Values, interval: float) -> tuple[Values, Values]:
+    """Quantiles that leave the same fraction on both sides of an interval, interpolated."""
+    tail, levels, found = (1 - interval) / 2, QUANTILE_LEVELS, []
+    for level in (tail, 1 - tail):
+        at = int(np.clip(np.searchsorted(levels, level), 1, len(levels) - 1))
+        weight = (level - levels[at - 1]) / (levels[at] - levels[at - 1])
+        below, above = quantiles[at - 1], quantiles[at]
+        found.append(below + weight * (above - below))
+    return found[0], found[1]
 
 
 @torch.no_grad()
@@ -280,45 +305,146 @@ def like_table(values: NDArray, names: NDArray | None, given: Any) -> Any:
 # -- files -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class Imputed:
+    """What `impute` found and did."""
+
+    rows: int
+    values: tuple[NDArray, ...]  # reconstruction and bounds, if they were not written to files
+    missing: int  # values of the panel's features
+    incomplete_rows: int  # with missing values of the panel's features
+    empty_rows: int  # without any of the panel's features
+    absent: list[Any]  # features of the panel that the data do not have
+    kept: int  # measured values of other features
+    predicted: bool  # whether missing values were predicted, not set to the training mean
+
+    def describe(self, k: int) -> str:
+        """One line for a person; empty if there is nothing to say."""
+        if not self.missing:
+            return ""
+        how = (
+            "predicted from the values present"
+            if self.predicted
+            else "set to the training mean (an older panel: make it again to have them predicted)"
+        )
+        absent = f"; not in the data: {join_names(self.absent)}" if self.absent else ""
+        empty = f"; {self.empty_rows:,} rows have none" if self.empty_rows else ""
+        return (
+            f"{self.missing:,} of {self.rows * k:,} values of the panel's features were missing, "
+            f"in {self.incomplete_rows:,} rows, and {how}{absent}{empty}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """How measured values become whole rows.
+
+    Attributes
+    ----------
+    interval : float or None
+        Coverage of prediction intervals.
+    use_all : bool
+        Use all measured features, not only the panel's. ``factors`` must then be
+        ``panel.evidence.factors``.
+    replace_measured : bool
+        Replace measured values of other features by their reconstruction, too.
+    allow_absent : bool
+        Predict features of the panel that the data do not have.
+    """
+
+    interval: float | None = None
+    use_all: bool = False
+    replace_measured: bool = False
+    allow_absent: bool = False
+    factors: NDArray[np.float32] | None = None
+
+    def check(self, reconstructor: Reconstructor) -> None:
+        """Refuse what a panel cannot do, before any work."""
+        if self.interval is not None:
+            reconstructor._bounds(self.interval)
+        if self.use_all and (reconstructor.joint is None or self.factors is None):
+            raise InputError(
+                "use_all needs the covariances that panels keep since version 0.1.0; make this "
+                "panel again with fewer.select"
+            )
+
+    def fill(self, reconstructor: Reconstructor, seen: Values) -> list[Values]:
+        """Whole rows, and bounds, from n x d measured values with NaN elsewhere."""
+        values = seen[:, reconstructor.columns]
+        found = reconstructor.decode(values)
+        parts = [found]
+        if self.interval is not None:
+            parts += reconstructor._bounded(found, values, self.interval)
+        if self.use_all:
+            assert reconstructor.joint is not None
+            assert self.factors is not None
+            original = found.copy()
+            for part in reconstructor.joint.corrected(original, seen, self.factors):
+                at = np.ix_(part.rows, part.columns)
+                for bound in parts[1:]:
+                    bound[at] = part.values + (bound[at] - original[at]) * part.ratio
+                found[at] = part.values
+        if not self.replace_measured:
+            known = ~np.isnan(seen)
+            for one in parts:
+                one[known] = seen[known]
+        return parts
+
+
 @entry_point
 def impute(
     reconstructor: Reconstructor,
     measured: Any,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None,
+    filling: Filling | None = None,
     *,
-    interval: float | None = None,
     options: dict[str, Any] | None = None,
     progress: Callable[[float], None] | None = None,
-) -> int:
-    """Reconstruct the rows of a file block by block into another; return the number of rows.
+) -> Imputed:
+    """Fill in what was not measured, block by block, into a file or into memory.
 
     Columns of the input that are not features, such as identifiers, are copied into tables. With
-    ``interval`` two more files hold the bounds (`bound_paths`). ``options`` are those of
+    an interval two more files hold the bounds (`bound_paths`). ``options`` are those of
     `fewer.data.open`; ``progress`` is called with the fraction done.
     """
-    path = Path(out)
-    paths = [path] if interval is None else [path, *bound_paths(path)]
-    bounds = None if interval is None else reconstructor._bounds(interval)
+    filling = filling or Filling()
+    filling.check(reconstructor)
+    paths: list[Path] = []
+    if out is not None:
+        path = Path(out)
+        paths = [path] if filling.interval is None else [path, *bound_paths(path)]
     for one in paths:
         check_out(one)
-    d = reconstructor.n_features
+    d, chosen = reconstructor.n_features, reconstructor.columns
     names = range(d) if reconstructor.names is None else reconstructor.names
     labels = [str(name) for name in names]
-    source = _open_with_metadata(reconstructor, labels, measured, dict(options or {}))
+    source = _open_with_metadata(labels, measured, dict(options or {}))
+    source, places = _find_features(reconstructor, labels, source, filling)
     source.row_width = max(source.row_width, d)  # blocks are as wide as the output
     n = source.shape[0]
+    missing, incomplete, empty, kept = 0, 0, 0, 0
+    held: list[list[Values]] = []
     with ExitStack() as stack:
         writers = [stack.enter_context(write_rows(one, n, labels)) for one in paths]
         for (rows, x), metadata in zip(read_blocks(source), read_metadata(source), strict=True):
-            values = x.numpy()
-            parts = [reconstructor.decode(values)]
-            if bounds is not None:
-                parts += reconstructor._bounded(parts[0], values, bounds)
-            for write, part in zip(writers, parts, strict=True):
+            seen = np.full((len(x), d), np.nan)
+            seen[:, places] = x.numpy()
+            gaps = np.isnan(seen[:, chosen])
+            missing, incomplete = missing + int(gaps.sum()), incomplete + int(gaps.any(1).sum())
+            empty += int(gaps.all(axis=1).sum())
+            kept += int((~np.isnan(seen)).sum()) - int((~gaps).sum())
+            parts = filling.fill(reconstructor, seen)
+            for write, part in zip(writers, parts, strict=False):
                 write(part, metadata)
+            if not paths:
+                held.append(parts)
             if progress is not None:
                 progress(rows.stop / n)
-    return n
+    values = tuple(np.concatenate(part) for part in zip(*held, strict=True))
+    have = set(places.tolist())
+    absent = [reconstructor.features[i] for i, j in enumerate(chosen.tolist()) if j not in have]
+    predicted = reconstructor.joint is not None
+    return Imputed(n, values, missing, incomplete, empty, absent, kept, predicted)
 
 
 def bound_paths(out: str | os.PathLike[str]) -> tuple[Path, Path]:
@@ -330,23 +456,48 @@ def bound_paths(out: str | os.PathLike[str]) -> tuple[Path, Path]:
     return path.with_name(f"{stem}.lower{kind}"), path.with_name(f"{stem}.upper{kind}")
 
 
-def _open_with_metadata(
-    reconstructor: Reconstructor, known: list[str], measured: Any, options: dict[str, Any]
-) -> Source:
-    """Open the chosen features; columns that are not among the known features are metadata."""
+def _open_with_metadata(known: list[str], measured: Any, options: dict[str, Any]) -> Source:
+    """Open rows; columns that are not among the known features are metadata."""
     table = hasattr(measured, "columns")
     if not table and not is_source_like(measured):
-        return array_source(reconstructor.read(measured))
+        return as_source(measured)
     have = [str(name) for name in measured.columns] if table else column_names(measured)
     features = set(known)
     others = [name for name in have or () if name not in features]
     ignore = list(dict.fromkeys([*options.pop("ignore", ()), *others]))
     by_name = have is not None and len(others) < len(have)
-    if not isinstance(measured, Source) and (options or (by_name and ignore)):
-        if by_name and ignore:
-            options["ignore"] = ignore
-        measured = open_any(measured, **options)
-    return reconstructor.open(measured)
+    if by_name and ignore:
+        options["ignore"] = ignore
+    with warnings.catch_warnings():
+        # other columns may hold anything
+        warnings.filterwarnings("ignore", ".*non-numeric columns were ignored")
+        return measured if isinstance(measured, Source) else open_any(measured, **options)
+
+
+def _find_features(
+    reconstructor: Reconstructor, known: list[str], source: Source, filling: Filling
+) -> tuple[Source, NDArray[np.int64]]:
+    """The columns of a source that are features, and the numbers of those features."""
+    have, chosen, d = source.names, reconstructor.columns, reconstructor.n_features
+    only_chosen = filling.replace_measured and not filling.use_all
+    named = have is not None and (reconstructor.names is not None or set(known) & set(have))
+    if not named:
+        if source.shape[1] == d != len(chosen):
+            places = np.arange(d)
+            return (ColumnView(source, chosen), chosen) if only_chosen else (source, places)
+        return reconstructor.open(source), chosen
+    assert have is not None
+    number = {name: j for j, name in enumerate(known)}
+    present = [j for j, name in enumerate(have) if name in number]
+    lacking = [j for j in chosen.tolist() if known[j] not in have]
+    text = any(known[j] in source.metadata_columns for j in lacking)
+    if text or len(lacking) == len(chosen) or (lacking and not filling.allow_absent):
+        reconstructor.open(source)  # which refuses
+    if only_chosen:
+        wanted = {known[j] for j in chosen.tolist()}
+        present = [j for j in present if have[j] in wanted]
+    places = np.array([number[have[j]] for j in present], dtype=np.int64)
+    return ColumnView(source, np.array(present, dtype=np.int64)), places
 
 
 # -- score ---------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 from torch import Tensor
 
 from fewer._checks import check_choice
@@ -39,9 +40,16 @@ from fewer.data.moments import (
 )
 from fewer.data.source import RowView, ScaledSource, Source
 from fewer.errors import InputError
-from fewer.search.objective import solve_normal
+from fewer.search.objective import DEPENDENT, solve_normal
 
-__all__ = ["Fold", "Scaling", "best_ridge", "choose_ridge", "fold_covariances", "split_rows"]
+__all__ = [
+    "Fold",
+    "Scaling",
+    "best_ridge",
+    "fold_covariances",
+    "paired_interval",
+    "split_rows",
+]
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -49,7 +57,6 @@ Vector = NDArray[np.float64]
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # in units of the mean variance
-CLEARLY = 0.995  # a penalty must lower the held-out error to this fraction to be preferred to none
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
 
 
@@ -503,15 +510,42 @@ class Fold:
         rows = self.covariances.rows_of(terms, self.mean, at)
         return rows.mul_(ratio).mul_(ratio[at][:, None])
 
+    def cross(self, columns: Columns) -> Tensor:
+        """Covariance (k x d) of these columns with all on the training rows, in scaled units."""
+        return self._scaled_rows(self.covariances.terms(self.number), columns)
+
     def decoder(self, columns: Columns, ridge: float = 0.0) -> Tensor:
         """Best linear map (k x d) from these columns on the training rows, in scaled units."""
-        rows = self._scaled_rows(self.covariances.terms(self.number), columns)
+        rows = self.cross(columns)
         return solve_normal(rows[:, columns], rows, ridge)
 
     def residuals(self, columns: Columns, decoder: Tensor) -> Tensor:
         """Mean squared residual of each feature on the held-out rows, in scaled units."""
         held = self._scaled_rows(self._held, columns)
         return _residuals(decoder, self.held_diagonal, held, columns)
+
+    def path_residuals(self, order: Columns, ridge: float = 0.0) -> Tensor:
+        r"""`residuals` from the first 1, 2, ..., k of these columns (k x d); 0 once measured.
+
+        With :math:`L L^\top = C_{SS} + \lambda I`, :math:`W = L^{-1} C_S` and, of the held-out
+        rows, :math:`T = L^{-1} H_S` and :math:`Q = L^{-1} H_{SS} L^{-\top}`, column m changes the
+        residual of feature i by :math:`W_{mi} (Q_{mm} W_{mi} + 2 \sum_{l < m} Q_{ml} W_{li} -
+        2 T_{mi})`: one factorisation serves all sizes.
+        """
+        train = self._scaled_rows(self.covariances.terms(self.number), order)
+        held = self._scaled_rows(self._held, order)
+        A = train[:, order]
+        # columns that depend on earlier ones get a weight of 0, up to rounding
+        A.diagonal().mul_(1 + DEPENDENT).add_(ridge + 1e-300)
+        L = torch.linalg.cholesky(A)
+        W = torch.linalg.solve_triangular(L, train, upper=False)
+        T = torch.linalg.solve_triangular(L, held, upper=False)
+        Q = torch.linalg.solve_triangular(L, T[:, order].T, upper=False)
+        change = W * (Q.diagonal()[:, None] * W + 2 * (Q.tril(-1) @ W - T))
+        found = self.held_diagonal + change.cumsum(0)
+        places = torch.arange(len(order))
+        found[:, order] = found[:, order].masked_fill(places[:, None] >= places, 0.0)
+        return found.clamp_min_(0.0)
 
     def error(self, columns: Columns, ridge: float = 0.0, *, known: bool = False) -> float:
         """Mean squared residual on the held-out rows; 0 for the columns where they are known."""
@@ -596,20 +630,6 @@ def _on_cpu(found: Covariance) -> Covariance:
     return Covariance(found.n, found.mean.cpu(), found.matrix.cpu())
 
 
-def choose_ridge(folds: Sequence[Fold], panels: dict[float, Columns]) -> float:
-    """The penalty whose panel does best on held-out rows; none unless one is clearly better.
-
-    ``panels`` has the panel that each penalty (in units of the mean variance) leads to.
-    """
-    unit = float(np.mean(folds[0].variance))
-    means = {
-        ridge: float(np.mean([fold.error(panel, ridge * unit) for fold in folds]))
-        for ridge, panel in panels.items()
-    }
-    best = min(means, key=means.__getitem__)
-    return best * unit if means[best] < CLEARLY * means.get(0.0, np.inf) else 0.0
-
-
 def best_ridge(
     folds: Sequence[Fold], panels: Sequence[Columns], ridges: Sequence[float] = RIDGES
 ) -> tuple[float, list[float]]:
@@ -623,3 +643,29 @@ def best_ridge(
     table = [fold.errors(panel, penalties, known=True) for fold, panel in pairs]
     best = int(np.argmin(np.mean(table, axis=0)))
     return penalties[best], [row[best] for row in table]
+
+
+def paired_interval(
+    gaps: Vector, folds: Columns, groups: NDArray | None = None, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Mean of paired differences of rows, and an interval of it.
+
+    The interval is the wider of two: over rows, or over groups of rows where rows of one group
+    are alike; and over folds, by Student's t with the correction of Nadeau and Bengio (2003) for
+    the training rows that folds share. ``folds`` is the fold that held out each row.
+    """
+    mean, n = float(gaps.mean()), len(gaps)
+    labels = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sums = np.bincount(labels, weights=gaps - mean)
+    count = len(sums)
+    half = 0.0
+    if count > 1:
+        error = (float((sums**2).sum()) * count / (count - 1)) ** 0.5 / n
+        half = float(stdtrit(count - 1, (1 + level) / 2)) * error
+    numbers = np.unique(folds)
+    if len(numbers) > 1:
+        means = np.array([gaps[folds == number].mean() for number in numbers])
+        f = len(numbers)
+        error = float(means.std(ddof=1)) * (1 / f + 1 / (f - 1)) ** 0.5
+        half = max(half, float(stdtrit(f - 1, (1 + level) / 2)) * error)
+    return mean, mean - half, mean + half

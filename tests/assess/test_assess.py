@@ -105,13 +105,16 @@ def test_a_curve_is_nested_and_honest():
     found = curve(X, [2, 4, 8, 16], random_state=0, device="cpu")
     assert np.diff(found.explained_variance).min() > 0
     assert found.smallest_k(0.99) is None
-    assert found.splits == 1
+    assert found.splits == 5
+    assert all(0 < error < 0.05 for error in found.standard_error)
+    assert found.r2.shape == (4, 32)
     noise = np.random.default_rng(0).normal(size=(60, 40))
     flat = curve(noise, [10, 20], random_state=0, device="cpu")
     assert flat.splits == 5
     assert (
         flat.explained_variance[1] < 0.6
     )  # twenty of forty unrelated features explain only themselves
+    assert flat.noise == 0  # and permuted columns would do as well
 
 
 def test_missing_and_empty_columns(tmp_path):
@@ -132,7 +135,8 @@ def test_missing_and_empty_columns(tmp_path):
             lambda: curve(X, [99]),
             "k=99 must be a whole number from 1 to 32, the number",
         ),
-        (lambda: curve(X, [3], test_size=2), "test_size=2 must be a number above 0 and below 1"),
+        (lambda: curve(X, [3], folds=1), "folds=1 must be a whole number of at least 2"),
+        (lambda: compare(X, 3, test_size=2), "test_size=2 must be a number above 0 and below 1"),
         (lambda: curve(X, [3], scale="big"), "scale='big' is not known"),
         (lambda: curve(X, [3], row_groups=[1, 2]), "row_groups has 2 labels for 1797 rows"),
         (lambda: curve(X, [3], row_groups=np.ones(len(X))), "row_groups has a single label"),

@@ -560,6 +560,7 @@ def describe_estimator(model: Any, X: Any) -> dict[str, Any]:
 
 
 TRAINED = {"epochs": 40, "tries": 1, "refit_epochs": 10, **SEEDED}
+SELECTOR = {"refine": None, **TRAINED}  # without swaps
 
 
 @case
@@ -586,7 +587,7 @@ def column_subset_with_ridge() -> dict[str, Any]:
 @case
 def autoencoder_closed_form() -> dict[str, Any]:
     X = digits(300) / 16
-    model = fewer.ConcreteAutoencoder(5, **SEEDED).fit(X)
+    model = fewer.ConcreteAutoencoder(5, refine=None, **SEEDED).fit(X)
     return describe_estimator(model, X) | {"score": model.score(X)}
 
 
@@ -594,7 +595,7 @@ def autoencoder_closed_form() -> dict[str, Any]:
 def autoencoder_closed_form_network() -> dict[str, Any]:
     X = curved(80, 8, seed=15)
     model = fewer.ConcreteAutoencoder(
-        3, decoder=(8,), solver="closed_form", refit_epochs=10, **SEEDED
+        3, decoder=(8,), solver="closed_form", refit_epochs=10, refine=None, **SEEDED
     ).fit(X)
     return describe_estimator(model, X) | {"score": model.score(X)}
 
@@ -602,14 +603,14 @@ def autoencoder_closed_form_network() -> dict[str, Any]:
 @case
 def autoencoder_gradient() -> dict[str, Any]:
     X = digits(200) / 16
-    model = fewer.ConcreteAutoencoder(5, solver="gradient", **TRAINED).fit(X)
+    model = fewer.ConcreteAutoencoder(5, solver="gradient", **SELECTOR).fit(X)
     return describe_estimator(model, X) | {"score": model.score(X)}
 
 
 @case
 def autoencoder_gradient_network() -> dict[str, Any]:
     X = with_gaps(curved(200, 14, seed=16), 0.03, seed=17)
-    model = fewer.ConcreteAutoencoder(4, decoder=(10, 8), norm="batch", include=[2], **TRAINED)
+    model = fewer.ConcreteAutoencoder(4, decoder=(10, 8), norm="batch", include=[2], **SELECTOR)
     return describe_estimator(model.fit(X), X) | {"score": model.score(X)}
 
 
@@ -624,7 +625,7 @@ def autoencoder_paper() -> dict[str, Any]:
 @case
 def autoencoder_counts() -> dict[str, Any]:
     X = np.random.default_rng(18).poisson(np.exp(factors(200, 12, 3, seed=18) / 3))
-    model = fewer.ConcreteAutoencoder(3, loss="poisson", **TRAINED).fit(X)
+    model = fewer.ConcreteAutoencoder(3, loss="poisson", **SELECTOR).fit(X)
     return describe_estimator(model, X) | {"score": model.score(X)}
 
 
@@ -632,7 +633,7 @@ def autoencoder_counts() -> dict[str, Any]:
 def classifier() -> dict[str, Any]:
     X, y = load_digits(return_X_y=True)
     X, y = X[:300] / 16, y[:300]
-    model = fewer.ConcreteClassifier(6, decoder=(16,), **TRAINED).fit(X, y)
+    model = fewer.ConcreteClassifier(6, decoder=(16,), **SELECTOR).fit(X, y)
     return describe_estimator(model, X) | {
         "classes": numbers(model.classes_),
         "predictions": numbers(model.predict(X[:20])),
@@ -644,9 +645,49 @@ def classifier() -> dict[str, Any]:
 @case
 def regressor() -> dict[str, Any]:
     X, y = load_diabetes(return_X_y=True)
-    model = fewer.ConcreteRegressor(3, decoder=(8,), **TRAINED).fit(X, y)
+    model = fewer.ConcreteRegressor(3, decoder=(8,), **SELECTOR).fit(X, y)
     return describe_estimator(model, X) | {
         "predictions": numbers(model.predict(X[:5])),
         "predictions_from_measured": numbers(model.predict_measured(model.transform(X[:5]))),
         "score": model.score(X, y),
     }
+
+
+# -- swaps after the selector ----------------------------------------------------------------
+
+
+def describe_swaps(model: Any, X: Any) -> dict[str, Any]:
+    """What swaps changed, besides the rest."""
+    return describe_estimator(model, X) | {
+        "nodes": numbers(model.nodes_),
+        "swapped": model.n_swapped_,
+        "conflicts": model.n_conflicts_,
+    }
+
+
+@case
+def autoencoder_swaps() -> dict[str, Any]:
+    X = digits(300) / 16
+    model = fewer.ConcreteAutoencoder(5, **SEEDED).fit(X)
+    return describe_swaps(model, X) | {"score": model.score(X)}
+
+
+@case
+def autoencoder_network_swaps() -> dict[str, Any]:
+    X = with_gaps(curved(120, 10, seed=16), 0.03, seed=17)
+    model = fewer.ConcreteAutoencoder(3, decoder=(8,), include=[2], **TRAINED).fit(X)
+    return describe_swaps(model, X) | {"score": model.score(X)}
+
+
+@case
+def classifier_swaps() -> dict[str, Any]:
+    X, y = load_wine(return_X_y=True)
+    model = fewer.ConcreteClassifier(3, decoder=(8,), **TRAINED).fit(X, y)
+    return describe_swaps(model, X) | {"probabilities": numbers(model.predict_proba(X[:3]))}
+
+
+@case
+def regressor_swaps() -> dict[str, Any]:
+    X, y = load_diabetes(return_X_y=True)
+    model = fewer.ConcreteRegressor(3, decoder="linear", **TRAINED).fit(X, y)
+    return describe_swaps(model, X) | {"score": model.score(X, y)}

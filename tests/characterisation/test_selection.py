@@ -21,6 +21,7 @@ ON_TWO_RANKS = [
     "sparse_rows",
     "target_numbers",
     "column_subset",
+    "autoencoder_swaps",
 ]
 
 

@@ -32,6 +32,11 @@ def test_a_curve_as_table_picture_and_json(folder, asked, typed):
     )
     typed("curve", "train.csv", "--k", "1:9:2", "--out", "curve.json")
     assert json.loads((folder / "curve.json").read_text())["k"] == found["k"]
+    reached = asked("curve", "train.csv", "--k", "1:9", "--reach", "0.75")
+    assert reached["reach"]["k"] == next(
+        k for k, at in zip(reached["k"], reached["explained_variance"], strict=True) if at >= 0.75
+    )
+    assert set(reached["rules"]) == {"one_standard_error", "elbow", "noise"}
     exact = asked("curve", "train.csv", "--k", "3,5", "--exact")
     assert exact["explained_variance"][1] > found["explained_variance"][2] - 0.03
 
@@ -64,6 +69,16 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
     assert "pivoted QR" not in shown
 
 
+def test_how_often_features_are_chosen(folder, asked, typed):
+    words = ["stability", "train.csv", "-k", "2", "--subsamples", "8"]
+    found = asked(*words, "--out", "s.csv")
+    table = pd.read_csv("s.csv")
+    assert table["feature"].tolist() == found["features"]
+    assert table["frequency"].is_monotonic_decreasing
+    assert table["frequency"].sum() == pytest.approx(2)
+    assert found["features"][0] in typed(*words).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -74,6 +89,7 @@ def test_methods_side_by_side(folder, asked, typed, made_panel):
             "there are only 13 features; use smaller numbers",
         ),
         (["curve", "train.csv", "--out", "a.docx"], "ends in '.docx'; use .avif"),
+        (["curve", "train.csv", "--reach", "90"], "--reach 90.0 must be a number above 0 and"),
         (["curve", "gone.csv"], "there is no file 'gone.csv'"),
         (["compare", "train.csv", "-k", "99"], "must be a whole number from 1 to 13, the number"),
         (

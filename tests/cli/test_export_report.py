@@ -63,3 +63,16 @@ def test_a_report_with_additional_rows(folder, made_panel, asked, refused):
         "report", made_panel, "--out", "b.html", "--image-shape", "28"
     )
     assert "there is no panel gone" in refused("report", "gone")
+
+
+def test_substitutes_of_each_feature(folder, made_panel, typed, asked):
+    panel = fewer.Panel.load(made_panel)
+    found = asked("substitutes", made_panel, "--out", "s.csv")["features"]
+    assert {row["feature"] for row in found} == set(panel.features)
+    best = found[0]["substitutes"]
+    assert len(best) == 3
+    assert best[0]["loss"] <= best[1]["loss"] <= best[2]["loss"]
+    assert found[0]["lost_without"] >= best[0]["loss"]
+    table = pd.read_csv("s.csv")
+    assert table["substitute_1"].tolist() == [row["substitutes"][0]["feature"] for row in found]
+    assert best[0]["feature"] in typed("substitutes", made_panel).stdout

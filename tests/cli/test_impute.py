@@ -67,7 +67,7 @@ def test_the_default_output_is_next_to_the_input(measured, made_panel, asked, re
 @pytest.mark.parametrize("limit", [None, "20kB"])
 def test_bounds_hold_the_share_that_they_promise(folder, made_panel, asked, limit):
     panel = fewer.Panel.load(made_panel)
-    few = ["--memory-limit", limit] if limit else []
+    few = ["--replace-measured", *(["--memory-limit", limit] if limit else [])]
     found = asked("impute", made_panel, "test.csv", "--out", "all.csv", "--interval", "0.9", *few)
     assert found["bounds"] == ["all.lower.csv", "all.upper.csv"]
     low, rebuilt, high = (
@@ -79,11 +79,50 @@ def test_bounds_hold_the_share_that_they_promise(folder, made_panel, asked, limi
     assert 0.85 < inside.mean() < 0.95
     assert (low[others] < high[others]).all().all()
     gaps = truth[panel.features].isna()
-    assert (low[panel.features].isna() == gaps).all().all()
+    assert (low < high)[panel.features].equals(gaps)  # what was missing has bounds, too
     known = ~gaps
     assert (low[panel.features][known].fillna(0) == rebuilt[panel.features][known].fillna(0)).all(
         axis=None
     )
+
+
+def test_what_was_measured_is_kept(folder, made_panel, typed, asked):
+    panel = fewer.Panel.load(made_panel)
+    given = pd.read_csv("test.csv")
+    others = [name for name in panel.names if name not in panel.features]
+    given.loc[3, others[0]] = np.nan
+    given.to_csv("test.csv", index=False)
+    found = asked("impute", made_panel, "test.csv", "--out", "kept.csv")
+    kept = pd.read_csv("kept.csv")[panel.names]
+    known = given[panel.names].notna()
+    pd.testing.assert_frame_equal(kept.where(known), given[panel.names])
+    expected = panel.reconstruct(given[panel.features])
+    assert kept.loc[3, others[0]] == pytest.approx(expected.loc[3, others[0]])
+    assert found["kept"] == known[others].sum().sum() > 0
+    # other features help where they were measured
+    typed("impute", made_panel, "test.csv", "--out", "used.csv", "--use-all")
+    used = pd.read_csv("used.csv")[panel.names]
+    pd.testing.assert_frame_equal(used.where(known), given[panel.names])
+    assert used.loc[3, others[0]] != kept.loc[3, others[0]]
+    again = asked("impute", made_panel, "test.csv", "--out", "again.csv", "--replace-measured")
+    assert again["kept"] == 0
+    replaced = pd.read_csv("again.csv")[panel.names]
+    np.testing.assert_allclose(replaced, expected[panel.names], rtol=1e-9)
+
+
+def test_one_line_says_what_was_missing(measured, made_panel, typed, asked):
+    panel = fewer.Panel.load(made_panel)
+    gaps = int(measured[panel.features].isna().sum().sum())
+    assert asked("impute", made_panel, "measured.csv", "--out", "a.csv")["missing"] == gaps
+    shown = typed("impute", made_panel, "measured.csv", "--out", "b.csv").stdout
+    line = f"{gaps} of 150 values of the panel's features were missing, in {gaps} rows, and "
+    assert line + "predicted from the values present" in shown
+    gone = panel.features[0]
+    measured.drop(columns=gone).to_csv("lacking.csv", index=False)
+    shown = typed("impute", made_panel, "lacking.csv", "--out", "c.csv", "--allow-absent").stdout
+    assert f"not in the data: '{gone}'" in shown
+    expected = panel.reconstruct(measured.assign(**{gone: np.nan})[panel.features])
+    np.testing.assert_allclose(pd.read_csv("c.csv")[panel.names], expected, rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside anndata
@@ -98,7 +137,7 @@ def test_cells_keep_their_names_and_obs(folder, typed, tumours):
     cells.obs["kind"] = cells.obs["kind"].astype(object)
     cells.write_h5ad("cells.h5ad")
     typed("select", "cells.h5ad", "-k", "3", "--strategies", "search", "--device", "cpu")
-    typed("impute", "panel", "cells.h5ad", "--out", "all.h5ad")
+    typed("impute", "panel", "cells.h5ad", "--out", "all.h5ad", "--replace-measured")
     done = anndata.read_h5ad("all.h5ad")
     assert done.obs_names.tolist() == obs.index.tolist()
     assert done.obs["kind"].astype(str).tolist() == obs["kind"].tolist()

@@ -34,7 +34,13 @@ def test_a_list_is_judged_on_rows_it_was_not_fitted_on(folder, asked, typed):
     found = asked("score", "genes.txt", "train.csv")
     assert (found["k"], found["d"], found["splits"]) == (3, 13, 1)
     assert found["n_train"] + found["n_test"] == found["rows"] == 379
-    done = typed("score", "mean_radius,mean_smoothness,mean_symmetry", "train.csv")
+    card = found["scorecard"]
+    assert card["best"] > card["explained_variance"]
+    assert 0 <= card["percentile"] <= 1
+    done = typed("score", "mean_radius,mean_smoothness,mean_symmetry", "train.csv", "--against",
+                 "mean_radius,mean_area")  # fmt: skip
+    assert card["exchanges"][0]["into"] in done.stdout
+    assert "Against the other panel" in done.stdout
     assert f"{found['explained_variance']:.1%} explained variance" in done.stdout
     said = f"fitted on {found['n_train']} rows and scored on {found['n_test']} others"
     assert said in done.stderr

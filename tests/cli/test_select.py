@@ -195,3 +195,16 @@ def test_ctrl_c_leaves_a_checkpoint_to_resume_from(folder, asked, refused):
 def test_bad_input_leaves_no_checkpoint(folder, refused):
     assert "include" in refused("select", "train.csv", "-k", "1", "--include", "mean radius,x*")
     assert not list(folder.glob("*.unfinished"))
+
+
+def test_k_is_chosen_by_a_rule(folder, asked, typed, refused):
+    found = asked("select", "train.csv", "--reach", "0.8", "--out", "mine", *QUICK)
+    assert found["k"] == asked("curve", "train.csv", "--k", "1:9", "--reach", "0.8")["reach"]["k"]
+    shown = typed("select", "train.csv", "-k", "auto", "--out", "other", *QUICK).stdout
+    assert "the fewest features within one standard error" in shown or "permuted columns" in shown
+    both = typed("select", "train.csv", "-k", "2", "--reach", "0.8", code=2)
+    assert "give -k or --reach, not both" in both.stderr
+    assert (
+        "give a number of features, or auto"
+        in typed("select", "train.csv", "-k", "few", code=2).stderr
+    )

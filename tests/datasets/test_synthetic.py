@@ -243,3 +243,22 @@ def test_neighbours_of_a_series_tell_the_same():
     correlation = np.corrcoef(data.X.T)
     assert np.diagonal(correlation, 1).min() > 0.9
     assert np.abs(np.diagonal(correlation, 100)).max() < 0.4
+
+
+# -- gas sensors -------------------------------------------------------------------------------
+
+
+def test_gas_sensors_span_orders_of_magnitude_and_have_heavy_tails():
+    data = load("gas-sensors")
+    assert data.X.shape == (5358, 128)
+    variance = np.log10(data.X.var(axis=0))
+    assert 10 < np.ptp(variance) < 12
+    z = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0)
+    assert np.median((z**4).mean(axis=0)) > 10  # 3 if they were normal
+    np.testing.assert_array_equal(data.X, load("gas-sensors").X)
+    assert not np.array_equal(data.X, load("gas-sensors", seed=1).X)
+    small = load("gas-sensors", rows=50, sensors=2)
+    assert small.names[0] == "sensor 0: change"
+    assert len(set(small.names)) == 16
+    with pytest.raises(InputError, match="sensors=0 must be a whole number of at least 1"):
+        load("gas-sensors", sensors=0)

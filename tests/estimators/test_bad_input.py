@@ -14,6 +14,7 @@ from fewer.nn import MeasuredDecoder
 
 GOOD = np.random.default_rng(0).normal(size=(40, 6))
 QUICK = {"epochs": 10, "tries": 1, "stop_probability": 0.05, "refit_epochs": 2, "device": "cpu"}
+QUICK["refine"] = None
 
 
 def with_value(row, column, value):

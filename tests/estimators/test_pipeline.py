@@ -18,7 +18,7 @@ from fewer import ColumnSubset, ConcreteAutoencoder, ConcreteClassifier, Concret
 pytestmark = pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
 
 QUICK = {"k": 3, "random_state": 0, "epochs": 20, "tries": 1, "device": "cpu"}
-FAST = {**QUICK, "refit_epochs": 5}
+FAST = {**QUICK, "refit_epochs": 5, "refine": None}
 ESTIMATORS = {
     "ColumnSubset": ColumnSubset(k=3, random_state=0),
     "ConcreteAutoencoder": ConcreteAutoencoder(**QUICK),

@@ -14,7 +14,9 @@ from fewer import (
     ConcreteRegressor,
     select,
 )
+from fewer.baselines import Greedy
 from fewer.data.tables import as_array
+from fewer.datasets import load
 from fewer.errors import FewerWarning, InputError, NotConvergedWarning, NotFittedError
 
 CPU = {"random_state": 0, "device": "cpu"}
@@ -29,10 +31,25 @@ def rows(n=200, d=8, rank=3, seed=0):
 def test_one_column_dwarfs_the_others(factor):
     X = np.random.default_rng(0).normal(size=(100, 300))
     X[:, 0] *= factor
-    model = ConcreteAutoencoder(k=20, epochs=25, tries=2, **CPU)
+    model = ConcreteAutoencoder(k=20, epochs=25, tries=2, refine=None, **CPU)
     with pytest.warns(NotConvergedWarning, match="after 2 tries, the last of 50 steps"):
         model.fit(X)
     assert 0 in model.columns_
+
+
+def test_variances_over_ten_orders_of_magnitude():
+    """The selector by itself, and what swaps make of it; greedy selection is 1."""
+    X = load("gas-sensors", rows=2400, sensors=6).X
+    train, test = X[:1200], X[1200:]
+
+    def error(model):
+        return np.square(model.fit(train).reconstruct(test) - test).mean()
+
+    for k in (5, 12):
+        base = error(Greedy(k))
+        assert error(ConcreteAutoencoder(k, refine=None, **CPU)) < 1.1 * base
+        assert error(ConcreteAutoencoder(k, **CPU)) < 1.02 * base
+        assert error(ColumnSubset(k, **CPU)) < 1.02 * base
 
 
 def test_least_squares_does_not_drop_small_features():
@@ -47,7 +64,7 @@ def test_least_squares_does_not_drop_small_features():
 @pytest.mark.parametrize("offset", [1e6, 1e9])
 def test_a_large_offset_costs_nothing(offset):
     X = rows(300)
-    options = {"k": 3, "decoder": (16,), "refit_epochs": 20, **CPU}
+    options = {"k": 3, "decoder": (16,), "refit_epochs": 20, "refine": None, **CPU}
     plain = ConcreteAutoencoder(**options).fit(X).score(X)
     moved = ConcreteAutoencoder(**options).fit(X + offset).score(X + offset)
     assert moved == pytest.approx(plain, abs=0.02)
@@ -91,6 +108,7 @@ def test_a_single_row_left_over_counts():
 def test_a_custom_loss_at_any_scale(scale):
     X = np.exp(rows(800)) * scale
     model = ConcreteAutoencoder(k=4, loss=lambda o, t: (o - t).abs() ** 1.5, refit_epochs=60, **CPU)
+    model.set_params(refine=None)
     assert model.fit(X).score(X) > 0.5
 
 
@@ -99,7 +117,7 @@ def test_counts_on_few_rows():
     rate = np.exp(rows(400) * 0.4 + 2)
     X = rng.poisson(rate)
     for options in ({}, {"decoder": (32,)}):
-        model = ConcreteAutoencoder(k=4, loss="poisson", **options, **CPU).fit(X)
+        model = ConcreteAutoencoder(k=4, loss="poisson", refine=None, **options, **CPU).fit(X)
         assert model.score(X) > 0.3
         assert model.reconstruct(X).min() >= 0
 
@@ -130,7 +148,7 @@ def test_a_loss_is_identified_by_the_function_not_by_its_name():
     assert calls
     X, y = load_digits(return_X_y=True)
     model = ConcreteClassifier(
-        k=10, loss=torch.nn.functional.cross_entropy, refit_epochs=20, **CPU
+        k=10, loss=torch.nn.functional.cross_entropy, refit_epochs=20, refine=None, **CPU
     ).fit(X[:600], y[:600])
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-6)
     assert model.score(X, y) > 0.6
@@ -216,17 +234,17 @@ def test_odd_options_are_named(options, message):
 def test_more_features_than_rows_are_warned_of_and_still_chosen():
     X = rows(12, d=30, rank=5)
     with pytest.warns(FewerWarning, match=r"k=15 features from 12 rows.*use ridge='auto'"):
-        assert len(ColumnSubset(k=15, stall=0, **CPU).fit(X).columns_) == 15
+        assert len(ColumnSubset(k=15, ridge=0.0, stall=0, **CPU).fit(X).columns_) == 15
     with pytest.warns(FewerWarning, match="k=15 features from 12 rows: their rank is at most 11"):
         assert select(X, 15, strategies=["search"], validation=0.2, random_state=0).k == 15
-    assert len(ColumnSubset(k=15, ridge="auto", stall=0, **CPU).fit(X).columns_) == 15
+    assert len(ColumnSubset(k=15, stall=0, **CPU).fit(X).columns_) == 15
 
 
 def test_a_network_trained_through_random_features():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(800, 2))
     X = np.c_[z, np.sin(2 * z), z[:, [0]] * z[:, [1]], z**2, 0.3 * rng.normal(size=(800, 3))]
-    model = ConcreteAutoencoder(k=2, solver="closed_form", decoder=(64,), **CPU).fit(X)
+    model = ConcreteAutoencoder(k=2, solver="closed_form", decoder=(64,), refine=None, **CPU).fit(X)
     assert model.columns_.tolist() == [0, 1]
     assert model.score(X) > 0.8
     assert model.history_[-1]["mean_max_probability"] > 0.8

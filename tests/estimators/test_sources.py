@@ -79,6 +79,7 @@ def test_targets_passed_with_a_source(digits, files):
     source = fewer.data.open(files / "train.npy", memory_limit="200kB")
     bright = digits[0].mean(axis=1)
     options = {"k": 6, "epochs": 15, "tries": 1, "refit_epochs": 15, "random_state": 0}
+    options["refine"] = None
     model = ConcreteRegressor(decoder="linear", **options).fit(source, bright)
     assert model.predict(files / "test.npy").shape == (len(digits[1]),)
     plain = ConcreteRegressor(decoder="linear", **options).fit(digits[0], bright)

@@ -10,7 +10,7 @@ from sklearn.model_selection import cross_val_score
 from fewer import ConcreteClassifier, ConcreteRegressor
 from fewer.errors import NotFittedError
 
-QUICK = {"refit_epochs": 60, "random_state": 0, "device": "cpu"}
+QUICK = {"refit_epochs": 60, "refine": None, "random_state": 0, "device": "cpu"}
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from sklearn.linear_model import LinearRegression
 import fewer
 from fewer.search import residual
 from fewer.selection import api
-from fewer.selection.compare import clearly_behind
+from fewer.selection.compare import Candidate, clearly_behind
+from fewer.selection.strategies import Strategy, greedy_panel
 from fewer.validation import split_rows
 
 
@@ -80,7 +81,38 @@ def test_networks_far_behind_on_the_first_fold_are_pruned(digits, monkeypatch):
     assert any(text.endswith("all rows ...") for text in messages)
 
 
+def candidate(errors, repeats=()):
+    return Candidate(Strategy("some", greedy_panel), errors=[*errors], repeats=[*repeats])
+
+
 def test_repeats_end_when_it_is_clear():
-    assert clearly_behind([1.1, 1.2, 1.15], [1.0, 1.1, 1.06])
-    assert not clearly_behind([1.1, 0.9, 1.15], [1.0, 1.1, 1.06])
-    assert not clearly_behind([1.0, 1.1], [1.0, 1.1])
+    leader = candidate([1.0], [1.1, 1.06])
+    assert clearly_behind(candidate([1.1], [1.2, 1.15]), leader)
+    assert not clearly_behind(candidate([1.1], [0.9, 1.15]), leader)
+    assert not clearly_behind(leader, leader)
+
+
+def test_repeats_on_harder_rows_do_not_let_others_win():
+    """Only close candidates are trained again; on other rows all errors may be larger."""
+    close = [candidate([1.0], [1.2, 1.2]), candidate([1.005], [1.1, 1.1])]
+    dropped = candidate([1.008], [1.25])  # after the first repeat
+    behind = candidate([1.02])
+    order = sorted([behind, dropped, *close], key=lambda one: one.sort_key)
+    assert order == [close[1], close[0], dropped, behind]
+    assert [one.error for one in order] == [1.005, 1.0, 1.008, 1.02]
+
+
+def test_a_network_says_whether_it_beats_a_linear_decoder(tmp_path):
+    random = np.random.default_rng(0)
+    angles = random.uniform(-3, 3, size=(200, 2)) @ random.normal(size=(2, 6))
+    X = np.sin(angles + random.uniform(0, 3, size=6)) + 0.05 * random.normal(size=(200, 6))
+    panel = fewer.select(
+        X, 2, decoder=(16,), strategies=["search"], validation=0.25, random_state=0, device="cpu"
+    )
+    gain = panel.settings["network_gain"]
+    assert 0 < gain["low"] < gain["gain"] < gain["high"] < 1
+    assert "The network beats a linear decoder" in repr(panel.leaderboard)
+    panel.save(tmp_path / "p")
+    assert fewer.Panel.load(tmp_path / "p").leaderboard.note == panel.leaderboard.note
+    panel.report(tmp_path / "p.html")
+    assert "The network beats a linear decoder" in (tmp_path / "p.html").read_text()

@@ -128,7 +128,9 @@ def test_a_network_decoder(frames, tmp_path):
 def test_a_plain_warning_when_the_network_does_not_beat_linear():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3)) @ rng.normal(size=(3, 9)) + 0.1 * rng.normal(size=(120, 9))
-    with pytest.warns(FewerWarning, match=r"does not beat a linear decoder.*Use decoder='linear'"):
+    with pytest.warns(
+        FewerWarning, match=r"does not clearly beat a linear decoder.*Use decoder='linear'"
+    ):
         fewer.select(X, k=3, decoder=(4,), strategies=["search"], random_state=0)
 
 

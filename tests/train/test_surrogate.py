@@ -1,10 +1,12 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
 from fewer.constraints import resolve
 from fewer.data import covariance
 from fewer.data.source import array_source
-from fewer.train.swaps import RandomFeatureSurrogate, network_swaps
+from fewer.train.surrogate import RandomFeatureSurrogate, network_swaps
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +132,34 @@ def test_panels_one_by_one_and_together():
     assert len(one_by_one.known) == 3  # the last is the first
     np.testing.assert_array_equal(one_by_one.errors(panels[::-1]), errors[::-1])
     assert one_by_one.errors([]).shape == (0,)
+
+
+@pytest.fixture(scope="module")
+def products():
+    """Five factors, and two noisy copies of the product of every two."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(1000, 5))
+    pairs = [x[:, i] * x[:, j] for i in range(5) for j in range(i)]
+    copies = np.repeat(np.stack(pairs, axis=1), 2, axis=1)
+    return np.hstack([x, copies + 0.1 * rng.normal(size=copies.shape)])
+
+
+def test_factors_of_products_are_found_together(products):
+    """One factor without the others explains nothing but itself."""
+    source, start = array_source(products), np.array([5, 7, 9, 11, 13])
+    find = partial(network_swaps, source, covariance(source), [start], further=0)
+    assert find(resolve(None, 25, 5)).tolist() == [0, 1, 2, 3, 4]
+    costs = np.r_[np.full(5, 3.0), np.ones(20)]
+    constraints = resolve(None, 25, 5, include=[5], costs=costs, budget=9.0)
+    constraints.check(find(constraints))
+
+
+def test_interactions_are_those_of_factors(products):
+    source = array_source(products)
+    judge = RandomFeatureSurrogate(source, covariance(source), k=5)
+    strength = judge.interactions(np.array([5, 7]))  # the products of (1, 0) and (2, 0)
+    assert strength.shape == (25, 25)
+    np.testing.assert_allclose(strength, strength.T, rtol=1e-3, atol=1e-3 * strength.max())
+    pairs = {(i, j): strength[i, j] for i in range(5) for j in range(i)}
+    known = max(pairs.pop((1, 0)), pairs.pop((2, 0)))
+    assert min(pairs.values()) > 5 * known

@@ -3,7 +3,9 @@
 from fewer.assess.comparison import METHODS, Comparison, compare
 from fewer.assess.curve import Curve, curve
 from fewer.assess.inspection import Inspection, inspect
+from fewer.assess.scorecard import Scorecard, score
 from fewer.assess.scoring import FeatureScore, score_features
+from fewer.assess.stability import Stability, stability
 
 __all__ = [
     "METHODS",
@@ -11,8 +13,12 @@ __all__ = [
     "Curve",
     "FeatureScore",
     "Inspection",
+    "Scorecard",
+    "Stability",
     "compare",
     "curve",
     "inspect",
+    "score",
     "score_features",
+    "stability",
 ]

@@ -1,53 +1,72 @@
 """Explained variance of held-out rows against the number of features."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fewer._checks import check_whole
 from fewer._tables import Table, write_table
 from fewer._threads import entry_point
-from fewer.assess.scoring import Rows
+from fewer.assess.scoring import Columns, Rows
+from fewer.constraints import resolve
+from fewer.data.factored import Matrix
 from fewer.errors import InputError
 from fewer.search import greedy, search
 from fewer.selection.context import WorkPlan
+from fewer.selection.size import elbow, noise_limit, size_path
+from fewer.train.device import float64_device
+from fewer.validation import FOLDS, fold_covariances, split_rows
 
+QUANTILES = (0.1, 0.5, 0.9)  # of R² over the features
 LEVELS = (0.8, 0.9, 0.95)
 OURS, REFERENCE, GRID = "#0072B2", "#999999", "#dddddd"  # colour-blind safe (Okabe and Ito)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
-    """Explained variance for each number of features; prints as a table.
+    """Explained variance for each number of features, with standard errors; prints as a table.
 
     Attributes
     ----------
-    k, explained_variance : lists
-        Numbers of features, and the explained variance of held-out rows with a linear decoder.
+    k, explained_variance, standard_error : lists
+        Numbers of features, the explained variance of held-out rows with a linear decoder, and its
+        standard error over the folds (None with a single fold).
     pca : list of float
         The same for k principal components, the reference that k features hardly ever beat.
+    r2 : ndarray of shape (len(k), n_features)
+        R² of each feature on held-out rows, at each k; NaN where it is constant.
     order : list
         Features, most useful first, chosen from all rows: the first k are a good panel of k.
+    noise : int or None
+        The k after which no feature explains others better than permuted columns do (parallel
+        analysis); None if it is beyond the largest k.
     splits, scale
-        Number of splits averaged over, and whether features were standardised.
+        Number of folds averaged over, and whether features were standardised.
     exact : bool
         Whether each k was searched separately, so that panels are not nested.
 
     Examples
     --------
-    >>> found = Curve([1, 2, 4], [0.5, 0.8, 0.93], [0.6, 0.9, 0.97], [], 1, "none", False)
-    >>> found.smallest_k(0.8), found.smallest_k(0.99)
-    (2, None)
+    >>> from sklearn.datasets import load_wine
+    >>> found = curve(load_wine().data, range(1, 11), random_state=0)
+    >>> found.smallest_k(0.5), found.smallest_k(0.99)
+    (3, None)
+    >>> found.rules()
+    {'one_standard_error': 10, 'elbow': 4, 'noise': 8}
     """
 
     k: list[int]
     explained_variance: list[float]
+    standard_error: list[float | None]
     pca: list[float]
+    r2: NDArray[np.float64]
     order: list[Any]
+    noise: int | None
     splits: int
     scale: str
     exact: bool
@@ -57,34 +76,61 @@ class Curve:
         pairs = zip(self.k, self.explained_variance, strict=True)
         return next((k for k, reached in pairs if reached >= level), None)
 
-    def describe(self) -> dict[str, Any]:
-        """The curve as a dictionary that can be written as JSON."""
-        return asdict(self) | {
-            "smallest_k": {f"{level:g}": self.smallest_k(level) for level in LEVELS}
+    def rules(self) -> dict[str, int | None]:
+        """The k that each rule suggests.
+
+        "one_standard_error": the smallest k within one standard error of the best. "elbow": where
+        the curve is farthest above the line between its ends. "noise": see the attribute.
+        """
+        best = int(np.argmax(self.explained_variance))
+        least = self.explained_variance[best] - (self.standard_error[best] or 0.0)
+        return {
+            "one_standard_error": self.smallest_k(least),
+            "elbow": elbow(self.k, self.explained_variance),
+            "noise": self.noise,
         }
+
+    def describe(self) -> dict[str, Any]:
+        """The curve as a dictionary that can be written as JSON; of R², some quantiles."""
+        found = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "r2"}
+        return found | {
+            "r2_quantiles": self.r2_quantiles(),
+            "smallest_k": {f"{level:g}": self.smallest_k(level) for level in LEVELS},
+            "rules": self.rules(),
+        }
+
+    def r2_quantiles(self) -> dict[str, list[float]]:
+        """The 10%, 50% and 90% quantiles of R² over all features that vary, at each k."""
+        varying = self.r2[:, ~np.isnan(self.r2).any(axis=0)]
+        found = np.quantile(varying, QUANTILES, axis=1)
+        return {f"{q:g}": row.tolist() for q, row in zip(QUANTILES, found, strict=True)}
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write a figure (.png, .svg, .pdf), a table (.csv) or everything (.json)."""
         path = Path(path)
         if path.suffix.lower() in (".csv", ".json"):
-            names = ("k", "explained_variance", "pca")
+            names = ("k", "explained_variance", "standard_error", "pca")
             columns = {name: getattr(self, name) for name in names}
+            columns["median_r2"] = self.r2_quantiles()["0.5"]
             return write_table(path, columns, self.describe())
         return _draw(self, path)
 
     def __str__(self) -> str:
-        rows = zip(self.k, self.explained_variance, self.pca, strict=True)
-        cells = [(str(k), f"{ours:.1%}", f"{pca:.1%}") for k, ours, pca in rows]
-        return str(Table(("k", "explained variance", "PCA (reference)"), cells, (0, 1, 2)))
+        rows = zip(self.k, self.explained_variance, self.standard_error, self.pca, strict=True)
+        cells = [
+            (str(k), f"{ours:.1%}", "" if error is None else f"{error:.1%}", f"{pca:.1%}")
+            for k, ours, error, pca in rows
+        ]
+        return str(Table(("k", "explained variance", "±", "PCA (reference)"), cells, (0, 1, 2, 3)))
 
 
 @entry_point
 def curve(
     data: Any,
-    k: Sequence[int],
+    k: Iterable[int],
     *,
     scale: str = "standard",
-    test_size: float = 0.2,
+    folds: int = FOLDS,
     row_groups: Any = None,
     exact: bool = False,
     random_state: Any = None,
@@ -93,16 +139,17 @@ def curve(
 ) -> Curve:
     """Explained variance of held-out rows, reconstructed from k features, for several k.
 
-    A nested path of features is chosen on the training rows by greedy selection; for each k a
-    linear decoder is fitted on the same rows and scored on the others.
+    In each fold, one nested path of features is chosen on the training rows by greedy selection;
+    swaps improve it at a few sizes, from where it continues. One factorisation then scores
+    linear decoders from the first k features, for every k, on the held-out rows. With fewer than
+    100 rows per feature of the largest k, ridge penalties are chosen on the other folds.
 
     Parameters
     ----------
-    k : sequence of int
+    k : iterable of int
         Numbers of features.
-    test_size : float, default=0.2
-        Fraction of rows held out; with fewer than 100 rows per feature of the largest k, 5-fold
-        cross-validation is used instead.
+    folds : int, default=5
+        Number of folds of the cross-validation, at least 2.
     exact : bool, default=False
         Search each k separately, which takes longer and is slightly better.
     progress : callable, default=None
@@ -115,49 +162,53 @@ def curve(
     >>> from sklearn.datasets import load_digits
     >>> found = curve(load_digits().data, [5, 10, 20], scale="none", random_state=0)
     >>> print(found)
-     k  explained variance  PCA (reference)
-     5               39.2%            54.1%
-    10               60.7%            73.4%
-    20               82.3%            88.9%
+     k  explained variance     ±  PCA (reference)
+     5               39.3%  0.6%            54.1%
+    10               63.1%  0.2%            73.4%
+    20               82.7%  0.2%            88.9%
     >>> found.smallest_k(0.8)
     20
     """
     sizes = sorted({check_whole("k", size) for size in k})
     if not sizes:
         raise InputError("k is empty; give at least one number of features")
+    check_whole("folds", folds, 2)
     plan = WorkPlan(progress)
     plan.begin("reading", "reading")
     rows = Rows(data, scale, row_groups, random_state, device)
-    splits = rows.splits(sizes[-1], test_size, None)
-    steps = [f"search for k = {size}" for size in sizes] if exact else ["nested path"]
-    for step in steps:
-        plan.expect(step, len(splits))
+    check_whole("k", sizes[-1], 1, rows.d, ", the number of features")
+    splits = split_rows(rows.n, min(folds, rows.n), rows.seed, rows.groups)
+    covariances = fold_covariances(rows.source, splits, rows.scaling, rows.home)
+    plan.expect("fold", len(splits))
     plan.expect("all rows", 1)
-    ours, pca = [], []
-    for split in splits:
-        if exact:
-            panels = []
-            for step, size in zip(steps, sizes, strict=True):
-                plan.begin(step, step)
-                panels.append(search(split.train, size, seed=rows.seed).indices)
-        else:
-            plan.begin("nested path", "nested path")
-            order = greedy(split.train, sizes[-1]).order
-            panels = [np.sort(order[:size]) for size in sizes]
-        ours.append([split.explained_variance(panel) for panel in panels])
-        pca.append(split.pca_explained_variance(sizes[-1])[np.array(sizes) - 1])
-    plan.begin("all rows", "all rows")
-    fold = splits[0].fold  # the path over all rows is in its units
-    whole = replace(fold.covariances.everything, center=fold.center, scale=fold.scale)
-    order = greedy(whole.matrix().to(splits[0].device), sizes[-1]).order
-    return Curve(
+    constraints = resolve(None, rows.d, sizes[-1])
+    place = float64_device(rows.home)
+
+    def best_panel(C: Matrix, size: int) -> Columns:
+        return search(C, size, seed=rows.seed).indices
+
+    path = size_path(
+        covariances,
+        constraints,
         sizes,
-        np.mean(ours, axis=0).tolist(),
-        np.mean(pca, axis=0).tolist(),
-        rows.named(order),
-        len(splits),
-        scale,
-        exact,
+        place,
+        panels=best_panel if exact else None,
+        begin=lambda: plan.begin("fold", "nested path"),
+    )
+    plan.begin("all rows", "all rows")
+    order = greedy(covariances.everything.matrix().to(place), sizes[-1]).order
+    errors = path.standard_error.tolist()
+    return Curve(
+        k=sizes,
+        explained_variance=path.mean.tolist(),
+        standard_error=[None if np.isnan(error) else error for error in errors],
+        pca=path.pca.mean(axis=0).tolist(),
+        r2=path.r2,
+        order=rows.named(order),
+        noise=noise_limit(covariances, constraints, sizes[-1], rows.seed, rows.groups),
+        splits=len(splits),
+        scale=scale,
+        exact=exact,
     )
 
 
@@ -173,6 +224,9 @@ def _draw(curve: Curve, path: Path) -> Path:
     axes = figure.subplots()
     axes.plot(curve.k, curve.pca, "--", color=REFERENCE, label="PCA (reference)")
     axes.plot(curve.k, curve.explained_variance, "-o", color=OURS, ms=4, label="k features")
+    if None not in curve.standard_error:
+        mean, error = np.array(curve.explained_variance), np.array(curve.standard_error, float)
+        axes.fill_between(curve.k, mean - error, mean + error, color=OURS, alpha=0.2, lw=0)
     for level in LEVELS:
         size = curve.smallest_k(level)
         if size is not None:

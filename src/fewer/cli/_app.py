@@ -18,9 +18,9 @@ import typer
 from fewer import __version__
 from fewer.cli._options import CommandLine
 from fewer.cli._output import visible
-from fewer.cli.assess import compare, curve, inspect
+from fewer.cli.assess import compare, curve, inspect, stability
 from fewer.cli.demo import demo
-from fewer.cli.panels import export, impute, predict, report
+from fewer.cli.panels import export, impute, predict, report, substitutes
 from fewer.cli.score import score
 from fewer.cli.select import select
 
@@ -42,7 +42,7 @@ INTERRUPT_HINTS = {
 OPTIONS = (  # parameters of the library that are options of the same name
     "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include|exclude|strategies|"
     "decoder|interval|target|dataset|layer|delimiter|device|scale|test_size|repeats|methods|counts|"
-    "validation"
+    "validation|reach|subsamples|threshold"
 )
 
 app = typer.Typer(
@@ -178,5 +178,6 @@ def _as_options(text: str) -> str:
 
 
 # in the order in which a newcomer meets them
-for _function in (demo, inspect, select, impute, predict, score, curve, compare, report, export):
+COMMANDS = (demo, inspect, select, impute, predict, score, curve, compare, stability)
+for _function in (*COMMANDS, substitutes, report, export):
     app.command(_function.__name__)(_as_command(_function))

@@ -1,4 +1,4 @@
-"""Commands that look at data and methods: ``fewer inspect``, ``curve`` and ``compare``."""
+"""Commands that look at data and methods: inspect, curve, compare and stability."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from fewer.cli._output import Output, percent, print_table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fewer.assess import Comparison, Curve, Inspection
+    from fewer.assess import Comparison, Curve, Inspection, Stability
     from fewer.data import Source
 
 MAX_SHOWN = 10  # columns that are named
@@ -111,21 +111,30 @@ def curve(
         bool,
         typer.Option("--exact", help="Search each k separately: slower, slightly better."),
     ] = False,
+    reach: Annotated[
+        float | None,
+        typer.Option(help="Also print the smallest k that explains this fraction, such as 0.9."),
+    ] = None,
     force: opt.ForceOption = False,
     *,
     scoring: Scoring,
 ) -> None:
-    """Show the explained variance of held-out rows for several k.
+    """Show the explained variance of held-out rows for several k, and the k that rules suggest.
 
     Features are chosen as one nested path on the training rows; each k gets a linear decoder.
+    ± is the standard error over folds.
 
-    Example: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/]
+    Examples: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/];
+    [bold]fewer curve data.csv --k 1:100 --reach 0.9[/]
     """
+    from fewer._checks import check_number
     from fewer.assess import curve as compute_curve
     from fewer.cli import _parsing as parse
     from fewer.errors import InputError
 
     sizes = parse.sizes(k) if k else []
+    if reach is not None:
+        check_number("reach", reach, above=0, below=1)
     opt.check_unused(out, force)
     if out is not None and out.suffix.lower() not in opt.TABLE_OUTPUT:
         from fewer.report.figures import check_target
@@ -145,8 +154,12 @@ def curve(
         )
         if out is not None:
             found.write(out)
-    output.result({"out": out, **found.describe()}, lambda screen: _show_curve(found, out, screen))
+    document = {"out": out, **found.describe()}
     size = found.smallest_k(0.9) or found.smallest_k(0.8) or found.k[-1]
+    if reach is not None:
+        document["reach"] = {"level": reach, "k": found.smallest_k(reach)}
+        size = found.smallest_k(reach) or found.k[-1]
+    output.result(document, lambda screen: _show_curve(found, out, reach, screen))
     output.suggest(f"fewer select {quote(data)} -k {size} --out panel/")
 
 
@@ -156,20 +169,27 @@ def _default_sizes(d: int) -> list[int]:
     return sorted({max(1, round(most * step / 10)) for step in range(1, 11)})
 
 
-def _show_curve(found: "Curve", out: Path | None, screen: "Console") -> None:
+def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "Console") -> None:
     rows = []
-    for k, ours, pca in zip(found.k, found.explained_variance, found.pca, strict=True):
+    columns = (found.k, found.explained_variance, found.standard_error, found.pca)
+    for k, ours, error, pca in zip(*columns, strict=True):
         filled = round(30 * max(0.0, ours))
         bar = f"[cyan]{'█' * filled}{'░' * (30 - filled)}[/]"
-        rows.append((str(k), percent(ours), bar, percent(pca)))
-    print_table(screen, ("k", "explained variance", "", "PCA (reference)"), rows, (0, 1, 3))
+        rows.append((str(k), percent(ours), percent(error), bar, percent(pca)))
+    header = ("k", "explained variance", "±", "", "PCA (reference)")
+    print_table(screen, header, rows, (0, 1, 2, 4))
     _show_splits(found, "folds", out, screen)
-    for level in (0.8, 0.9, 0.95):
+    for level in (0.8, 0.9, 0.95) if reach is None else (reach,):
         size = found.smallest_k(level)
         if size is None:
             screen.print(f"{level:.0%}: more than {found.k[-1]} features")
             break
         screen.print(f"{level:.0%}: [bold]{size}[/] features")
+    rules = found.rules()
+    limit = "more" if rules["noise"] is None else str(rules["noise"])
+    screen.print(f"within one standard error of the best: [bold]{rules['one_standard_error']}[/]")
+    screen.print(f"elbow: [bold]{rules['elbow']}[/]")
+    screen.print(f"explain others better than permuted columns do: [bold]{limit}[/]")
 
 
 def compare(
@@ -230,6 +250,57 @@ def compare(
         {"out": out, **found.describe()}, lambda screen: _show_comparison(found, out, screen)
     )
     output.suggest(f"fewer select {quote(data)} -k {k} --out panel/")
+
+
+def stability(
+    output: Output,
+    reading: opt.Reading,
+    data: opt.DataArgument,
+    k: Annotated[int, typer.Option("-k", "--k", help="Number of features.", show_default=False)],
+    subsamples: Annotated[int, typer.Option(help="Number of subsamples; even.")] = 100,
+    threshold: Annotated[
+        float, typer.Option(help="Fraction of subsamples from which a feature counts as stable.")
+    ] = 0.75,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the frequencies to a .csv or .json file.")
+    ] = None,
+    force: opt.ForceOption = False,
+    *,
+    scoring: Scoring,
+) -> None:
+    """Show how often each feature is chosen from half of the rows.
+
+    Correlated features that are hardly ever chosen together share their votes: they form a
+    cluster, and the frequency of the cluster is how often one of them is chosen.
+
+    Example: [bold]fewer stability data.csv -k 20[/]
+    """
+    from fewer.assess import stability as measure
+
+    opt.check_unused(out, force, opt.TABLE_OUTPUT)
+    with output.progress("reading") as update:
+        source = reading.open_features(data, metadata=(scoring.row_groups,))
+        found = measure(
+            source,
+            k,
+            subsamples=subsamples,
+            threshold=threshold,
+            progress=update,
+            **scoring.arguments(source),
+        )
+        if out is not None:
+            found.write(out)
+    output.result(
+        {"out": out, **found.describe()}, lambda screen: _show_stability(found, out, screen)
+    )
+
+
+def _show_stability(found: "Stability", out: Path | None, screen: "Console") -> None:
+    table = found.table()
+    print_table(screen, table.header, table.rows, table.numbers)
+    screen.print(found.sentence())
+    if out is not None:
+        screen.print(f"written to [bold]{out}[/]", soft_wrap=True)
 
 
 def _features(text: str, names: list[str] | None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Commands that use a saved panel: ``fewer impute``, ``predict``, ``report`` and ``export``."""
+"""Commands that use a saved panel: impute, predict, substitutes, report and export."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fewer.cli import _options as opt
-from fewer.cli._output import Output
+from fewer.cli._output import Output, percent, print_table
 
 Format = StrEnum("Format", ["onnx", "list", "json"])
 
@@ -33,15 +33,38 @@ def impute(
             "upper bounds in two more files beside --out."
         ),
     ] = None,
+    use_all: Annotated[
+        bool,
+        typer.Option(
+            "--use-all", help="Predict from every measured feature, not only from the panel's."
+        ),
+    ] = False,
+    replace_measured: Annotated[
+        bool,
+        typer.Option(
+            "--replace-measured",
+            help="Replace measured values of features outside the panel by their reconstruction.",
+        ),
+    ] = False,
+    allow_absent: Annotated[
+        bool,
+        typer.Option(
+            "--allow-absent",
+            help="Predict features of the panel that the file has no column for.",
+        ),
+    ] = False,
     force: opt.ForceOption = False,
 ) -> None:
     """Reconstruct all features from a table of the measured ones.
 
-    Rows, their order and identifiers are kept, measured values are unchanged, missing ones are
-    filled in. Rows are processed in blocks, so neither table needs to fit into memory.
+    Rows, their order and identifiers are kept, measured values are unchanged. Whatever is missing
+    is predicted from the values present, whichever those are. Rows are processed in blocks, so
+    neither table needs to fit into memory.
 
     Example: [bold]fewer impute panel/ measured.csv --out all.parquet --interval 0.9[/]
     """
+    from rich.markup import escape
+
     from fewer.reconstructor import bound_paths
     from fewer.reconstructor import impute as write_reconstruction
 
@@ -51,19 +74,37 @@ def impute(
     for one in paths:
         opt.check_unused(one, force)
     with output.progress("imputing") as update:
-        rows = write_reconstruction(
+        done = write_reconstruction(
             loaded.reconstructor,
             reading.open_for(loaded, measured) if opt.holds_cells(measured) else measured,
             path,
-            interval=interval,
+            loaded._filling(interval, use_all, replace_measured, allow_absent),
             options=reading.options(),
             progress=lambda fraction: update("imputing", fraction),
         )
-    sizes = {"rows": rows, "features": loaded.d, "measured": loaded.k}
+    lines = [
+        f"{done.rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
+        + " and ".join(f"[bold]{one}[/]" for one in paths)
+    ]
+    if done.missing:
+        lines.append(escape(done.describe(loaded.k)))
+    if done.kept and not replace_measured:
+        used = "used and kept" if use_all else "kept as they are"
+        lines.append(f"{done.kept:,} measured values of other features were {used}")
     output.result(
-        {"out": path, "bounds": paths[1:], **sizes},
-        f"{rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
-        + " and ".join(f"[bold]{one}[/]" for one in paths),
+        {
+            "out": path,
+            "bounds": paths[1:],
+            "rows": done.rows,
+            "features": loaded.d,
+            "measured": loaded.k,
+            "missing": done.missing,
+            "incomplete_rows": done.incomplete_rows,
+            "absent": done.absent,
+            "predicted": done.predicted,
+            "kept": 0 if replace_measured else done.kept,
+        },
+        "\n".join(lines),
     )
 
 
@@ -121,6 +162,70 @@ def predict(
         f"{len(values):,} predictions of {name} from {loaded.k} measured features, written to "
         f"[bold]{out}[/]",
     )
+
+
+def substitutes(
+    output: Output,
+    panel: opt.PanelArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the table to a .csv or .json file.")
+    ] = None,
+    force: opt.ForceOption = False,
+) -> None:
+    """Show, for each feature of a panel, what is lost without it and what could replace it.
+
+    Losses are explained variance, with the linear decoder fitted again. Substitutes obey the
+    constraints of the panel. Dependents are the features that lose most without a feature.
+
+    Example: [bold]fewer substitutes panel/[/]
+    """
+    from fewer._tables import write_table
+    from fewer.errors import InputError
+    from fewer.report.summarise import summarise
+
+    opt.check_unused(out, force, opt.TABLE_OUTPUT)
+    loaded = opt.load_panel(panel)
+    if loaded.evidence is None:
+        raise InputError(f"{panel} was saved without evidence; make it again with fewer select")
+    rows = [_replaceable(row) for row in summarise(loaded, image_shape=None)["chosen"]]
+    if out is not None:
+        write_table(out, _columns(rows), rows)
+    shown = [
+        (
+            str(row["feature"]),
+            percent(row["lost_without"]),
+            ", ".join(other["feature"] for other in row["dependents"]),
+            ", ".join(f"{o['feature']} ({100 * o['loss']:.2f}%)" for o in row["substitutes"]),
+        )
+        for row in rows
+    ]
+    header = ("feature", "lost without", "dependents", "substitutes (loss)")
+    output.result(
+        {"panel": panel, "out": out, "features": rows},
+        lambda screen: print_table(screen, header, shown, (1,)),
+    )
+
+
+def _replaceable(row: dict[str, Any]) -> dict[str, Any]:
+    best = [] if row["substitute"] is None else [{"name": row["substitute"], "loss": row["loss"]}]
+    return {
+        "feature": row["name"],
+        "lost_without": row["without"],
+        "dependents": [{"feature": o["name"], "r2": o["loss"]} for o in row["dependents"][:3]],
+        "substitutes": [{"feature": o["name"], "loss": o["loss"]} for o in best + row["others"]],
+    }
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The rows as columns of a table: three substitutes, each with its loss."""
+    found: dict[str, list[Any]] = {name: [r[name] for r in rows] for name in rows[0]}
+    for kind in ("dependents", "substitutes"):
+        lists = found.pop(kind)
+        for at in range(3):
+            for name in lists[0][0] if lists[0] else ("feature",):
+                cells = [one[at][name] if at < len(one) else None for one in lists]
+                found[f"{kind[:-1]}_{at + 1}" + ("" if name == "feature" else f"_{name}")] = cells
+    return found
 
 
 def report(

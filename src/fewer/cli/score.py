@@ -11,7 +11,10 @@ from fewer.cli._output import Output, percent, print_table, visible
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fewer.assess import Scorecard
+
 HARDEST = 10  # features that are printed
+WEAK = 0.05  # p-value from which a contribution may be chance
 
 
 def score(
@@ -38,15 +41,24 @@ def score(
         ),
     ] = None,
     test_size: Annotated[float, typer.Option(help="For a list: fraction of rows held out.")] = 0.25,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare with another panel folder or list of features, with a 95% interval."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="For a list: random seed of the split.")] = 0,
     force: opt.ForceOption = False,
 ) -> None:
     """Score a panel on new rows, or a list of features on any data.
 
     A panel reconstructs all rows of the data. A list has no decoder: a linear decoder is fitted
-    on part of the rows and scored on the others.
+    on part of the rows and scored on the others. A list is also compared with random lists of the
+    same size and with the best that a search finds, and the exchanges that would help most are
+    shown.
 
-    Examples: [bold]fewer score panel/ test.csv[/]; [bold]fewer score genes.txt data.h5ad[/]
+    Examples: [bold]fewer score panel/ test.csv[/]; [bold]fewer score genes.txt data.h5ad[/];
+    [bold]fewer score mine.txt data.csv --against panel/[/]
     """
     opt.check_unused(features_out, force, opt.TABLE_OUTPUT)
     with output.progress("scoring"):
@@ -54,6 +66,8 @@ def score(
             found = _score_panel(Path(panel), data, reading)
         else:
             found = _score_list(panel, data, reading, row_groups, test_size, seed)
+        if against is not None or not opt.is_panel(panel):
+            found["scorecard"] = _scorecard(panel, against, data, reading, row_groups, seed)
     rows = found.pop("by_feature")
     if features_out is not None:
         from fewer._tables import write_table
@@ -61,7 +75,11 @@ def score(
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         write_table(features_out, columns, rows)
         found["features_out"] = features_out
-    output.result({**found, "by_feature": rows}, lambda screen: _show(found, rows, screen))
+    card = found.pop("scorecard", None)
+    described = {} if card is None else {"scorecard": card.describe()}
+    output.result(
+        {**found, **described, "by_feature": rows}, lambda screen: _show(found, rows, card, screen)
+    )
     if "protocol" in found:
         output.note(found["protocol"])
 
@@ -142,6 +160,34 @@ def _score_list(
     }
 
 
+def _scorecard(
+    panel: str,
+    against: str | None,
+    data: str,
+    reading: opt.Reading,
+    row_groups: str | None,
+    seed: int,
+) -> "Scorecard":
+    from fewer.assess import score as judge
+
+    source = reading.open_features(data, metadata=(row_groups,))
+    return judge(
+        _features(panel, source.names, "the list"),
+        source,
+        against=None if against is None else _features(against, source.names, "--against"),
+        row_groups=opt.read_column(source, row_groups),
+        random_state=seed,
+    )
+
+
+def _features(text: str, names: list[str] | None, option: str) -> list[Any]:
+    from fewer.cli import _parsing as parse
+
+    if opt.is_panel(text):
+        return opt.load_panel(Path(text)).features
+    return parse.features([text], names, option)
+
+
 def _by_feature(names: Any, chosen: list[Any], errors: Any, variances: Any) -> list[dict[str, Any]]:
     measured = set(chosen)
     columns = (names or range(len(errors)), errors.tolist(), variances.tolist())
@@ -157,7 +203,12 @@ def _by_feature(names: Any, chosen: list[Any], errors: Any, variances: Any) -> l
     ]
 
 
-def _show(found: dict[str, Any], rows: list[dict[str, Any]], screen: "Console") -> None:
+def _show(
+    found: dict[str, Any],
+    rows: list[dict[str, Any]],
+    card: "Scorecard | None",
+    screen: "Console",
+) -> None:
     about = f"{found['rows']:,} rows, {found['k']} of {found['d']} features"
     screen.print(f"[bold]{percent(found['explained_variance'])}[/] explained variance: {about}")
     if "explained_variance_standardized" in found:
@@ -177,3 +228,24 @@ def _show(found: dict[str, Any], rows: list[dict[str, Any]], screen: "Console") 
     if hardest:
         header = ("hardest features", "R²", "mean squared error")
         print_table(screen, header, hardest, (1, 2))
+    if card is not None:
+        _show_card(card, screen)
+
+
+def _show_card(card: "Scorecard", screen: "Console") -> None:
+    table = card.table()
+    print_table(screen, table.header, table.rows, table.numbers)
+    screen.print(f"{card.folds}-fold cross-validation, features standardised: {card.sentence()}")
+    swaps = [
+        (str(row["out"]), str(row["into"]), f"{row['gain']:+.1%}", f"{row['standard_error']:.1%}")
+        for row in card.exchanges
+    ]
+    if swaps:
+        print_table(screen, ("exchange", "for", "gain", "±"), swaps, (2, 3))
+    weak = [str(row["feature"]) for row in card.contributions if (row["p_value"] or 0) > WEAK]
+    if weak:
+        from fewer._checks import join_names
+
+        screen.print(
+            f"explain the other features no better than chance (p > {WEAK}): {join_names(weak, 8)}"
+        )

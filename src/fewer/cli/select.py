@@ -135,8 +135,17 @@ def select(
     line: opt.CommandLine,
     data: opt.DataArgument,
     k: Annotated[
-        int | None,
-        typer.Option("-k", "--k", help="Number of features to choose.", show_default=False),
+        str | None,
+        typer.Option(
+            "-k", "--k", help="Number of features to choose, or auto.", show_default=False
+        ),
+    ] = None,
+    reach: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of -k: as few features as explain this fraction of the variance of "
+            "held-out rows, such as 0.9."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder to save the panel in.")] = Path("panel"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing panel.")] = False,
@@ -202,8 +211,14 @@ def select(
     [bold]fewer select cells.h5ad -k 200 --target cell_type[/];
     [bold]fewer select cells.h5ad -k 200 --devices 8 --resume[/]
     """
-    if k is None and budget is None:
-        raise typer.BadParameter("give a number of features, -k 50, or --costs FILE --budget 100")
+    if k is None and budget is None and reach is None:
+        raise typer.BadParameter(
+            "give a number of features, -k 50, -k auto, --reach 0.9, or --costs FILE --budget 100"
+        )
+    if k is not None and reach is not None:
+        raise typer.BadParameter("give -k or --reach, not both")
+    if k is not None and k != "auto" and not k.lstrip("-").isdecimal():
+        raise typer.BadParameter(f"-k {k}: give a number of features, or auto")
     _check_folder(out, force)
     opt.check_unused(report, force)
     checkpoint = processes.checkpoint_folder(out)
@@ -213,6 +228,7 @@ def select(
     from fewer.cli import _parsing as parse
     from fewer.distributed import is_rank0, joined
     from fewer.export import describe
+    from fewer.selection import Reach
     from fewer.selection import select as select_panel
 
     options: dict[str, Any] = {
@@ -243,7 +259,9 @@ def select(
             "groups": parse.groups(groups, source.names),
             "row_groups": opt.read_column(source, row_groups),
         }
-        panel = select_panel(source, k, progress=update, **options)
+        size = int(k) if k is not None and k != "auto" else k
+        asked = size if reach is None else Reach(reach)
+        panel = select_panel(source, asked, progress=update, **options)
         reading.record_units(panel, data, source)
         update("writing", 0.99)
         if panel.evidence is not None:
@@ -290,6 +308,10 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     if panel.k > MAX_SHOWN:
         screen.print(f"... and {panel.k - MAX_SHOWN} more: `fewer export {{panel}} --to list`")
     screen.print("[dim]gain: explained variance added by each feature, on all rows[/]\n")
+    if panel.evidence is not None and panel.evidence.size is not None:
+        from fewer.report.summarise import size_sentence
+
+        screen.print(size_sentence(panel.evidence.size) + "\n")
     board = panel.leaderboard.table()
     print_table(screen, board.header, board.rows, board.numbers)
     titles = {"equal": "features standardised", "units": "in the units of the data"}

@@ -36,7 +36,14 @@ class Entry:
 
 FILE = Path(__file__).with_suffix(".json")
 CATALOGUE = {name: Entry(**about) for name, about in json.loads(FILE.read_bytes()).items()}
-GENERATED = ("geo-synthetic", "planted-products", "planted-manifold", "diffusion-mri", "pulses")
+GENERATED = (
+    "geo-synthetic",
+    "planted-products",
+    "planted-manifold",
+    "diffusion-mri",
+    "pulses",
+    "gas-sensors",
+)
 NAMES = (*CATALOGUE, "digits", "geo", *GENERATED)
 
 

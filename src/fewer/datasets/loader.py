@@ -25,7 +25,13 @@ from fewer.datasets.catalogue import (
 )
 from fewer.datasets.dataset import Dataset
 from fewer.datasets.geo import read_geo, synthetic_geo
-from fewer.datasets.synthetic import diffusion_mri, planted_manifold, planted_products, pulses
+from fewer.datasets.synthetic import (
+    diffusion_mri,
+    gas_sensors,
+    planted_manifold,
+    planted_products,
+    pulses,
+)
 from fewer.errors import FileFormatError, InputError
 
 ORIGIN = "origin"  # array of a file that we made of what OpenML sent
@@ -40,6 +46,7 @@ GENERATORS: dict[str, Callable[..., Dataset]] = {
     "planted-manifold": planted_manifold,
     "diffusion-mri": diffusion_mri,
     "pulses": pulses,
+    "gas-sensors": gas_sensors,
 }
 HAR = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")
 
@@ -56,7 +63,8 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
         "mnist", "fashion", "isolet", "coil20", "mice", "har" (the sets of the paper, with HAR in
         the place of its sibling "Activity"), "tcga" and "luad" (gene expression), "digits" (comes
         with scikit-learn), "geo" (where you have D-GEX's files); or one that is generated:
-        "geo-synthetic", "planted-products", "planted-manifold", "diffusion-mri", "pulses".
+        "geo-synthetic", "planted-products", "planted-manifold", "diffusion-mri", "pulses",
+        "gas-sensors".
     download : bool, default=False
         Fetch a set that is not there from OpenML, check it, and keep it in the cache: "mnist",
         "fashion", "isolet", "mice", "har".
@@ -76,6 +84,9 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
           ``snr=50`` (signal-to-noise ratio).
         - "pulses", time series of pulses at jittered times: ``rows=10_000``, ``features=200``
           samples, ``count=3`` pulses, ``noise=0.02``.
+        - "gas-sensors", responses of gas sensors in their own units, whose variances span ten
+          orders of magnitude, with heavy tails: ``rows=5_358``, ``sensors=16`` (8 columns each),
+          ``noise=0.002``.
 
     Returns
     -------

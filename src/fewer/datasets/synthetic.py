@@ -11,7 +11,14 @@ from fewer.datasets.catalogue import digest
 from fewer.datasets.dataset import Dataset
 from fewer.errors import InputError
 
-__all__ = ["diffusion_mri", "mri_signal", "planted_manifold", "planted_products", "pulses"]
+__all__ = [
+    "diffusion_mri",
+    "gas_sensors",
+    "mri_signal",
+    "planted_manifold",
+    "planted_products",
+    "pulses",
+]
 
 Values = NDArray[np.float64]
 CHUNK = 4096  # rows that are simulated at once
@@ -33,6 +40,12 @@ TISSUE = {
     "t1": (600.0, 1600.0),
 }
 FREE_WATER = {"free_fraction": (0.0, 0.5), "t2_free": (500.0, 1500.0), "t1_free": (3000.0, 4500.0)}
+
+GASES, SENSOR_TYPES = 6, 4
+CONCENTRATIONS = (5.0, 1000.0)  # ppm
+RESISTANCES = (1.5, 5.0)  # of sensors, powers of ten, in ohm
+AVERAGES = (0.001, 0.01, 0.1)  # smoothing factors of moving averages of a response
+BURSTS, GLITCHES = 0.004, 0.002  # shares of rows, and of single values, that are far off
 
 WIDTHS, HEIGHTS = (0.02, 0.06), (0.5, 1.5)  # of pulses; the series has length 1
 
@@ -285,6 +298,63 @@ def pulses(
         f"Series of {features} samples with {count} pulses each; seed {seed}",
         parameters={"position": position, "width": width, "height": height},
         acquisition={"time": time},
+    )
+
+
+def gas_sensors(
+    rows: int = 5_358, sensors: int = 16, noise: float = 0.002, seed: int = 0
+) -> Dataset:
+    """Responses of an array of metal-oxide sensors to six gases, in their own units.
+
+    Every sensor has eight features: the change of its resistance, the same relative to that in
+    clean air, and the extremes of three moving averages while the gas comes and goes. The response
+    is a power of the concentration, which is uniform on a logarithmic scale; temperature and
+    humidity shift it, and four types of sensors respond alike. Variances span ten orders of
+    magnitude. Tails are heavy: noise is proportional to the value and has a Student distribution
+    with two degrees of freedom, 0.4% of the rows are bursts in which every sensor is off by a
+    factor of its own, and so are 0.2% of the single values.
+    """
+    check_whole("rows", rows, 2)
+    check_whole("sensors", sensors, 1)
+    check_number("noise", noise)
+    check_whole("seed", seed, 0)
+    rng = np.random.default_rng(seed)
+    gas = rng.integers(GASES, size=rows)
+    least, most = CONCENTRATIONS
+    ppm = np.exp(rng.uniform(np.log(least), np.log(most), rows))
+    of_type = np.arange(sensors) % SENSOR_TYPES
+    gain = np.exp(rng.normal(0, 0.8, (SENSOR_TYPES, GASES)))[of_type]
+    gain *= np.exp(rng.normal(0, 0.1, gain.shape))
+    power = rng.uniform(0.4, 0.9, (SENSOR_TYPES, GASES))[of_type]
+    power += rng.normal(0, 0.03, power.shape)
+    delay = 10 ** rng.uniform(-0.3, 0.3, (sensors, GASES))
+    ohm = 10 ** rng.uniform(*RESISTANCES, sensors)
+    weather = rng.normal(0, 0.1, (rows, 2)) @ rng.standard_normal((2, sensors))
+    response = gain[:, gas].T * (ppm[:, None] / 100) ** power[:, gas].T * np.exp(weather)
+    burst = rng.random(rows) < BURSTS
+    response[burst] *= np.exp(rng.standard_normal((burst.sum(), sensors)))
+    columns: list[Values] = []
+    names: list[str] = []
+    for s in range(sensors):
+        r, slow = response[:, s], delay[s, gas] * np.exp(rng.normal(0, 0.05, rows))
+        own = {"change": ohm[s] * r, "relative": 1 + r}
+        for a in AVERAGES:
+            size = ohm[s] ** 0.75 * a**0.3
+            own[f"rise {a:g}"] = size * r * a / (a + 0.01 * slow)
+            own[f"fall {a:g}"] = -size * r**0.9 * a / (a + 0.003 / slow)
+        columns += own.values()
+        names += [f"sensor {s}: {name}" for name in own]
+    X = np.stack(columns, axis=1)
+    X *= 1 + noise * rng.standard_t(2, X.shape)
+    glitch = rng.random(X.shape) < GLITCHES
+    X[glitch] *= np.exp(rng.normal(0, 0.5, glitch.sum()))
+    return _dataset(
+        "gas-sensors",
+        X,
+        np.array(names),
+        f"{sensors} gas sensors with 8 features each, in their own units, with heavy tails; "
+        f"seed {seed}",
+        parameters={"gas": gas, "concentration": ppm, "burst": burst},
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fewer.constraints import Constraints, resolve
-from fewer.data import Source
+from fewer.data import Moments, Source
 from fewer.data.factored import Matrix
 from fewer.data.moments import summarize
 from fewer.distributed import collective, on_rank0, shared_seed
@@ -15,8 +15,9 @@ from fewer.errors import InputError, warn
 from fewer.estimators.selector import ConstrainedSelector
 from fewer.search import greedy, search
 from fewer.search.exchange import swap_losses
+from fewer.search.objective import worth
 from fewer.train.device import pick_device
-from fewer.validation import FOLDS, RIDGES, choose_ridge, fold_covariances, split_rows
+from fewer.train.linear_choice import LinearChoice, choose_linear
 
 __all__ = ["ColumnSubset"]
 
@@ -33,14 +34,17 @@ class ColumnSubset(ConstrainedSelector):
     Parameters
     ----------
     {constraints}
-    ridge : float or "auto", default=0.0
+    ridge : float or "auto", default="auto"
         Penalty on squared weights of the decoder, in units of variance, in the search and in the
-        final decoder. "auto" chooses one on held-out rows, which helps if rows are few for k.
+        final decoder. "auto" is 0 where rows are many. Where they are few for k (fewer than 100
+        for each feature), or where a few extreme values make up much of the variance, held-out
+        rows choose it, and decide whether the search is any better there than greedy selection.
     starts : int, default=None
         Panels that are improved in parallel; as many as fill the processor if None.
     stall : int, default=None
         Rounds without progress after which the search ends; 0 for greedy and swaps only. None is
-        6, and fewer on very large problems.
+        6, fewer on very large problems, and 0 where ``ridge`` is "auto" and rows are fewer than
+        10 for each feature.
     time_limit : float, default=None
         Seconds after which the search ends with the best panel so far.
     {device}
@@ -55,6 +59,8 @@ class ColumnSubset(ConstrainedSelector):
         From k measured values, in column order and in the units of X, to all features.
     ridge_ : float
         The penalty that was used.
+    vetoed_ : bool
+        Whether the choice is that of greedy selection, since that did better on held-out rows.
     residual_ : float
         Sum over all features of the variance that the choice leaves unexplained.
     order_, residuals_ : ndarrays
@@ -80,6 +86,7 @@ class ColumnSubset(ConstrainedSelector):
 
     _saved: ClassVar[dict[str, str]] = {
         "ridge_": "value",
+        "vetoed_": "optional",  # not known to earlier versions
         "residual_": "value",
         "order_": "array",
         "residuals_": "array",
@@ -87,7 +94,7 @@ class ColumnSubset(ConstrainedSelector):
         "swap_losses_": "tensor",
     }
 
-    ridge: float | str = 0.0
+    ridge: float | str = "auto"
     starts: int | None = None
     stall: int | None = None
     time_limit: float | None = None
@@ -117,8 +124,10 @@ class ColumnSubset(ConstrainedSelector):
         seed = shared_seed(self.random_state)
         summary = summarize(source, pick_device(self.device))
         C = summary.matrix
-        self.ridge_ = self._penalty(source, C, constraints, seed)
-        found = on_rank0(lambda: self._searched(C, constraints, seed))
+        choice = self._choice(source, stats, constraints, seed)
+        self.ridge_, self.vetoed_ = choice.ridge, choice.trust == "greedy"
+        stall = 0 if self.stall is None and choice.trust == "swaps" else self.stall
+        found = on_rank0(lambda: self._searched(C, constraints, stall, seed))
         columns = found.pop("columns")
         for name, value in found.items():
             setattr(self, name, value)
@@ -128,48 +137,49 @@ class ColumnSubset(ConstrainedSelector):
         self.columns_ = columns  # last, since it marks the estimator as fitted
         return self
 
-    def _searched(self, C: Matrix, constraints: Constraints, seed: int) -> dict[str, Any]:
+    def _searched(
+        self, C: Matrix, constraints: Constraints, stall: int | None, seed: int
+    ) -> dict[str, Any]:
         """Fitted attributes."""
         began = time.perf_counter()
-        found = search(
-            C,
-            constraints,
-            ridge=self.ridge_,
-            starts=self.starts,
-            stall=self.stall,
-            time_limit=self.time_limit,
-            seed=seed,
-        )
-        lead = time.perf_counter() - began - found.elapsed
-        columns, d = found.indices, constraints.d
+        if self.vetoed_:
+            columns = greedy(C, constraints).panel()
+            value = worth(C, columns, constraints, self.ridge_)
+            trace = [(0.0, value)]
+        else:
+            found = search(
+                C,
+                constraints,
+                ridge=self.ridge_,
+                starts=self.starts,
+                stall=stall,
+                time_limit=self.time_limit,
+                seed=seed,
+            )
+            columns, value, trace = found.indices, found.objective, found.trace
+            began += found.elapsed
+        lead, d = time.perf_counter() - began, constraints.d
         others = np.setdiff1d(np.arange(d), columns)
         path = greedy(C, resolve(None, d, len(columns), exclude=others), ridge=self.ridge_)
         return {
             "columns": columns,
-            "residual_": found.objective - constraints.price(columns),
-            "history_": [{"seconds": lead + at, "residual": left} for at, left in found.trace],
+            "residual_": value - constraints.price(columns),
+            "history_": [{"seconds": lead + at, "residual": left} for at, left in trace],
             "order_": path.order,
             "residuals_": path.errors,
             "swap_losses_": swap_losses(C, columns, self.ridge_),
         }
 
-    def _penalty(self, source: Source, C: Matrix, constraints: Constraints, seed: int) -> float:
+    def _choice(
+        self, source: Source, stats: Moments, constraints: Constraints, seed: int
+    ) -> LinearChoice:
+        """The penalty, and whether to trust the search."""
         if not isinstance(self.ridge, str):
-            return self.ridge
+            return LinearChoice(self.ridge)
         if self.ridge != "auto":
             raise InputError(f"ridge={self.ridge!r} is not known; give a number or 'auto'")
-        variance = float(C.diagonal().mean())
-        splits = split_rows(source.shape[0], FOLDS, seed)
-        folds = fold_covariances(source, splits, device=pick_device(self.device)).folds
-
-        def best() -> float:
-            panels = {
-                ridge: search(C, constraints, ridge=ridge * variance, stall=0, seed=seed).indices
-                for ridge in RIDGES
-            }
-            return choose_ridge(folds, panels)
-
-        return on_rank0(best)
+        device = pick_device(self.device)
+        return choose_linear(source, stats, constraints, seed=seed, device=device)
 
     def feature_groups(self, m: int = 3) -> list[list[Any]]:
         """List each chosen feature, by name or number, with its m - 1 best replacements."""

@@ -22,11 +22,11 @@ from fewer.train.checkpoint import stored_seed
 from fewer.train.closed_form import fit_covariance, fit_surrogate
 from fewer.train.config import TrainingOptions
 from fewer.train.device import pick_device
+from fewer.train.linear_choice import choose_linear
+from fewer.train.refine import MOST_FOR_COVARIANCE, MOST_ON_CUDA, has_covariance
 
 __all__ = ["ConcreteAutoencoder", "ConcreteClassifier", "ConcreteRegressor"]
 
-# features up to which the covariance and its copies, 4 x 8 d^2 bytes, fit: 3 GB, on a GPU 13 GB
-MOST_FOR_COVARIANCE, MOST_ON_CUDA = 10_000, 20_000
 # options without effect on a selector in closed form, and those without effect on exact decoders
 ONLY_GRADIENT = (
     "learning_rate_decay",
@@ -57,11 +57,15 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         "refit_history_": "value",
         "converged_": "value",
         "n_conflicts_": "value",
+        "n_swapped_": "optional",  # not known to earlier versions
+        "ridge_": "optional",
     }
 
     decoder: Any = "auto"
     loss: Any = "auto"
     solver: str = "auto"
+    refine: str | None = "swaps"
+    ridge: Any = "auto"
     random_state: Any = None
 
     def _fit(self, X: Any, targets: Tensor | None = None, out: int | None = None) -> Self:
@@ -80,7 +84,16 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         config = self._config(nodes_for(constraints, source))
         seed = shared_seed(self.random_state, lambda: stored_seed(self.checkpoint))
         solver = self._solver(config, loss, targets, d)
+        check_choice("refine", self.refine, ("swaps", None))
+        device = pick_device(config.device)
         common: dict[str, Any] = {"seed": seed, "constraints": constraints}
+        common["refine"] = None if self.refine is None else "all"
+        exact = config.linear and loss.name == "mse" and targets is None
+        swaps = self.refine is not None and config.refit == "scratch"
+        if exact and swaps and self._ridge is None and has_covariance(source, device):
+            choice = choose_linear(source, stats, constraints, seed=seed, device=device)
+            config.ridge, common["refine"] = choice.ridge, choice.trust
+        self.ridge_ = config.ridge
         if solver == "gradient":
             fit = fit_gradient(source, stats, config, loss=loss, targets=targets, out=out, **common)
         elif config.linear:
@@ -94,6 +107,7 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
         self.refit_history_ = fit.refit_history
         self.converged_ = fit.converged
         self.n_conflicts_ = fit.conflicts
+        self.n_swapped_ = fit.n_swapped
         self._fit_more(source, stats, fit.columns)
         self.columns_ = fit.columns  # last, since it marks the estimator as fitted
         return self
@@ -115,9 +129,15 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
 
     def _config(self, nodes: int) -> TrainingConfig:
         options = {field.name: getattr(self, field.name) for field in fields(TrainingConfig)}
+        options["ridge"] = self._ridge or 0.0
         if _is_auto(self.decoder):
             options["decoder"] = self._auto_decoder
         return TrainingConfig(**options | {"k": nodes})
+
+    @property
+    def _ridge(self) -> Any:
+        """The penalty that was asked for; None if it is to be chosen."""
+        return None if _is_auto(self.ridge) else self.ridge
 
     def _solver(self, config: TrainingConfig, loss: Loss, targets: Tensor | None, d: int) -> str:
         check_choice("solver", self.solver, ("auto", "closed_form", "gradient"))
@@ -138,8 +158,7 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
                 )
         if self.solver != "auto":
             return self.solver
-        on_cuda = pick_device(config.device).type == "cuda"
-        most = MOST_ON_CUDA if on_cuda else MOST_FOR_COVARIANCE
+        most = MOST_ON_CUDA if pick_device(config.device).type == "cuda" else MOST_FOR_COVARIANCE
         exact = fits and config.linear and not idle and d <= most
         return "closed_form" if exact else "gradient"
 
@@ -232,7 +251,7 @@ class SupervisedEstimator(ConcreteEstimator):
     }
 
     def _fit_more(self, source: Source, stats: Moments, columns: np.ndarray) -> None:
-        self.reconstruction_ = self._linear_decoder(source, stats, columns, ridge=self.ridge)
+        self.reconstruction_ = self._linear_decoder(source, stats, columns, ridge=self.ridge_)
 
     def _predict_rows(self, X: Any) -> np.ndarray:
         model = self._reconstructor("decoder_")

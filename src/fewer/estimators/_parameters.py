@@ -25,6 +25,8 @@ PAPER: MappingProxyType[str, Any] = MappingProxyType(
         "stop_probability": 0.99,
         "tries": 5,
         "normalize": False,
+        "refine": None,
+        "ridge": 0.0,
     }
 )
 
@@ -57,6 +59,16 @@ solver : {"auto", "closed_form", "gradient"}, default="auto"
     the covariance matrix if it is linear (faster and better), else on random features, with
     the network trained afterwards. "auto" is "closed_form" for linear decoders of up to 10,000
     features (20,000 on CUDA), unless an option is set that only "gradient" has.
+refine : {"swaps", None}, default="swaps"
+    What follows the training of the selector. "swaps": chosen features are exchanged for others
+    while that lowers the squared error, and a search that starts from greedy selection competes.
+    With a linear decoder all exchanges are scored exactly, so the choice is at least as good on
+    the training rows as that of `ColumnSubset` with the same seed and ridge. For networks and
+    classes a surrogate scores them (`fewer.train.network_swaps`); then a decoder is trained for
+    the old and for the new choice, and held-out rows decide. So they do with every other loss,
+    which the swaps themselves do not know. Left out if ``refit`` is not "scratch", and where
+    neither the covariance (of more than 10,000 features, 20,000 on CUDA) nor the rows (n < d / 4)
+    fit into memory. None: the selector's own choice, as in the paper.
 activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
     Activation after each hidden layer of the decoder.
 dropout : float, default=0.0
@@ -109,8 +121,11 @@ refit : {"scratch", "finetune", "none"}, default="scratch"
     feature, "none" becomes "finetune".
 refit_epochs : int or "auto", default="auto"
     Maximum number of epochs of that refit.
-ridge : float, default=0.0
-    Penalty on squared weights in exact least squares, in units of variance.
+ridge : float or "auto", default="auto"
+    Penalty on squared weights in exact least squares, in units of variance. "auto" is 0, unless
+    a linear decoder of X is refined by swaps and rows are few for k or a few extreme values make
+    up much of the variance: then held-out rows choose it, as in `ColumnSubset`, and they may
+    prefer the choice of greedy selection.
 normalize : bool, default=True
     Centre all features and divide them by one common number inside the network, so that
     learning rates do not depend on units. The optimum of squared or absolute error is the same.
@@ -136,7 +151,8 @@ DEVICE = """device : str, default="auto"
 ATTRIBUTES = """columns_ : ndarray of int
     The chosen columns, ascending.
 nodes_ : ndarray of shape (k,)
-    Column chosen by each selector node, in node order; all different.
+    Column of each selector node, in node order; all different. What swaps brought in belongs to
+    the nodes that find it most likely.
 logits_ : ndarray of shape (k, n_features)
     Learned log alpha of each node.
 decoder_ : fewer.nn.MeasuredDecoder
@@ -150,7 +166,11 @@ converged_ : bool
     Whether the selector converged: ``stop_probability`` (0.8 in closed form) was reached, and
     the best state on held-out rows has the same features.
 n_conflicts_ : int
-    Nodes that did not get their most likely feature.
+    Nodes that did not get their most likely feature, before any swaps.
+n_swapped_ : int
+    Chosen features that are there by swaps.
+ridge_ : float
+    The penalty that was used.
 n_features_in_, feature_names_in_
     As everywhere in scikit-learn."""
 

@@ -26,6 +26,7 @@ from fewer.reconstructor import run_decoder
 OPSET, IR = 20, 9  # of 2023: what runtimes in use understand
 CLOSE = 1e-3  # standard deviations that a float32 graph may be off
 ROWS = 64
+MOST_COMPLETED = 128  # features whose missing values are predicted; else the training mean
 
 INPUT, OUTPUT, TARGET = "measured", "reconstructed", "target"
 
@@ -33,7 +34,9 @@ INPUT, OUTPUT, TARGET = "measured", "reconstructed", "target"
 def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
     """Write the decoder of a panel, and its predictor, as an ONNX file.
 
-    Input ``measured`` (n x k): the chosen features in column order, NaN where not measured.
+    Input ``measured`` (n x k): the chosen features in column order, NaN where not measured, which
+    is predicted from the others as the panel does it, for up to 128 features (beyond, it is the
+    training mean).
     Output ``reconstructed`` (n x d): all features. A panel with a target has the output ``target``
     too: the probability of each class, or the number. Names of features and classes are in the
     metadata of the file. Numbers are float32; float64 where that is not exact enough.
@@ -123,7 +126,7 @@ class _Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
-    def constant(self, values: Tensor | NDArray | float, dtype: Any = None) -> str:
+    def constant(self, values: Tensor | NDArray | list[int] | float, dtype: Any = None) -> str:
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
         name = f"constant_{len(self.constants)}"
         array = np.ascontiguousarray(array.astype(dtype or self.dtype))
@@ -132,12 +135,17 @@ class _Graph:
 
     def add(self, kind: str, *inputs: str, to: str | None = None, **options: Any) -> str:
         name = to or f"value_{len(self.nodes)}"
+        if "to_type" in options:  # the attribute of Cast is called "to"
+            options["to"] = options.pop("to_type")
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **options))
         return name
 
     def decoder(self, decoder: MeasuredDecoder, measured: str, out: str, d: int) -> None:
         """The steps of `MeasuredDecoder.forward`."""
         gaps = self.add("IsNaN", measured)
+        if decoder.precision is not None and len(decoder.fill) <= MOST_COMPLETED:
+            measured = self.completed(decoder.fill, decoder.precision, measured, gaps)
+            gaps = self.add("IsNaN", measured)
         x = self.add("Where", gaps, self.constant(decoder.fill), measured)
         if decoder.log_inputs:
             x = self.add("Max", x, self.constant(0.0))
@@ -163,6 +171,40 @@ class _Graph:
         places = np.arange(d)
         places[decoder.known.numpy()] = d + np.arange(len(decoder.known))
         self.add("Gather", both, self.constant(places, np.int64), axis=1, to=out)
+
+    def completed(self, mean: Tensor, precision: Tensor, measured: str, gaps: str) -> str:
+        """The steps of `fewer.nn.completion.complete`: Gauss-Jordan elimination for each row.
+
+        With m = 1 where a value is missing, A = diag(1 - m) + m m' P and b = -m P x, the solution
+        of A y = b has the missing values, and 0 elsewhere; all about the mean, in units in which P
+        has a unit diagonal.
+        """
+        k = len(mean)
+        unit = precision.diagonal().rsqrt()
+        P = self.constant(precision * unit[:, None] * unit)
+        centred = self.add("Sub", measured, self.constant(mean))
+        centred = self.add("Div", centred, self.constant(unit))
+        known = self.add("Where", gaps, self.constant(0.0), centred)
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(self.dtype)
+        m = self.add("Cast", gaps, to_type=kind)
+        pull = self.add("Mul", m, self.add("MatMul", known, P))
+        last, middle = self.constant([-1], np.int64), self.constant([1], np.int64)
+        down, across = self.add("Unsqueeze", m, last), self.add("Unsqueeze", m, middle)
+        A = self.add("Mul", self.add("Mul", down, across), P)
+        rest = self.add("Mul", self.add("Sub", self.constant(1.0), down), self.constant(np.eye(k)))
+        right = self.add("Neg", self.add("Unsqueeze", pull, last))
+        T = self.add("Concat", self.add("Add", A, rest), right, axis=2)
+        for i in range(k):
+            at = self.constant([i], np.int64)
+            row = self.add("Gather", T, at, axis=1)  # n x 1 x (k + 1)
+            row = self.add("Div", row, self.add("Gather", row, at, axis=2))
+            column = self.add("Gather", T, at, axis=2)  # n x k x 1
+            column = self.add("Sub", column, self.constant(np.eye(k)[:, [i]]))
+            T = self.add("Sub", T, self.add("Mul", column, row))
+        solution = self.add("Gather", T, self.constant([k], np.int64), axis=2)
+        solution = self.add("Squeeze", solution, last)
+        guess = self.add("Add", self.add("Mul", solution, self.constant(unit)), self.constant(mean))
+        return self.add("Where", gaps, guess, measured)
 
     def layer(self, layer: nn.Module, x: str) -> str:
         """A layer as it is in use: dropout does nothing, batch statistics are fixed."""
@@ -207,7 +249,8 @@ def _difference(panel: Panel, model: Any, dtype: np.dtype) -> float:
     unit = (decoder.scale.abs() + 0 * decoder.fill).numpy()
     rows = decoder.fill.numpy() + unit * random.normal(size=(ROWS, panel.k))
     rows = rows.astype(dtype).astype(np.float64)
-    rows[random.random(rows.shape) < 0.05] = np.nan
+    if decoder.precision is None or panel.k <= MOST_COMPLETED:
+        rows[random.random(rows.shape) < 0.05] = np.nan
     found = _run(model, rows.astype(dtype))
     true = panel.reconstructor.decode(rows)
     size = np.maximum(true.std(axis=0), np.sqrt(np.maximum(panel.held_out.errors, 0.0)))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fewer._checks import check_choice, check_number
 from fewer.errors import InputError, TypeInputError
+from fewer.nn.completion import complete
 
 __all__ = [
     "DecoderStack",
@@ -112,8 +113,9 @@ class MeasuredDecoder(nn.Module):
     """A trained decoder with its scaling: from measured values to the units of the target.
 
     Inputs are k values in column order, in the units of the data; missing ones (NaN) are replaced
-    by the training mean. ``order[i]`` is the input of node i of ``net``. With ``known``, input i is
-    also output ``known[i]``, which is returned as measured.
+    by the training mean, or, with ``precision`` (the inverse of the covariance of the inputs), by
+    their best linear prediction from the others. ``order[i]`` is the input of node i of ``net``.
+    With ``known``, input i is also output ``known[i]``, which is returned as measured.
 
     Examples
     --------
@@ -157,6 +159,7 @@ class MeasuredDecoder(nn.Module):
         self.register_buffer("offset", zero if offset is None else offset)
         # not stored, because a panel stores its columns already
         self.register_buffer("known", known, persistent=False)
+        self.register_buffer("precision", None, persistent=False)
 
     fill: Tensor
     center: Tensor
@@ -167,8 +170,15 @@ class MeasuredDecoder(nn.Module):
     offset: Tensor
     log_inputs: Tensor
     known: Tensor | None
+    precision: Tensor | None
     epochs: int | None = None  # of training until its held-out loss was lowest
     tuned: float | None = None  # what held-out rows chose: a penalty, or a factor of outputs
+
+    def complete(self, measured: Tensor) -> Tensor:
+        """Missing values predicted from the others, where their covariance is known."""
+        if self.precision is None:
+            return measured
+        return complete(measured.to(self.precision.dtype), self.fill, self.precision)
 
     def inputs(self, measured: Tensor) -> Tensor:
         """Inputs of the network: without gaps, centred, scaled and in node order."""
@@ -179,6 +189,7 @@ class MeasuredDecoder(nn.Module):
 
     def forward(self, measured: Tensor) -> Tensor:
         """Decode n x k measured values."""
+        measured = self.complete(measured)
         output = self.net(self.inputs(measured))
         if self.link is not None:
             output = LINKS[self.link](output + self.offset)

@@ -43,6 +43,7 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
     return {
         "histogram": _reconstructability(about),
         "curve": _curve(about["curve"]),
+        "size": _size(about["size"]),
         "training": _training(about["history"]),
         "correlation": _correlation(about["correlation"]),
         "image": _image(about),
@@ -93,6 +94,24 @@ def _curve(curve: dict[str, Any] | None) -> str:
         y_label="explained variance",
         title=f"Explained variance of held-out rows for up to {curve['k'][-1]} features: "
         + reached,
+        percent=True,
+    )
+
+
+def _size(size: dict[str, Any] | None) -> str:
+    if size is None or len(size["k"]) < 2:
+        return ""
+    return line_chart(
+        [
+            Series("PCA", size["k"], size["pca"], "pca", dashed=True),
+            Series("k features", size["k"], size["mean"]),
+            Series("", size["k"], size["low"], "random"),
+            Series("", size["k"], size["high"], "random"),
+        ],
+        x_label="features measured",
+        y_label="explained variance",
+        title=f"Explained variance of held-out rows, with one standard error either way. "
+        f"{size['sentence']}",
         percent=True,
     )
 

@@ -29,11 +29,12 @@ class Reported(Protocol):
     """What a report reads of a panel."""
 
     held_out: Any
-    leaderboard: Any
     settings: dict[str, Any]
     target: Any
     evidence: Evidence | None
 
+    @property
+    def leaderboard(self) -> Any: ...
     @property
     def k(self) -> int: ...
     @property
@@ -88,12 +89,18 @@ def summarise(
             "predicted": nothing if seen is None else seen.reconstructed,
         },
         "curve": None if known is None else _curve(known),
+        "size": None if known is None or known.size is None else _size(known.size),
         "correlation": None if known is None else _correlation(known, names),
         "history": {} if known is None else known.history,
         "leaderboard": rank_candidates(panel.leaderboard),
+        "network": network_note(panel.settings.get("network_gain")),
         "image_shape": _image_shape(panel, image_shape),
         "provenance": _provenance(known, panel),
-        "settings": {name: _setting_text(value) for name, value in panel.settings.items()},
+        "settings": {
+            name: _setting_text(value)
+            for name, value in panel.settings.items()
+            if name != "network_gain"
+        },
         "call": None if known is None else reproducing_code(known),
         "command": None if known is None else known.command,
     }
@@ -149,11 +156,28 @@ def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> li
                     )
                     if other >= 0
                 ],
+                "without": None if known.without is None else float(known.without[place]),
+                "dependents": [] if known.dependents is None else _dependents(known, place, names),
+                "others": _others(known, place, names),
                 "substitute": names[substitute] if substitute >= 0 else None,
                 "loss": float(known.losses[place, 0]) if substitute >= 0 else None,
             }
         )
     return found
+
+
+def _dependents(known: Evidence, place: int, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Features that lose most without the chosen feature at this place, and the R² they lose."""
+    assert known.dependents is not None
+    assert known.dependent_losses is not None
+    pairs = zip(known.dependents[place], known.dependent_losses[place], strict=True)
+    return [{"name": names[j], "loss": float(loss)} for j, loss in pairs if j >= 0 and loss > 0.01]
+
+
+def _others(known: Evidence, place: int, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The second and third best substitutes."""
+    pairs = zip(known.substitutes[place, 1:3], known.losses[place, 1:3], strict=True)
+    return [{"name": names[j], "loss": float(loss)} for j, loss in pairs if j >= 0]
 
 
 def _features(chosen: Any, errors: NDArray[Any], variance: NDArray[Any] | None) -> dict[str, Any]:
@@ -184,11 +208,58 @@ def _curve(known: Evidence) -> dict[str, Any] | None:
     return {"k": sizes, "lines": known.curve[metric], "metric": METRICS[metric]}
 
 
+def _size(size: dict[str, Any]) -> dict[str, Any]:
+    """How k was chosen: a sentence, and the curve with one standard error either way."""
+    mean, error = np.array(size["explained_variance"]), _errors(size)
+    return {
+        "k": size["k"],
+        "mean": mean.tolist(),
+        "low": (mean - error).tolist(),
+        "high": (mean + error).tolist(),
+        "pca": size["pca"],
+        "sentence": size_sentence(size),
+    }
+
+
+def size_sentence(size: dict[str, Any]) -> str:
+    """How k was chosen, from `Evidence.size`."""
+    k = size["chosen"]
+    if size["rule"] != "auto":
+        level = float(size["rule"].split()[1])
+        reason = f"the fewest features that explain {level:.0%} of the variance of held-out rows"
+    elif size["noise"] is not None and size["noise"] <= size["one_standard_error"]:
+        reason = "further features explain others no better than permuted columns do"
+    else:
+        reason = "the fewest features within one standard error of the best score"
+    at = size["k"].index(k)
+    error = _errors(size)[at]
+    reached = f"{size['explained_variance'][at]:.1%}"
+    return f"k = {k}: {reason}. Explained variance {reached}" + (
+        "." if np.isnan(error) else f" ± {error:.1%}."
+    )
+
+
+def _errors(size: dict[str, Any]) -> NDArray[np.float64]:
+    return np.array([np.nan if e is None else e for e in size["standard_error"]], dtype=float)
+
+
 def _correlation(known: Evidence, names: Sequence[str]) -> dict[str, Any] | None:
     if len(known.correlation) < 2:
         return None
     shown = [names[j] for j in known.order[: len(known.correlation)]]
     return {"names": shown, "matrix": np.asarray(known.correlation, dtype=float)}
+
+
+def network_note(gain: dict[str, float] | None) -> str | None:
+    """Whether the network beats a linear decoder from the same features."""
+    if gain is None:
+        return None
+    low, high = gain["low"], gain["high"]
+    verdict = "beats" if low > 0 else "is worse than" if high < 0 else "does not clearly beat"
+    return (
+        f"The network {verdict} a linear decoder of the same features: held-out error "
+        f"{gain['gain']:.1%} lower (95% interval {low:.1%} to {high:.1%})."
+    )
 
 
 def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -303,5 +374,7 @@ def _spelled(value: Any) -> str | None:
                 return repr({tuple(k) if isinstance(k, list) else k: item for k, item in pairs})
             except (TypeError, ValueError):  # not what `select` wrote
                 return None
+        if isinstance(value.get("reach"), float):
+            return f"fewer.Reach({value['reach']:g})"
         return f"float({value['number']!r})" if "number" in value else None
     return None if isinstance(value, list) and len(value) > LONG else repr(value)

@@ -303,6 +303,7 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tens
         return gain, useful
     total = torch.zeros_like(E[..., 0, 0])
     informative = torch.zeros_like(total, dtype=torch.bool)
+    least = least.expand(E.shape[:-1]).clone()
     for _ in range(E.shape[-1]):
         rest = E.diagonal(dim1=-2, dim2=-1)
         at = rest.masked_fill(rest <= least, -1.0).argmax(-1, keepdim=True)  # ... x 1
@@ -310,6 +311,7 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tens
         e, ee = E.gather(-1, column)[..., 0], EE.gather(-1, column)[..., 0]  # ... x m
         e_j, ee_j, least_j = (x.gather(-1, at)[..., 0] for x in (e, ee, least))
         gain, useful, pivot = _pivot(e_j, ee_j, least_j, ridge)
+        least.scatter_(-1, at, torch.inf)  # with a penalty some of its variance is left
         total = total + gain
         informative |= useful
         # With w = e / sqrt(pivot) and h = E w = ee / sqrt(pivot), E decreases by w w^T and its

@@ -1,5 +1,6 @@
 """`fewer.select`: strategies propose panels, held-out rows compare them, the best is refitted."""
 
-from fewer.selection.api import select
+from fewer.selection.api import attach, select
+from fewer.selection.size import Reach
 
-__all__ = ["select"]
+__all__ = ["Reach", "attach", "select"]

@@ -5,12 +5,14 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
@@ -34,25 +36,35 @@ from fewer.selection.compare import (
     complete,
 )
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
+from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
-from fewer.selection.refit import refit_on_all_rows, score_on_held_out_rows, to_data_units
+from fewer.selection.refit import (
+    gain_over_linear,
+    joint_covariance,
+    refit_on_all_rows,
+    score_on_held_out_rows,
+    to_data_units,
+)
+from fewer.selection.size import Reach, choose_size
 from fewer.selection.strategies import STRATEGIES, propose, propose_side_by_side, shortlist
 from fewer.selection.target import TargetData, read_target
-from fewer.storage import describe_parameters
+from fewer.storage import describe_parameters, restore_parameters
 from fewer.train import Checkpoint, TrainingConfig
 from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
 from fewer.train.device import float64_device, pick_device
 from fewer.validation import (
+    FOLDS,
     Fold,
     Scaling,
+    best_ridge,
     check_row_groups,
     choose_validation,
     fold_covariances,
     split_rows,
 )
 
-__all__ = ["select"]
+__all__ = ["attach", "select"]
 
 CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
 FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the proposed panels
@@ -62,13 +74,14 @@ LONG = 1000  # values: of longer options only the length is recorded
 # steps, besides those of strategies, and what they take relative to training one decoder
 PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
 LINEAR_WEIGHT = 0.01
+UNLIMITED = 1e300
 POOR = -1.0  # explained variance of held-out rows that asks for a warning
 EAGER_BYTES = 2**30  # of fold covariances: beyond it, evidence is computed at once
 
 
 def select(
     data: Any,
-    k: int | None = None,
+    k: int | str | Reach | None = None,
     *,
     decoder: Any = "linear",
     target: Any = None,
@@ -103,8 +116,11 @@ def select(
     ----------
     data : array, sparse matrix, table, path or source of shape (n, d)
         Rows to learn from; NaN marks missing values. Whatever `fewer.data.open` takes.
-    k : int, default=None
+    k : int, "auto", Reach or None, default=None
         Number of features to choose; None, with ``costs`` and ``budget``, spends the budget.
+        ``fewer.Reach(0.9)``: as few as explain 90% of the variance of held-out rows. "auto": the
+        fewest, up to 100, within one standard error of the best; or, if these are fewer, as many
+        as explain other features better than permuted columns do. Both judge by linear decoders.
     decoder : "linear", tuple of int or callable, default="linear"
         What reconstructs the features: a linear map, a network with hidden layers of these widths,
         or your own function ``(k, d) -> torch.nn.Module``.
@@ -195,13 +211,18 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     context.plan.begin(FINAL, "fitting on all rows ...")
     winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
     candidates.sort(key=lambda candidate: candidate is not winner)
+    gain = None
     if isinstance(comparison, NetworkComparison):
-        _warn_if_linear_is_as_good(winner, folds)
-    return _wrap(context, comparison, candidates, columns, folds, options, described)
+        gain = gain_over_linear(comparison, winner, folds)
+        _warn_if_linear_is_as_good(winner, folds, gain)
+    panel = _wrap(context, comparison, candidates, columns, folds, options, described)
+    if gain is not None:
+        panel.settings["network_gain"] = gain
+    return panel
 
 
 def _prepare(
-    data: Any, options: dict[str, Any], plan: WorkPlan
+    data: Any, options: dict[str, Any], plan: WorkPlan, seed: int | None = None
 ) -> tuple[SelectionContext, dict[str, Any]]:
     """Open the rows, split them and read them once; also return a description of them."""
     _check_options(options["strategies"], options["time_limit"])
@@ -210,15 +231,22 @@ def _prepare(
     if options["target"] is not None:
         target, data = read_target(options["target"], data)
     source = distributed.open_together(lambda: as_source(data, least_rows=3))
-    n, k = source.shape[0], options["k"]
+    n = source.shape[0]
     _check_target(target, n, options)
-    constraints = _constraints(source, options)
     device = pick_device(options["device"])
     linear = TrainingConfig(k=1, decoder=options["decoder"]).linear
-    seed = distributed.shared_seed(
-        options["random_state"], lambda: stored_seed(options["checkpoint"])
-    )
+    if seed is None:
+        seed = distributed.shared_seed(
+            options["random_state"], lambda: stored_seed(options["checkpoint"])
+        )
     row_groups = check_row_groups(options["row_groups"], n)
+    size = None
+    if isinstance(options["k"], (str, Reach)):
+        plan.begin("size", "choosing k ...")
+        size = _choose_size(source, options, scaling, device, seed, row_groups)
+        options = options | {"k": size["chosen"]}
+    k = options["k"]
+    constraints = _constraints(source, options)
     nodes = nodes_for(constraints, source, scaling, device)
     validation = choose_validation(options["validation"], n, nodes, linear=linear)
     if row_groups is not None and validation == "time":
@@ -253,8 +281,40 @@ def _prepare(
         budget=budget,
         checkpoint=_checkpoint(options, stats, seed, row_groups, config),
         plan=plan,
+        size=size,
     )
     return context, describe_data(given, source, stats)
+
+
+def _choose_size(
+    source: Source,
+    options: dict[str, Any],
+    scaling: Scaling,
+    device: torch.device,
+    seed: int,
+    row_groups: NDArray | None,
+) -> dict[str, Any]:
+    """How k was chosen, for ``k="auto"`` or a `Reach`."""
+    k = options["k"]
+    if isinstance(k, str) and k != "auto":
+        raise InputError(f"k={k!r}: give a number, 'auto' or fewer.Reach(0.9)")
+    for name in ("target", "budget"):
+        if options[name] is not None:
+            raise InputError(f"k={k!r} cannot be combined with {name}; give a number")
+    n = source.shape[0]
+    splits = split_rows(n, min(FOLDS, n), seed, row_groups)
+    if options["validation"] == "time":
+        splits = split_rows(n, "time")
+    covariances = fold_covariances(source, splits, scaling, device)
+    part, stats = without_empty(source, covariances.stats)
+    if part is not source:
+        covariances = fold_covariances(part, splits, scaling, device)
+    check_observed(stats.observed, part.names)
+    # any number of units, without a limit to what they cost
+    costs = np.zeros(part.shape[1]) if options["costs"] is None else options["costs"]
+    free = _constraints(part, options | {"k": None, "costs": costs, "budget": UNLIMITED})
+    constraints = replace(free, k=len(free.units), budget=None)
+    return choose_size(k, covariances, constraints, float64_device(device), seed, row_groups)
 
 
 def _constraints(source: Source, options: dict[str, Any]) -> Constraints:
@@ -433,14 +493,20 @@ def _propose(context: SelectionContext, candidate: Candidate, fold: Fold, folds:
     candidate.seconds += time.perf_counter() - start
 
 
-def _warn_if_linear_is_as_good(winner: Candidate, folds: Sequence[Fold]) -> None:
-    panels = zip(folds, winner.panels, strict=True)
-    linear = float(np.mean([fold.error(panel) for fold, panel in panels]))
-    if linear <= winner.error:
+def _warn_if_linear_is_as_good(
+    winner: Candidate, folds: Sequence[Fold], gain: dict[str, float] | None
+) -> None:
+    if gain is None:
+        panels = zip(folds, winner.panels, strict=True)
+        linear = float(np.mean([fold.error(panel) for fold, panel in panels]))
+        good, told = winner.error < linear, f"{winner.error:.4g} against {linear:.4g}"
+    else:
+        good = gain["low"] > 0
+        told = f"{gain['gain']:+.1%} ({gain['low']:+.1%} to {gain['high']:+.1%}) lower"
+    if not good:
         warn(
-            f"the network does not beat a linear decoder: held-out error {winner.error:.4g} "
-            f"against {linear:.4g}. Use decoder='linear', which is exact and faster, or give the "
-            "network more rows"
+            f"the network does not clearly beat a linear decoder: held-out error {told}. Use "
+            "decoder='linear', which is exact and faster, or give the network more rows"
         )
 
 
@@ -460,7 +526,11 @@ def _wrap(
     linear = isinstance(rebuilding, LinearComparison)
     context.covariances.release()  # what follows needs its parts only
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
-    held = score_on_held_out_rows(context, winner, folds, rebuilding)
+    held = score_on_held_out_rows(context, winner, folds, rebuilding, columns)
+    ridge = winner.ridge
+    if not linear and len(folds) > 1:  # for what completes the inputs of a network
+        ridge = best_ridge(folds, [columns] * len(folds))[0]
+    joint = joint_covariance(context, columns, ridge, held)
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)
@@ -485,8 +555,9 @@ def _wrap(
     _warn_about_outliers(held.score, context.covariances.stats, names)
     labels = None if names is None else np.array(names, dtype=object)
     large = context.covariances.nbytes > EAGER_BYTES
+    edited = partial(_finish, options=options, described=described)
     return Panel(
-        Reconstructor(columns, decoder, d, labels, held.quantiles),
+        Reconstructor(columns, decoder, d, labels, held.quantiles, joint),
         held_out=held.score,
         leaderboard=Leaderboard(
             {
@@ -501,8 +572,97 @@ def _wrap(
         ),
         target=target,
         evidence=evidence() if large else evidence,
+        editor=None if large else Editor(context, columns, edited),
         settings=_settings(context, winner, options),  # last: it has the seconds of the call
     )
+
+
+def _finish(
+    context: SelectionContext,
+    candidates: list[Candidate],
+    *,
+    options: dict[str, Any],
+    described: dict[str, Any],
+) -> Panel:
+    """Measure candidates whose panels are known, and make a panel of the first."""
+    comparison, folds = _comparison(context), context.covariances.folds
+    for candidate in candidates:
+        if len(candidate.panels[0]) == len(candidates[0].panels[0]):
+            comparison.measure([candidate], folds)
+            continue
+        # a decoder of another size is trained with a configuration of its own
+        size = len(np.unique(context.constraints.unit_of[candidate.panels[0]]))
+        other = replace(context, config=replace(context.config, k=size))
+        _comparison(other).measure([candidate], folds)
+    columns = candidates[0].panels[0]
+    options = options | {"k": context.constraints.k}
+    return _wrap(context, comparison, candidates, columns, folds, options, described)
+
+
+def attach(panel: Panel, data: Any, **options: Any) -> Panel:
+    """Give a panel the data that it is changed with: `Panel.without`, `swap`, `extend`, `shrink`.
+
+    Panels have the data that `select` made them from, unless they were loaded, copied, or are so
+    large (fold covariances of more than 1 GiB) that `select` keeps none.
+
+    Parameters
+    ----------
+    panel : Panel
+        The panel.
+    data : array, sparse matrix, table, path or source of shape (n, d)
+        Rows with all features of the panel, in the same order.
+    **options
+        Options of `fewer.select`, where they should differ from those of the panel or are not
+        stored with it: ``target``, ``row_groups``, and constraints with more than 1000 values.
+
+    Returns
+    -------
+    Panel
+        The same panel.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import fewer
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fewer.select(X, 2, random_state=0).save(folder + "/iris")
+    ...     panel = fewer.Panel.load(folder + "/iris")
+    >>> fewer.attach(panel, X).extend(3).k
+    3
+    """
+    stored = {} if panel.evidence is None else panel.evidence.options
+    known = {name: part for name, part in stored.items() if name in (*CONSTRAINTS, "row_groups")}
+    if panel.target is not None and "target" not in options:
+        raise InputError("attach: give the target again, target=...")
+    gone = [
+        name
+        for name, part in known.items()
+        if isinstance(part, dict) and "object" in part and name not in options
+    ]
+    if gone:
+        raise InputError(f"attach: {gone[0]} is not stored with the panel; give it again")
+    settings = {name: panel.settings[name] for name in ("decoder", "scale", "validation")}
+    if panel.target is not None:
+        settings["decoder"] = panel.settings["predictor"]
+    settings = {name: part for name, part in settings.items() if name not in options}
+    known = {name: part for name, part in known.items() if name not in options}
+    defaults = {name: part.default for name, part in signature(select).parameters.items()}
+    everything = defaults | restore_parameters(known | settings, {}, ())
+    everything |= {"k": None} | options
+    del everything["data"]
+    with owned(), distributed.joined(everything["device"]):
+        if everything["budget"] is None or panel.settings.get("k") is not None:
+            everything["k"] = panel.settings.get("k", panel.k)
+        context, described = _prepare(data, everything, WorkPlan(), panel.settings["seed"])
+    if list(context.source.names or ()) != list(panel.names or ()):
+        raise InputError("attach: the data have other features than the panel, or in another order")
+    if context.source.shape[1] != panel.d:
+        raise InputError(f"attach: the data have {context.source.shape[1]} features, not {panel.d}")
+    finish = partial(_finish, options=everything, described=described)
+    panel.editor = Editor(context, panel.indices, finish)
+    return panel
 
 
 def _not_default(options: dict[str, Any]) -> dict[str, Any]:
@@ -525,6 +685,7 @@ def _settings(
         settings |= {"decoder": "linear", "predictor": options["decoder"]}
     return describe_parameters(settings) | {
         "k": context.constraints.k,
+        "k_rule": None if context.size is None else context.size["rule"],
         "rows": context.source.shape[0],
         "seed": context.seed,
         "winner": winner.strategy.name,
@@ -559,6 +720,9 @@ def describe_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options as JSON; long values, values per row and objects are only described."""
     found: dict[str, Any] = {}
     for name, value in options.items():
+        if isinstance(value, Reach):
+            found[name] = {"reach": value.level}
+            continue
         try:
             written = describe_parameters({name: value})[name]
         except InputError:

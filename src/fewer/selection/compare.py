@@ -50,7 +50,8 @@ class Candidate:
 
     strategy: Strategy
     panels: list[Columns] = field(default_factory=list)
-    errors: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)  # one per fold
+    repeats: list[float] = field(default_factory=list)  # of further trainings, of close candidates
     ridge: float = 0.0
     price: float = 0.0  # what the costs of its panels add to the objective
     seconds: float = 0.0
@@ -71,11 +72,22 @@ class Candidate:
         return self.error + self.price
 
     @property
-    def sort_key(self) -> tuple[bool, float]:
-        """Smaller is better; candidates that the training rows decide between come first."""
-        if self.train_residual is None:
-            return True, self.objective
-        return False, self.train_residual
+    def objective_of_repeats(self) -> float:
+        """The same over all trainings, for candidates that were trained as often."""
+        return float(np.mean([*self.errors, *self.repeats])) + self.price
+
+    @property
+    def sort_key(self) -> tuple[bool, int, float]:
+        """Smaller is better; candidates that the training rows decide between come first.
+
+        Then those with the most trainings: others were behind before. Errors of another number of
+        trainings, on other held-out rows, are not comparable.
+        """
+        if self.train_residual is not None:
+            return False, 0, self.train_residual
+        if not self.repeats:
+            return True, 0, self.objective
+        return True, -len(self.repeats), self.objective_of_repeats
 
 
 class Comparison(Protocol):
@@ -206,12 +218,12 @@ class TrainedComparison(Comparison):
             for at, fold in enumerate(folds):
                 self.train([c.panels[at] for c in close], fold, repeat)
             for candidate in close:
-                candidate.errors += [
+                candidate.repeats += [
                     self.errors[panel.tobytes(), fold.number, repeat]
                     for panel, fold in zip(candidate.panels, folds, strict=True)
                 ]
-            leader = min(close, key=lambda candidate: candidate.objective)
-            close = [c for c in close if not clearly_behind(c.errors, leader.errors)]
+            leader = min(close, key=lambda candidate: candidate.objective_of_repeats)
+            close = [c for c in close if not clearly_behind(c, leader)]
 
     def train(
         self,
@@ -396,9 +408,9 @@ def complete(candidates: Sequence[Candidate], folds: Sequence[Fold]) -> list[Can
     return [c for c in candidates if c.pruned_by is None and len(c.panels) >= len(folds)]
 
 
-def clearly_behind(errors: Sequence[float], leader: Sequence[float]) -> bool:
+def clearly_behind(candidate: Candidate, leader: Candidate) -> bool:
     """Whether paired errors differ by more than two standard errors of their mean difference."""
-    gaps = np.subtract(errors, leader)
+    gaps = np.subtract(candidate.errors + candidate.repeats, leader.errors + leader.repeats)
     return bool(gaps.mean() > 2 * gaps.std(ddof=1) / len(gaps) ** 0.5)
 
 

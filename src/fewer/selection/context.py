@@ -229,6 +229,7 @@ class SelectionContext:
     budget: TimeBudget
     checkpoint: SelectionCheckpoint | None
     plan: WorkPlan  # how far the call is
+    size: dict[str, Any] | None = None  # how k was chosen, unless it was given
     # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy

@@ -12,10 +12,13 @@ from torch import Tensor
 
 from fewer import __version__, distributed
 from fewer._threads import entry_point
+from fewer.constraints import Constraints
 from fewer.data.factored import Matrix
 from fewer.data.source import RowView, Source, read_blocks
 from fewer.evidence import Evidence
+from fewer.joint import residual_factors
 from fewer.reconstructor import sample_size
+from fewer.search.dependence import dependence
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import swap_losses
 from fewer.search.greedy import nested
@@ -62,6 +65,7 @@ def gather_evidence(
     order, gains = nested(C, columns, winner.ridge)
     related, related_correlation, represents, correlation = _correlations(C, order)
     substitutes, losses = _substitutes(C, order, winner.ridge, context.constraints.exclude)
+    without, dependents, dependent_losses = _dependence(C, order, context.constraints, winner.ridge)
     true, guessed = (_some(parts) for parts in (held.rows, reconstructed))
     errors[columns] = 0.0  # their values are measured
     guessed[:, columns] = np.where(np.isnan(true), guessed, true)[:, columns]
@@ -85,7 +89,12 @@ def gather_evidence(
         variance=reference.variance(),
         rows=true,
         reconstructed=guessed,
+        factors=residual_factors(C, columns, winner.ridge, context.source.shape[0]),
         history={name: _thin(rows) for name, rows in context.history.items()},
+        size=context.size,
+        without=without,
+        dependents=dependents,
+        dependent_losses=dependent_losses,
     )
 
 
@@ -345,6 +354,19 @@ def _substitutes(
     losses[:, exclude] = np.inf
     best, cost = _largest(-losses)
     return best, np.where(np.isfinite(cost), -cost, np.nan)
+
+
+def _dependence(
+    C: Matrix, order: Columns, constraints: Constraints, ridge: float
+) -> tuple[Vector, Columns, NDArray[np.float32]]:
+    """What is lost without each chosen feature, and by which other features most."""
+    increase = dependence(C, order, constraints, ridge)
+    total = C.diagonal().clamp_min(0).numpy()
+    lost = np.divide(increase, total, out=np.zeros_like(increase), where=total > 0)
+    lost[:, order] = -np.inf
+    others, losses = _largest(lost)
+    without = increase.sum(axis=1) / max(float(total.sum()), 1e-300)
+    return without, others, np.where(others >= 0, losses, np.nan).astype(np.float32)
 
 
 def _correlations(

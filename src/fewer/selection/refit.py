@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +13,26 @@ from torch import Tensor
 from fewer import distributed
 from fewer._threads import mapped
 from fewer.data.moments import moments
-from fewer.data.source import RowView, Source, is_remote
+from fewer.data.source import RowView, Source, is_remote, read_blocks
+from fewer.joint import JointCovariance, errors_from_others, precision_of
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import QUANTILE_LEVELS, Score, explained_variance, sample_size
 from fewer.search import greedy, swap
 from fewer.search.objective import worth
-from fewer.selection.compare import Candidate, Comparison, NetworkComparison
+from fewer.selection.compare import Candidate, Comparison, LinearComparison, NetworkComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy, propose, search_panel
 from fewer.train.swaps import HeldOut, held_out_swaps
-from fewer.validation import Fold
+from fewer.validation import Fold, best_ridge, paired_interval
 
-__all__ = ["HeldOutScore", "refit_on_all_rows", "score_on_held_out_rows", "to_data_units"]
+__all__ = [
+    "HeldOutScore",
+    "gain_over_linear",
+    "joint_covariance",
+    "refit_on_all_rows",
+    "score_on_held_out_rows",
+    "to_data_units",
+]
 
 FEW_ROWS = 10  # per chosen feature: with fewer, final swaps lower the held-out error itself
 POLISH_ROUNDS = 20
@@ -186,6 +195,42 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
     )
 
 
+@torch.no_grad()
+def gain_over_linear(
+    comparison: NetworkComparison, winner: Candidate, folds: Sequence[Fold]
+) -> dict[str, float] | None:
+    """By which fraction a network has a lower held-out error than the linear decoder.
+
+    Both reconstruct the same held-out rows from the same features, so that the 95% interval is one
+    of paired differences, over rows (or groups of rows) and folds. Only in a single process.
+    """
+    if distributed.world_size() > 1 or is_remote(comparison.context.source):
+        return None
+    ridge = best_ridge(folds, winner.panels)[0]
+    gaps, labels, rows, total = [], [], [], 0.0
+    for number, (fold, panel) in enumerate(zip(folds, winner.panels, strict=True)):
+        network = comparison.train([panel], fold)[0]
+        weights, mean = fold.decoder(panel, ridge), fold.scaled_mean
+        others = np.setdiff1d(np.arange(len(fold.scale)), panel)
+        for part, x in read_blocks(fold.rows(fold.held_rows)):
+            seen = (~torch.isnan(x))[:, others]
+            known = torch.where(torch.isnan(x), mean, x) - mean
+            linear = (known[:, panel] @ weights + mean - x)[:, others]
+            ours = (network(x[:, panel]).double() - x)[:, others]
+            left = [torch.where(seen, one, 0.0).square().sum(1) for one in (linear, ours)]
+            total += float(left[0].sum())
+            gaps.append((left[0] - left[1]).numpy())
+            labels.append(np.full(len(x), number))
+            rows.append(fold.held_rows[part])
+    if total <= 0:
+        return None
+    each, index = np.concatenate(gaps), np.concatenate(rows)
+    groups = comparison.context.groups_of(index)
+    unit = total / len(each)
+    found = paired_interval(each, np.concatenate(labels), groups)
+    return {name: part / unit for name, part in zip(("gain", "low", "high"), found, strict=True)}
+
+
 def to_data_units(
     decoder: MeasuredDecoder, columns: Columns, fold: Fold, *, outputs: bool = True
 ) -> MeasuredDecoder:
@@ -222,12 +267,20 @@ class HeldOutScore:
     fold_errors: list[NDArray[np.float64]]  # mean squared error of each feature, per fold
     rows: list[NDArray[np.float64]]  # some of the held-out rows of each fold
     reconstructed: list[NDArray[np.float64]]
+    chosen: list[NDArray[np.float64]]  # of more rows, the columns of the final panel
 
 
 def score_on_held_out_rows(
-    context: SelectionContext, winner: Candidate, folds: Sequence[Fold], comparison: Comparison
+    context: SelectionContext,
+    winner: Candidate,
+    folds: Sequence[Fold],
+    comparison: Comparison,
+    columns: Columns,
 ) -> HeldOutScore:
-    """Score, residual quantiles and some reconstructions, in one pass over the held-out rows."""
+    """Score, residual quantiles and some reconstructions, in one pass over the held-out rows.
+
+    ``columns`` are those of the final panel.
+    """
     source = context.source
     per_fold = max(1, MOST_RESIDUALS // len(folds))
     examples = max(1, sample_size(source.shape[1]) // len(folds))
@@ -237,7 +290,12 @@ def score_on_held_out_rows(
         held = fold.held_rows
         # examples spread over all rows, since files are often sorted
         spread = np.unique(np.linspace(0, len(held) - 1, examples).astype(int))
-        sample = _Sample(per_fold, spread)
+        sample = _Sample(per_fold, spread, columns)
+        if not np.array_equal(panel, columns):
+            known = LinearComparison(context)  # a network is not trained again for this
+            again = to_data_units(known.fit(winner, columns, fold), columns, fold)
+            linear = isinstance(comparison, LinearComparison)
+            sample.final = again, slice(None) if linear else np.setdiff1d(panel, columns)
         rows = RowView(source, held)
         if is_remote(source):  # scored where the rows are; only the sample is fetched
             value, error = explained_variance(decoder, rows, panel)
@@ -248,7 +306,7 @@ def score_on_held_out_rows(
         errors.append(error)
         sizes.append(len(held))
         samples.append(sample.gathered())
-    residuals, shown, reconstructed = zip(*samples, strict=True)
+    residuals, shown, reconstructed, chosen = zip(*samples, strict=True)
     weights = np.array(sizes) / np.sum(sizes)
     per_feature = weights @ np.stack(errors)
     value = float(weights @ values)
@@ -262,6 +320,30 @@ def score_on_held_out_rows(
         errors,
         list(shown),
         list(reconstructed),
+        list(chosen),
+    )
+
+
+def joint_covariance(
+    context: SelectionContext, columns: Columns, ridge: float, held: HeldOutScore
+) -> JointCovariance:
+    """What the panel keeps of all rows, for rows of which only some features are measured."""
+    errors = []
+    for fold, values in zip(context.covariances.folds, held.chosen, strict=True):
+        gram = fold.cross(columns)[:, columns]
+        precision = precision_of(gram, ridge, torch.from_numpy(fold.scale[columns]))
+        errors.append(errors_from_others(values, fold.mean[columns], precision))
+    everything = context.covariances.everything
+    cross = everything.cross(columns)
+    return JointCovariance(
+        columns,
+        everything.mean.numpy().copy(),
+        everything.scale.copy(),
+        everything.variance,
+        cross[:, columns].numpy().copy(),
+        cross.numpy().astype(np.float32),
+        ridge,
+        _quantiles(errors),
     )
 
 
@@ -283,29 +365,44 @@ def _quantiles(residuals: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 class _Sample:
-    """Residuals of the first rows, and some rows with their reconstructions."""
+    """Residuals of the first rows, and some rows with their reconstructions.
 
-    def __init__(self, residuals: int, examples: Columns) -> None:
-        self.most, self.examples = residuals, examples
-        self.parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+    A fold may have another panel than the final one, whose features it would take as known:
+    ``final`` is a decoder from the final panel, and the features whose residuals are its own.
+    """
+
+    final: tuple[MeasuredDecoder, Any] | None = None
+
+    def __init__(self, residuals: int, examples: Columns, columns: Columns) -> None:
+        self.most, self.examples, self.columns = residuals, examples, torch.from_numpy(columns)
+        self.parts: tuple[list[Tensor], ...] = ([], [], [], [])
 
     def visit(self, rows: slice, x: Tensor, reconstructed: Tensor) -> None:
         """Take the sampled rows of a block."""
         some = self.examples[(self.examples >= rows.start) & (self.examples < rows.stop)]
         at = torch.from_numpy(some - rows.start)
         first = max(0, self.most - rows.start)
-        self.parts[0].append((x - reconstructed)[:first])
+        self.parts[0].append(self._residuals(x[:first], reconstructed[:first]))
         self.parts[1].append(x[at])
         self.parts[2].append(reconstructed[at])
+        self.parts[3].append(x[:first, self.columns])
+
+    def _residuals(self, x: Tensor, reconstructed: Tensor) -> Tensor:
+        found = x - reconstructed
+        if self.final is not None and len(x):
+            decoder, features = self.final
+            found[:, features] = (x - decoder(x[:, self.columns]))[:, features]
+        return found
 
     @torch.no_grad()
     def fetch(self, decoder: MeasuredDecoder, source: Source, panel: Columns) -> None:
         """Read only the sampled rows."""
         first = source.rows(slice(0, self.most), torch.float64)
         some = source.rows(self.examples, torch.float64)
-        self.parts[0].append(first - decoder(first[:, panel]))
+        self.parts[0].append(self._residuals(first, decoder(first[:, panel])))
         self.parts[1].append(some)
         self.parts[2].append(decoder(some[:, panel]))
+        self.parts[3].append(first[:, self.columns])
 
     def gathered(self) -> list[NDArray[np.float64]]:
         """Residuals, rows and reconstructions of all processes, in order."""

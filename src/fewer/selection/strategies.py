@@ -9,16 +9,12 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fewer import distributed
 from fewer._threads import mapped
-from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import Summary
-from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
@@ -31,6 +27,7 @@ from fewer.train import (
     network_swaps,
 )
 from fewer.train.assignment import eligible, obeying_features
+from fewer.train.refine import joint_covariance, target_products, with_targets
 from fewer.validation import Fold
 
 __all__ = ["STRATEGIES", "Strategy", "propose", "propose_side_by_side", "shortlist"]
@@ -43,12 +40,12 @@ FEW_ROUNDS, SOME_ROUNDS = 2, 3
 FEW_STARTS = 4  # of a search whose panel is compared with others, and improved
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
 SOME_SWAPS, MOST_SWAPS = 8, 40  # rounds of network swaps: on one of several folds, and otherwise
+FURTHER = 2  # panels that network swaps improve besides the best
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
 SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
-FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
 Propose = Callable[[SelectionContext, Fold], Columns]
@@ -154,8 +151,7 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     constraints, asked = context.constraints, context.strategies
     linear = context.config.linear
     folds, rows = len(context.covariances.folds), context.source.shape[0]
-    forced = len(constraints.units) == constraints.k
-    if forced or len(constraints.included_units) == constraints.k:
+    if constraints.only_choice:
         return [Strategy("only choice", greedy_panel)]
     if context.target is not None:
         return _shortlist_for_target(context)
@@ -166,12 +162,12 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     found = [plain] if linear else []
     if "search" in asked:
         found.append(Strategy("search", search_panel, searches=True, restarts=True))
-        if linear and folds > 1:
+        if folds > 1:
             found += [
                 Strategy(
                     f"search, ridge {ridge:g}", partial(search_panel, ridge=ridge), searches=True
                 )
-                for ridge in SEARCH_RIDGES
+                for ridge in (SEARCH_RIDGES if linear else SEARCH_RIDGES[-1:])
             ]
     if not linear:
         found.append(plain)
@@ -301,6 +297,7 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
         starts or [search_panel(context, fold)],
         context.constraints,
         rounds=SOME_SWAPS if several and fold.number is not None else MOST_SWAPS,
+        further=FURTHER if fold.number is not None else 0,  # all rows: it goes on from there
         seed=context.seed,
         device=context.device,
         labels=context.groups_of(fold.train_rows),
@@ -323,7 +320,7 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
     device = context.search_device if context.short_search else context.device
     found = search(
         joint.to(device),
-        _with_targets(context.constraints, len(joint) - context.constraints.d),
+        with_targets(context.constraints, len(joint) - context.constraints.d),
         stall=None if context.config.linear else 0,  # swaps for the network follow
         seed=context.seed,
         time_limit=context.budget.remaining(),
@@ -332,11 +329,7 @@ def supervised_search_panel(context: SelectionContext, fold: Fold) -> Columns:
 
 
 def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
-    """The covariance of features and target.
-
-    Features are scaled down so that they hardly count as targets, which does not change how well
-    they predict.
-    """
+    """The covariance of features and target."""
     if fold.number not in context.joint:
         context.joint.clear()  # of one fold at a time
         context.joint[fold.number] = _joined(context, fold)
@@ -346,25 +339,10 @@ def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
 def _joined(context: SelectionContext, fold: Fold) -> Matrix:
     assert context.target is not None
     C = fold.matrix().cpu()
-    if isinstance(C, FactoredCovariance):
-        y = context.target.centred(fold.matrix_rows)
-        small = _feature_weight(y, C)
-        return FactoredCovariance(torch.cat([small * C.rows, y / len(y) ** 0.5], dim=1))
-    y = context.target.centred(fold.train_rows)
-    small, n = _feature_weight(y, C), len(y)
-    device, mean = context.device, fold.scaled_mean.to(context.device)
-    cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64, device=device)
-    for rows, x in read_blocks(fold.train_source):
-        cross += torch.nan_to_num(x.to(device) - mean, nan=0.0).T @ y[rows].to(device)
-    cross = cross.cpu()
-    top = torch.cat([small**2 * C, small * cross / n], dim=1)
-    return torch.cat([top, torch.cat([small * cross.T / n, y.T @ y / n], dim=1)])
-
-
-def _feature_weight(y: Tensor, C: Matrix) -> Tensor:
-    """Factor of the features, so that together they are FEATURES_WEIGHT of the target."""
-    total = y.square().sum() / len(y)
-    return (FEATURES_WEIGHT * total / C.trace().clamp_min(1e-300)).sqrt()
+    factored = isinstance(C, FactoredCovariance)
+    y = context.target.centred(fold.matrix_rows if factored else fold.train_rows)
+    products = partial(target_products, fold.train_source, fold.scaled_mean, y, context.device)
+    return joint_covariance(C, y, products)
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -405,15 +383,3 @@ def _stop_when_over(
         return context.budget.slot_over
 
     return stop
-
-
-def _with_targets(constraints: Constraints, more: int) -> Constraints:
-    """The same constraints where ``more`` columns follow that cannot be chosen."""
-    d = constraints.d + more
-    groups, costs = constraints.groups, constraints.costs
-    if groups is not None:
-        groups = np.concatenate([groups, groups.max() + 1 + np.arange(more)])
-    if costs is not None:
-        costs = np.concatenate([costs, np.zeros(more)])
-    exclude = np.concatenate([constraints.exclude, np.arange(constraints.d, d)])
-    return replace(constraints, d=d, exclude=exclude, costs=costs, groups=groups)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fewer.data import Source
 from fewer.data.open import is_source_like, open_with_metadata
@@ -15,6 +15,7 @@ from fewer.data.source import read_metadata
 from fewer.data.tables import as_array
 from fewer.errors import InputError, warn
 from fewer.nn import Loss, make_loss
+from fewer.train.refine import centred_classes
 
 __all__ = ["TargetData", "read_target"]
 
@@ -56,10 +57,9 @@ class TargetData:
         """The target of some rows as centred numbers of comparable weight."""
         part = self.values[torch.from_numpy(index)]
         if self.classes is not None:
-            part = nn.functional.one_hot(part, len(self.classes)).double()
-            part = part / part.mean(0).clamp_min(1 / len(part)).sqrt()  # rare classes count too
+            return centred_classes(part, len(self.classes))
         part = part - part.mean(0)
-        return part / part.std(0).clamp_min(1e-300) if self.classes is None else part
+        return part / part.std(0).clamp_min(1e-300)
 
 
 def read_target(target: Any, data: Any) -> tuple[TargetData, Any]:

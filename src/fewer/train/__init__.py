@@ -6,7 +6,8 @@ from fewer.train.config import TrainingConfig
 from fewer.train.gradient import choose_by_gradient, fit_gradient
 from fewer.train.linear import fit_linear
 from fewer.train.network import train_decoder, train_decoders
-from fewer.train.swaps import HeldOut, held_out_swaps, network_swaps
+from fewer.train.surrogate import network_swaps
+from fewer.train.swaps import HeldOut, held_out_swaps
 from fewer.train.training_data import Fit
 
 __all__ = [

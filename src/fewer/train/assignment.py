@@ -16,7 +16,7 @@ from fewer.distributed import on_rank0
 from fewer.search import greedy
 from fewer.validation import Scaling
 
-__all__ = ["distinct_features", "eligible", "nodes_for", "obeying_features"]
+__all__ = ["distinct_features", "eligible", "matched_nodes", "nodes_for", "obeying_features"]
 
 LEAST = -1e6  # score of a forbidden feature: finite, because the assignment fails on infinities
 
@@ -103,6 +103,31 @@ def obeying_features(
     members = [constraints.units[u] for u in units]
     nodes = zip(members, [*scores, *extra], strict=True)
     return np.array([unit[np.argmax(node[unit])] for unit, node in nodes])
+
+
+def matched_nodes(
+    logits: Tensor, columns: NDArray[np.int64], constraints: Constraints
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One feature of a panel for each node, and the nodes that get one, ascending.
+
+    Nodes and units are matched so that the sum of log probabilities is largest. Units beyond the
+    number of nodes follow in the order of their columns.
+    """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (20 MB, and rarely needed)
+
+    scores = _scores(logits)
+    units = np.unique(constraints.unit_of[columns])
+    members = [constraints.units[unit] for unit in units]
+    by_unit = np.stack([np.logaddexp.reduce(scores[:, own], axis=1) for own in members], 1)
+    nodes, taken = linear_sum_assignment(by_unit, maximize=True)
+    features = [
+        members[at][np.argmax(scores[node, members[at]])]
+        for node, at in zip(nodes, taken, strict=True)
+    ]
+    liked = scores.max(axis=0)
+    rest = [own for at, own in enumerate(members) if at not in taken]
+    features += [own[np.argmax(liked[own])] for own in rest]
+    return np.array(features, dtype=np.int64), nodes
 
 
 def _filled_up(

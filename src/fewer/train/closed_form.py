@@ -8,6 +8,12 @@ known, so only the selector is trained, and only the covariance C is needed:
 A step costs two products of a k x d with a d x d matrix, whatever the number of rows; of wide data,
 whose covariance is X' X with few rows X, four of a k x d matrix with X.
 
+Where k features leave next to nothing unexplained, as where a few features have nearly all of the
+variance, this residual falls by orders of magnitude while the selector settles, and its gradient
+with it: to Adam, which remembers the first gradients, the last ones are nothing, and p and float32
+hide what they are about. There its logarithm is minimised, which has the same optimum, in float64
+and with a thousandth of p.
+
 For nonlinear decoders, random features replace the trained network. Every step draws a random
 layer Phi = [relu(u R + c), u] of the k selected values u, solves ridge regression from Phi to the
 targets on one half of a batch, and backpropagates the loss on the other half through the solution.
@@ -26,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 import fewer.errors
-from fewer.constraints import Constraints
+from fewer.constraints import Constraints, resolve
 from fewer.cuda import RecordedStep
 from fewer.data import Moments, Source
 from fewer.data.batches import Batches
@@ -36,14 +42,16 @@ from fewer.distributed import on_rank0
 from fewer.errors import warn
 from fewer.nn import Loss, MeasuredDecoder, gumbel_noise, relaxed_choice
 from fewer.nn.schedule import Schedule, exponential
-from fewer.search import residual
+from fewer.search import greedy, residual
 from fewer.search.eigen import leading_eigenvectors
 from fewer.train.assignment import distinct_features, eligible, obeying_features
 from fewer.train.config import TrainingConfig
 from fewer.train.device import float64_device, pick_device, products, seeded
 from fewer.train.linear import fit_linear
+from fewer.train.linear_choice import Trust
 from fewer.train.network import EpochBar, epoch_bar, fit_decoder, stops_after
 from fewer.train.optimize import Adam
+from fewer.train.refine import refined, searched
 from fewer.train.training_data import Fit, new_decoder, prepare
 
 __all__ = ["SelectorFit", "fit_closed_form", "fit_covariance", "fit_random_features"]
@@ -51,6 +59,10 @@ __all__ = ["SelectorFit", "fit_closed_form", "fit_covariance", "fit_random_featu
 REPORT_EVERY = 10
 STEPS = 600
 SETTLED = 0.8  # mean max probability: with an exact decoder a few undecided nodes do no harm
+
+FINE = 0.05  # of the variance: where greedy selection leaves less, the logarithm is minimised
+FINE_RIDGE = 1e-3  # of the usual penalty, there
+EXHAUSTED = 1e-14  # of the variance: less than that is rounding
 
 SMALL_STEP = 2**20  # logits: a GPU takes longer to start the kernels of a step than to run them
 
@@ -144,7 +156,9 @@ def fit_closed_form(
         d = len(C)
         variance = float(C.diagonal().double().mean()) or 1.0
         here = C.cpu() if device.type == "cpu" else C  # a full GPU has no room for a quotient
-        times = Products(_in_units(here, variance).to(device))  # one learning rate fits all
+        dtype = torch.float64 if fine else torch.float32
+        times = Products(_in_units(here, variance, dtype).to(device))  # one learning rate fits all
+        penalty = ridge * (FINE_RIDGE if fine else 1.0)
         fixed, forbidden = _included_and_forbidden(d, include, allowed, device)
         forbidden = nn.functional.pad(forbidden, (0, times.width - d), value=True)
         generator = torch.Generator(device).manual_seed(seed)
@@ -154,17 +168,19 @@ def fit_closed_form(
         prices = None
         if costs is not None and cost_weight:
             # the loss here is the residual of all d features together, over variance
-            prices = torch.zeros(times.width, device=device)
+            prices = torch.zeros(times.width, device=device, dtype=dtype)
             prices[:d] = torch.tensor(costs * (cost_weight * d / variance), device=device)
-        unit = variance / d
+        unit, least = variance / d, EXHAUSTED * times.trace
 
         def backward(T: float | Tensor, rows: Tensor | None, failed: Tensor | None) -> Tensor:
-            M = relaxed_choice(logits, T, gumbel_noise(logits, generator).mul_(noise))
-            loss, grad = _residual_and_gradient(times, M, fixed, ridge, failed)
+            M = relaxed_choice(logits, T, gumbel_noise(logits, generator).mul_(noise)).to(dtype)
+            loss, grad = _residual_and_gradient(times, M, fixed, penalty, failed)
             if prices is not None:
                 grad = grad + prices
+            if fine:
+                grad = grad / loss.clamp_min(least)[:, None, None]
             # the gradient of the softmax, which is 0 where M is 0
-            logits.grad = M * (grad - (grad * M).sum(-1, keepdim=True)) / T
+            logits.grad = (M * (grad - (grad * M).sum(-1, keepdim=True)) / T).float()
             return loss[0]
 
         temperature = exponential(start_temperature, end_temperature, steps)
@@ -172,7 +188,21 @@ def fit_closed_form(
         history = training.run(fixed, temperature, steps, unit, on_row)
         return _finished(logits[..., :d], fixed, history)
 
-    return _within_memory(train, starts, seed, torch.device(device or C.device), on_row)
+    home = torch.device(device or C.device)
+    fine = _leaves_little(C, k, include, allowed)
+    return _within_memory(train, starts, seed, float64_device(home) if fine else home, on_row)
+
+
+def _leaves_little(
+    C: Matrix, k: int, include: np.ndarray | None, allowed: np.ndarray | None
+) -> bool:
+    """Whether k features can explain nearly all of the variance, by greedy selection."""
+    d, total = len(C), float(C.trace())
+    nothing = np.arange(0)
+    shut = nothing if allowed is None else np.flatnonzero(~allowed)
+    must = nothing if include is None else include
+    constraints = resolve(None, d, k, include=must, exclude=np.setdiff1d(shut, must))
+    return total > 0 and float(greedy(C, constraints).errors[-1]) < FINE * total
 
 
 class _Training:
@@ -299,18 +329,18 @@ def _included_and_forbidden(
     return fixed, forbidden
 
 
-def _in_units(C: Matrix, variance: float) -> Matrix:
-    """C / variance in float32, some rows at a time: no second matrix in float64."""
+def _in_units(C: Matrix, variance: float, dtype: torch.dtype) -> Matrix:
+    """C / variance, some rows at a time: in float32, no second matrix in float64."""
     if isinstance(C, FactoredCovariance):
-        return FactoredCovariance((C.rows / variance**0.5).float())
-    found = torch.empty(C.shape, dtype=torch.float32, device=C.device)
+        return FactoredCovariance((C.rows / variance**0.5).to(dtype))
+    found = torch.empty(C.shape, dtype=dtype, device=C.device)
     for own, rows in zip(found.chunk(8), C.chunk(8), strict=True):
         own.copy_(rows / variance)
     return found
 
 
 class Products:
-    """Products with a covariance in float32; on CUDA in tf32, which is six times as fast.
+    """Products with a covariance; those in float32 on CUDA in tf32, six times as fast.
 
     There, matrices are padded to whole cache lines, without which tf32 is slow. Where precision
     matters, both factors are split into two parts of eleven bits each.
@@ -320,14 +350,14 @@ class Products:
         self.trace = C.diagonal().sum()
         self.C = C
         self.split = False
-        if isinstance(C, Tensor) and C.is_cuda:
+        if isinstance(C, Tensor) and C.is_cuda and C.dtype == torch.float32:
             self.split, extra = True, -len(C) % 64
             self.C = nn.functional.pad(C, (0, extra, 0, extra)) if extra else C
             self.high, self.low = _two_parts(self.C)
         self.width = len(self.C)
 
     def __call__(self, M: Tensor) -> Tensor:
-        """M C (M is m x width) in the precision of float32."""
+        """M C (M is m x width) in the precision of C."""
         if not self.split:
             return M @ self.C
         high, low = _two_parts(M)
@@ -352,8 +382,7 @@ def _residual_and_gradient(
     """Residual of every start and its gradient with respect to the free rows of M.
 
     With A = M C M' + p I, Q = M C C M' and P = A^-1 the residual is tr C - tr P Q, and its
-    gradient -2 (P M C C - P Q P M C). The products are in float32; the k x k inverse needs float64
-    and a unit diagonal.
+    gradient -2 (P M C C - P Q P M C). The k x k inverse needs float64 and a unit diagonal.
     """
     starts, free, d = M.shape
     MC = times(M.reshape(-1, d)).view(starts, free, d)
@@ -367,8 +396,8 @@ def _residual_and_gradient(
     A.diagonal(dim1=1, dim2=2).add_(ridge)
     P = _inverse(A, failed)
     residual = times.trace - (P * Q).sum(dim=(1, 2))
-    PQP = (P @ Q @ P)[:, :free].float()
-    PMC = P[:, :free].float() @ MC
+    PQP = (P @ Q @ P)[:, :free].to(M.dtype)
+    PMC = P[:, :free].to(M.dtype) @ MC
     grad = times.roughly(PMC.reshape(-1, d)).view(starts, free, d).sub_(PQP @ MC).mul_(-2)
     return residual, grad
 
@@ -414,12 +443,18 @@ def _finished(logits: Tensor, fixed: Tensor, history: list[Row]) -> SelectorFit:
 
 
 def fit_covariance(
-    source: Source, stats: Moments, config: TrainingConfig, *, seed: int, constraints: Constraints
+    source: Source,
+    stats: Moments,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    constraints: Constraints,
+    refine: Trust | None = None,
 ) -> Fit:
     """Choose features on the covariance of a source and fit the exact linear decoder.
 
-    The best of ``config.n_init`` starts is the one with the smallest residual. Each rank sums over
-    its own rows, and rank 0 chooses.
+    The best of ``config.n_init`` starts is the one with the smallest residual. With ``refine``,
+    swaps improve it. Each rank sums over its own rows, and rank 0 chooses.
     """
     summary = summarize(source, float64_device(pick_device(config.device)))
     C = summary.matrix
@@ -433,15 +468,18 @@ def fit_covariance(
         seed=seed,
     )
 
-    def choose() -> tuple[np.ndarray, Tensor, list[Row], bool]:
+    def choose() -> tuple[np.ndarray, np.ndarray, Tensor, list[Row], bool]:
         found, history, stopped = _choose(fit, stats, config, constraints, tries=config.tries)
         choices = [obeying_features(logits, constraints, lambda: C) for logits in found.logits]
         left = [residual(C, constraints.complete(choice), config.ridge) for choice in choices]
         best = int(np.argmin(left))
-        return choices[best], found.logits[best], history, stopped
+        columns = constraints.complete(choices[best])
+        if refine is not None and not constraints.only_choice:
+            options: dict[str, Any] = {"ridge": config.ridge, "seed": seed, "trust": refine}
+            columns = searched(C, constraints, columns, **options)
+        return choices[best], columns, found.logits[best], history, stopped
 
-    features, logits, history, stopped = on_rank0(choose)
-    columns = constraints.complete(features)
+    features, columns, logits, history, stopped = on_rank0(choose)
     exact = fit_linear(source, columns, stats, ridge=config.ridge, summary=summary)
     decoder = MeasuredDecoder(exact, fill=torch.from_numpy(stats.mean[columns])).eval()
     settled = _settled(logits)
@@ -452,7 +490,9 @@ def fit_covariance(
             "features are distinct, but may be poor: raise epochs, or use fewer.ColumnSubset",
             fewer.errors.NotConvergedWarning,
         )
-    return Fit(features, columns, logits, decoder, history, [], settled >= SETTLED)
+    chosen = constraints.complete(features)
+    found = Fit(features, chosen, logits, decoder, history, [], settled >= SETTLED)
+    return found.swapped(constraints, columns)
 
 
 def fit_surrogate(
@@ -463,8 +503,12 @@ def fit_surrogate(
     loss: Loss,
     seed: int,
     constraints: Constraints,
+    refine: Trust | None = None,
 ) -> Fit:
-    """Choose features against decoders on random features, then train the configured decoder."""
+    """Choose features against decoders on random features, then train the configured decoder.
+
+    With ``refine``, swaps improve the choice in between.
+    """
     fit = partial(
         fit_random_features,
         source,
@@ -481,13 +525,21 @@ def fit_surrogate(
     home = pick_device(config.device)
     features = obeying_features(logits, constraints, lambda: summarize(source, home).matrix)
     data = prepare(source, stats, config, loss, seed)
-    columns = constraints.complete(features)
-    with products(data.precision), seeded(seed + 1, data.device) as generator:
-        new_decoder(data, config.k)  # draws as earlier versions did, so that seeds stay valid
-        decoder, refit_history = fit_decoder(data, columns, generator)
+    columns = chosen = constraints.complete(features)
+
+    def refit(columns: np.ndarray, hold_out: bool = False) -> tuple[MeasuredDecoder, list[Row]]:
+        with products(data.precision), seeded(seed + 1, data.device) as generator:
+            new_decoder(data, config.k)  # draws as earlier versions did, so that seeds stay valid
+            return fit_decoder(data, columns, generator, hold_out=hold_out)
+
+    if refine is not None:
+        columns, decoder, refit_history = refined(data, chosen, constraints, seed, refit, refine)
+    else:
+        decoder, refit_history = refit(chosen)
     decoder = decoder.cpu().double().eval()
     settled = _settled(logits) >= SETTLED
-    return Fit(features, columns, logits, decoder, history, refit_history, settled)
+    found = Fit(features, chosen, logits, decoder, history, refit_history, settled)
+    return found.swapped(constraints, columns)
 
 
 def _settled(logits: Tensor) -> float:

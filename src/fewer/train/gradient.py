@@ -3,6 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
@@ -17,7 +18,7 @@ from fewer._stored import misfit
 from fewer._threads import for_operations
 from fewer.constraints import Constraints, resolve
 from fewer.cuda import fast_epochs, padded, unpadded
-from fewer.data import Moments, RowView, Source, read_blocks
+from fewer.data import Moments, Source
 from fewer.data.batches import Batch
 from fewer.data.moments import summarize
 from fewer.distributed import broadcast, broadcast_tensors, is_rank0, on_rank0, rank, world_size
@@ -29,6 +30,7 @@ from fewer.train.checkpoint import Checkpoint, State, TrainingState, flat_state,
 from fewer.train.config import TrainingConfig
 from fewer.train.device import enough_memory, pick_device, products, seeded
 from fewer.train.epochs import epochs_on_cpu
+from fewer.train.linear_choice import Trust
 from fewer.train.network import (
     epoch_bar,
     evaluate,
@@ -38,6 +40,7 @@ from fewer.train.network import (
     train_epoch,
 )
 from fewer.train.optimize import Adam, KeepBest
+from fewer.train.refine import held_out_loss, refined
 from fewer.train.training_data import Fit, TrainingData, new_decoder, prepare
 
 __all__ = ["choose_by_gradient", "fit_gradient"]
@@ -54,6 +57,7 @@ def fit_gradient(
     out: int | None = None,
     constraints: Constraints | None = None,
     groups: np.ndarray | None = None,
+    refine: Trust | None = None,
 ) -> Fit:
     """Choose ``config.k`` features of a source and fit the decoder.
 
@@ -67,6 +71,11 @@ def fit_gradient(
         As in `train_decoder`.
     constraints : Constraints, default=None
         Constraints on the panel; ``config.k`` is then the number of nodes.
+    refine : {"all", "search", "swaps", "greedy"}, default=None
+        "all" exchanges chosen features for others while that helps (see
+        `fewer.ConcreteAutoencoder`), unless ``config.refit`` keeps the decoder that was trained
+        with the selector. The others are for linear decoders of rows that are too few to trust
+        anything but a search, swaps from greedy selection, or that, and take its panel.
 
     Examples
     --------
@@ -86,19 +95,26 @@ def fit_gradient(
     ):
         data = prepare(source, stats, config, loss, seed, targets, out, groups)
         best, checkpoint = _best_start(data, seed, constraints)
-        decoder, refit_history = best.refit(seed, checkpoint=checkpoint)
+        panel, rules = best.columns, best.constraints
+        if refine is not None and config.refit == "scratch":
+            refit = partial(best.refit_columns, seed, checkpoint=checkpoint)
+            panel, decoder, refit_history = refined(data, panel, rules, seed, refit, refine)
+        else:
+            decoder, refit_history = best.refit(seed, checkpoint=checkpoint)
     if checkpoint is not None:
         checkpoint.finish()
-    return Fit(
+    # float64 from here on, so that a prediction does not depend on how rows are batched
+    decoder = decoder.cpu().double().eval()
+    found = Fit(
         best.features,
         best.columns,
         best.logits,
-        # float64 from here on, so that a prediction does not depend on how rows are batched
-        decoder.cpu().double().eval(),
+        decoder,
         best.history,
         refit_history,
         best.converged,
     )
+    return found.swapped(rules, panel)
 
 
 def choose_by_gradient(
@@ -206,40 +222,47 @@ class _Start:
         """The decoder for the chosen features, refitted as configured."""
         data, mode, features = self.data, self.data.config.refit, self.features
         # groups add inputs that the trained decoder does not have
-        scratch = mode == "scratch" or len(self.columns) > data.config.k
+        if mode == "scratch" or len(self.columns) > data.config.k:
+            return self.refit_columns(seed, self.columns, hold_out, checkpoint=checkpoint)
         # where a node did not get the feature that it preferred, the decoder has to adapt
         preferred = self.logits.argmax(dim=1).numpy()
         train = mode == "finetune" or bool((preferred != features[: len(preferred)]).any())
-        # a seed of its own: a refit must not depend on how long training took
-        with products(data.precision), seeded(seed + 7919, data.device) as generator:
-            if scratch:
-                return fit_decoder(
-                    data, self.columns, generator, hold_out=hold_out, checkpoint=checkpoint
-                )
+        with self._refitting(seed) as generator:
             trained = copy.deepcopy(self.network.decoder)
             return finetune_decoder(
                 data, trained, features, generator, train=train, checkpoint=checkpoint
             )
 
-    @torch.no_grad()
+    def refit_columns(
+        self,
+        seed: int,
+        columns: np.ndarray,
+        hold_out: bool = False,
+        *,
+        checkpoint: Checkpoint | None = None,
+    ) -> tuple[MeasuredDecoder, list[dict[str, Any]]]:
+        """A new decoder for these columns; the checkpoint is that of the chosen ones."""
+        own = checkpoint if np.array_equal(columns, self.columns) else None
+        with self._refitting(seed) as generator:
+            return fit_decoder(self.data, columns, generator, hold_out=hold_out, checkpoint=own)
+
+    @contextmanager
+    def _refitting(self, seed: int) -> Iterator[torch.Generator]:
+        # a seed of its own: a refit must not depend on how long training took
+        with (
+            products(self.data.precision),
+            seeded(seed + 7919, self.data.device) as generator,
+        ):
+            yield generator
+
     def held_out_loss(self, seed: int) -> float:
         """Held-out loss with the refitted decoder."""
-        data = self.data
-        if data.valid is None:
+        if self.data.valid is None:
             return self.history[-1]["loss"]
         decoder, history = self.refit(seed, hold_out=True)
-        if history:
-            return min(row["val_loss"] for row in history)
-        if data.config.refit == "none":
+        if not history and self.data.config.refit == "none":
             return self.loss
-        index = data.valid.index
-        wrong = seen = 0.0
-        for rows, x in read_blocks(RowView(data.source, index)):
-            target = x if data.targets is None else data.targets[index[rows]].double()
-            error = (decoder(x[:, self.columns]) - target).square()
-            wrong += float(error.nansum())
-            seen += float((~torch.isnan(error)).sum())
-        return wrong / max(seen, 1.0)
+        return held_out_loss(self.data, self.columns, decoder, history)
 
 
 def _train_start(

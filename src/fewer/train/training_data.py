@@ -1,16 +1,18 @@
 """Input and output of training: rows that are split, scaled and on the device; and a fit."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fewer.constraints import Constraints
 from fewer.data import Log1pSource, Moments, Source, moments
 from fewer.data.batches import Batches
 from fewer.nn import Loss, MeasuredDecoder, build_decoder
+from fewer.train.assignment import matched_nodes
 from fewer.train.config import TrainingConfig
 from fewer.train.device import pick_device, pick_precision
 
@@ -75,12 +77,29 @@ class Fit:
     history: list[dict[str, Any]]
     refit_history: list[dict[str, Any]]
     converged: bool
+    selected: np.ndarray | None = None  # what the nodes had chosen before swaps, if any were made
+    n_swapped: int = 0  # columns that swaps brought in
 
     @property
     def conflicts(self) -> int:
         """Number of nodes that preferred a feature which another node got."""
         preferred = self.logits.argmax(dim=1).numpy()
-        return int((preferred != self.features[: len(preferred)]).sum())
+        chosen = self.features if self.selected is None else self.selected
+        return int((preferred != chosen[: len(preferred)]).sum())
+
+    def swapped(self, constraints: Constraints, columns: np.ndarray) -> "Fit":
+        """The same selector after swaps that led to these columns."""
+        if np.array_equal(columns, self.columns):
+            return self
+        features, nodes = matched_nodes(self.logits, columns, constraints)
+        return replace(
+            self,
+            features=features,
+            columns=columns,
+            logits=self.logits[torch.from_numpy(nodes)],
+            selected=self.features[nodes],
+            n_swapped=len(np.setdiff1d(columns, self.columns)),
+        )
 
 
 def prepare(

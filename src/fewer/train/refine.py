@@ -1,0 +1,250 @@
+"""Exchanges of features after a selector has been trained, and which panel is better.
+
+A selector sees mixtures of features until the temperature is low, so its choice can usually be
+improved by exchanging single features, judged as they would be measured:
+
+- a linear decoder with squared error: all exchanges on the covariance, exactly, and a search from
+  greedy selection besides;
+- a network with squared error: exchanges judged by its surrogate (`network_swaps`), from the
+  selector's choice and from the linear search's;
+- targets: the same, with what is predicted in place of the rows; classes as indicators.
+
+Except for linear decoders of the rows, this is only a proposal: a decoder is trained for either
+panel, and the one with the lower loss on held-out rows is kept. The swaps always minimise a squared
+error, whatever the loss is; with other losses they are therefore kept only where held-out rows say
+so.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fewer.constraints import Constraints
+from fewer.data import Log1pSource, RowView, Source, read_blocks
+from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.data.moments import Summary, is_wide, summarize
+from fewer.distributed import on_rank0
+from fewer.nn import MeasuredDecoder
+from fewer.search import greedy, search, swap
+from fewer.train.device import float64_device
+from fewer.train.linear_choice import Trust
+from fewer.train.training_data import TrainingData
+
+__all__ = [
+    "centred_classes",
+    "has_covariance",
+    "held_out_loss",
+    "joint_covariance",
+    "refined",
+    "searched",
+    "target_products",
+    "with_targets",
+]
+
+# features up to which the covariance and its copies, 4 x 8 d^2 bytes, fit: 3 GB, on a GPU 13 GB
+MOST_FOR_COVARIANCE, MOST_ON_CUDA = 10_000, 20_000
+FEWEST_FOR_SURROGATE = 50  # rows: with fewer, half of them say nothing
+PROGRESS = 1e-4  # minimum relative improvement: closer panels are the same but for chance
+FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
+
+Columns = NDArray[np.int64]
+Refit = Callable[[Columns, bool], tuple[MeasuredDecoder, list[dict[str, Any]]]]
+
+
+def has_covariance(source: Source, device: torch.device) -> bool:
+    """Whether the covariance of the features fits into memory, whole or as few rows."""
+    most = MOST_ON_CUDA if device.type == "cuda" else MOST_FOR_COVARIANCE
+    return source.shape[1] <= most or is_wide(source)
+
+
+def refined(
+    data: TrainingData,
+    start: Columns,
+    constraints: Constraints,
+    seed: int,
+    refit: Refit,
+    trust: Trust = "all",
+) -> tuple[Columns, MeasuredDecoder, list[dict[str, Any]]]:
+    """The better of a panel and of what swaps make of it, with its decoder and their history.
+
+    ``refit`` fits a decoder to columns, if its second argument is True without the held-out rows
+    where that is a matter of choice. ``trust`` is for linear decoders of the rows (see `searched`).
+    """
+    of_rows = data.targets is None and data.loss.name == "mse"
+    exact = of_rows and data.config.linear
+    device = float64_device(data.device)
+    if constraints.only_choice or not has_covariance(data.source, device):
+        return start, *refit(start, False)
+    source = data.source
+    if not exact and data.valid is not None:  # which is to judge the proposal
+        source = RowView(source, data.train.index)
+    source = Log1pSource(source) if data.log_inputs else source
+    summary = summarize(source, device)  # by all ranks together
+    if exact:
+        options: dict[str, Any] = {"ridge": data.config.ridge, "seed": seed, "trust": trust}
+        other = on_rank0(lambda: searched(summary.matrix, constraints, start, **options))
+    else:
+        other = on_rank0(lambda: _proposed(data, source, summary, start, constraints, seed))
+    if exact or np.array_equal(other, start):
+        return other, *refit(other, False)
+    if data.valid is None:  # the surrogate has held-out rows of its own
+        panel = other if of_rows else start
+        return panel, *refit(panel, False)
+    panels, prices = (start, other), constraints.cost_weight
+    fits = [refit(panel, False) for panel in panels]
+    losses = []
+    for panel, fit in zip(panels, fits, strict=True):
+        known = any(row["val_loss"] is not None for row in fit[1])
+        # an exact decoder has seen all rows
+        loss = held_out_loss(data, panel, *(fit if known else refit(panel, True)))
+        losses.append(loss + (prices * constraints.cost(panel) if prices else 0.0))
+    best = int(np.argmin(losses))
+    return panels[best], *fits[best]
+
+
+def held_out_loss(
+    data: TrainingData, columns: Columns, decoder: MeasuredDecoder, history: list[dict[str, Any]]
+) -> float:
+    """Loss on the held-out rows: the lowest of its training, or the error of an exact decoder."""
+    known = [row["val_loss"] for row in history if row["val_loss"] is not None]
+    if known:
+        return float(min(known))
+    assert data.valid is not None
+    index = data.valid.index
+    wrong = seen = 0.0
+    with torch.no_grad():
+        for rows, x in read_blocks(RowView(data.source, index)):
+            target = x if data.targets is None else data.targets[index[rows]].double()
+            error = (decoder(x[:, columns]) - target).square()
+            wrong += float(error.nansum())
+            seen += float((~torch.isnan(error)).sum())
+    return wrong / max(seen, 1.0)
+
+
+# -- proposals ---------------------------------------------------------------------------------
+
+
+def searched(
+    C: Matrix,
+    constraints: Constraints,
+    start: Columns,
+    *,
+    ridge: float = 0.0,
+    seed: int = 0,
+    trust: Trust = "all",
+) -> Columns:
+    """The panel of a search, or that of swaps from ``start`` where it is better.
+
+    Where rows are few or tails heavy, only what did well on folds is to be trusted.
+    """
+    if trust == "greedy":
+        return greedy(C, constraints).panel()
+    stall = 0 if trust == "swaps" else None
+    found = search(C, constraints, ridge=ridge, stall=stall, seed=seed)
+    if trust != "all":
+        return found.indices
+    own = swap(C, start, constraints, ridge=ridge)
+    return own.indices if own.objective < found.objective * (1 - PROGRESS) else found.indices
+
+
+def _proposed(
+    data: TrainingData,
+    source: Source,
+    summary: Summary,
+    start: Columns,
+    constraints: Constraints,
+    seed: int,
+) -> Columns:
+    """What swaps on the rows of a source make of a panel, for decoders that are not exact."""
+    from fewer.train import network_swaps  # noqa: PLC0415 (the package imports this module)
+
+    config, device, n = data.config, summary.matrix.device, source.shape[0]
+    guide, y = summary.matrix, None
+    for_search = for_swaps = constraints
+    if data.targets is not None:
+        targets = data.targets if n == len(data.targets) else data.targets[data.train.index]
+        y, unit = _numbers(targets, data.out)
+        products = partial(target_products, source, summary.mean, y, device)
+        guide = joint_covariance(summary.matrix.cpu(), y, products)
+        # prices are relative to the squared error of the target, not of the features
+        weight = constraints.cost_weight * y.shape[1] / unit**2 / constraints.d
+        for_search = with_targets(constraints, y.shape[1])
+        for_search = replace(for_search, cost_weight=weight * constraints.d / for_search.d)
+        variance = float(summary.matrix.diagonal().mean())
+        for_swaps = replace(constraints, cost_weight=weight * variance)
+    if config.linear:
+        return searched(guide, for_search, start, ridge=config.ridge, seed=seed)
+    near = search(guide, for_search, stall=0, seed=seed).indices
+    if n < FEWEST_FOR_SURROGATE:
+        return near
+    return network_swaps(
+        source,
+        Summary(summary.n, summary.mean.cpu(), summary.matrix.cpu()),
+        [start, near],
+        for_swaps,
+        seed=seed,
+        device=device,
+        targets=y,
+        linear=None if y is None else guide,
+    )
+
+
+# -- targets -----------------------------------------------------------------------------------
+
+
+def _numbers(targets: Tensor, out: int) -> tuple[Tensor, float]:
+    """Targets as centred numbers, in units of the one that is returned besides."""
+    if not targets.is_floating_point():
+        return centred_classes(targets, out), 1.0
+    y = targets.double() - targets.double().mean(0)
+    unit = float(y.square().mean().sqrt()) or 1.0
+    return y / unit, unit
+
+
+def centred_classes(codes: Tensor, classes: int) -> Tensor:
+    """An indicator of each class about its mean, scaled so that rare classes count, too."""
+    y = nn.functional.one_hot(codes, classes).double()
+    y = y / y.mean(0).clamp_min(1 / len(y)).sqrt()
+    return y - y.mean(0)
+
+
+def target_products(source: Source, mean: Tensor, y: Tensor, device: torch.device) -> Tensor:
+    """Sums of products of features about their mean, d of them, with the m columns of y."""
+    mean = mean.to(device)
+    found = torch.zeros(len(mean), y.shape[1], dtype=torch.float64, device=device)
+    for rows, x in read_blocks(source):
+        found += torch.nan_to_num(x.to(device) - mean, nan=0.0).T @ y[rows].to(device)
+    return found.cpu()
+
+
+def joint_covariance(C: Matrix, y: Tensor, products: Callable[[], Tensor]) -> Matrix:
+    """The covariance of features and target, given `target_products` where C is a matrix.
+
+    Features are scaled down so that they hardly count as targets, which does not change how well
+    they predict.
+    """
+    n, total = len(y), y.square().sum() / len(y)
+    small = (FEATURES_WEIGHT * total / C.trace().clamp_min(1e-300)).sqrt()
+    if isinstance(C, FactoredCovariance):
+        return FactoredCovariance(torch.cat([small * C.rows, y / n**0.5], dim=1))
+    cross = small * products() / n
+    top = torch.cat([small**2 * C, cross], dim=1)
+    return torch.cat([top, torch.cat([cross.T, y.T @ y / n], dim=1)])
+
+
+def with_targets(constraints: Constraints, more: int) -> Constraints:
+    """The same constraints where ``more`` columns follow that cannot be chosen."""
+    d = constraints.d + more
+    groups, costs = constraints.groups, constraints.costs
+    if groups is not None:
+        groups = np.concatenate([groups, groups.max() + 1 + np.arange(more)])
+    if costs is not None:
+        costs = np.concatenate([costs, np.zeros(more)])
+    exclude = np.concatenate([constraints.exclude, np.arange(constraints.d, d)])
+    return replace(constraints, d=d, exclude=exclude, costs=costs, groups=groups)

@@ -1,0 +1,502 @@
+"""Features for a network, chosen by swaps that a surrogate of the network judges.
+
+Training a network for every swap would take hours; ridge regression on random features ranks panels
+nearly as the network does, and is solved exactly in milliseconds:
+Phi = [relu(Z_S R_S / sqrt(k) + c), Z_S, 1], with one fixed row of R per column of the data, so that
+panels with common features have common random features, which reduces the noise of differences
+between them. Every fold of the rows is held out once.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fewer._threads import mapped, own_cores
+from fewer.constraints import Constraints
+from fewer.data import Source
+from fewer.data.factored import Matrix
+from fewer.data.moments import Summary
+from fewer.search.eigen import leading_eigenvectors
+from fewer.search.exchange import swap_losses
+
+__all__ = ["RandomFeatureSurrogate", "network_swaps"]
+
+COMPONENTS = 128
+# on random features of about unit variance, more where rows are few; a hundredth of it on the
+# linear part
+RIDGE, MANY_ROWS = 1e-2, 2000
+FEWEST, ROWS_PER_FEATURE = 128, 5  # where rows are few, there are fewer random features
+VALUES_ON_GPU = 2**26  # of random features of panels that are solved at once
+# random features, rows and folds of the surrogates that propose, rank and confirm swaps
+COARSE, FINE, REFEREE = (128, 1200, 2), (256, 2000, 4), (384, 4500, 4)
+SUBSTITUTES = 2  # per chosen unit, tried directly
+POOL = 64  # units that are tried as additions, a quarter of them at random
+VERIFIED = (12, 24, 48)  # swaps that the finer surrogate checks: more after a failed round
+MOST_SWAPS = 4  # in a round
+OTHERS, CHANGED = 1, 8  # other starts that are improved; units of which one is changed at random
+# interactions: combinations of targets, the fewest rows, and the most multiplications
+PROBES, FEWEST_ROWS, MOST_PRODUCTS = 8, 256, 2**34
+SHARES = (0.25, 0.5, 1.0)  # of a panel that interacting features replace
+PROGRESS = 1e-4  # minimum relative improvement
+
+Columns = NDArray[np.int64]
+Judge = Callable[[Sequence[Sequence[int]]], NDArray[np.float64]]  # errors of panels of units
+
+
+class RandomFeatureSurrogate:
+    """Held-out error of panels of about k features, by ridge regression on random features.
+
+    ``seed`` determines the random layer (of ``width`` features, fewer where rows are few), the rows
+    used (at most ``rows``) and the ``folds``, each of which is held out once; rows with the same
+    label stay together. Missing values are replaced by the mean. What is predicted are the rows
+    themselves, by their leading components (``axes``, if known), or ``targets`` (n x m).
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        summary: Summary,
+        *,
+        k: int,
+        width: int = 512,
+        rows: int = 6000,
+        folds: int = 4,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        labels: NDArray | None = None,
+        targets: Tensor | None = None,
+        axes: Tensor | None = None,
+    ) -> None:
+        n, d = source.shape
+        index = np.random.default_rng(seed).permutation(n)[: min(n, rows)]
+        if labels is not None:  # groups one after the other, so that the cut can respect them
+            groups = _shuffled(labels, seed)
+            index = index[np.argsort(groups[index], kind="stable")]
+        order = np.argsort(index)  # sources read ascending rows fastest
+        x = source.rows(index[order], torch.float64)[torch.from_numpy(np.argsort(order))]
+        x = torch.nan_to_num(x - summary.mean, nan=0.0)
+        spread = summary.matrix.diagonal().sqrt()
+        if targets is None:
+            axes = leading_eigenvectors(summary.matrix, COMPONENTS) if axes is None else axes
+            y = x @ axes
+            self.targets = (y / spread.square().mean().sqrt()).float().to(device)
+        else:
+            self.targets = targets[torch.from_numpy(index)].float().to(device)
+        z = x / torch.where(spread > 0, spread, 1.0)
+        # a column of zeros is "no feature", so that panels of different sizes can be batched
+        self.inputs = torch.cat([z, torch.zeros(len(z), 1)], dim=1).float().to(device)
+        width = min(width, max(FEWEST, len(z) // ROWS_PER_FEATURE))
+        generator = torch.Generator().manual_seed(seed)
+        self.mix = torch.randn(d + 1, width, generator=generator).to(device) / k**0.5
+        self.shift = torch.randn(width, generator=generator).to(device)
+        edges = np.arange(1, len(z))
+        if labels is not None and len(np.unique(groups[index])) > 1:
+            edges = np.flatnonzero(np.diff(groups[index])) + 1
+        self.folds = _folds(len(z), edges, folds)
+        held = torch.tensor([part.stop - part.start for part in self.folds])
+        self.others = (len(z) - held)[:, None, None].to(device)  # rows that are not held out
+        self.squares = torch.stack([self.targets[rows].square().sum() for rows in self.folds])
+        self.variance = float(spread.square().mean()) or 1.0
+        self.one_by_one = torch.device(device).type == "cpu"
+        ridge = RIDGE * max(1.0, MANY_ROWS / len(z))
+        penalty = [torch.full((width,), ridge), torch.full((d + 1,), ridge / 100)]
+        self.penalty = torch.cat(penalty).to(device)
+        self.known: dict[bytes, float] = {}  # the round after a failed one meets the same panels
+
+    def errors(self, panels: Sequence[Columns]) -> NDArray[np.float64]:
+        """Mean squared error of each panel on the held-out rows, in units of the mean variance."""
+        new = {panel.tobytes(): panel for panel in panels}
+        new = {key: panel for key, panel in new.items() if key not in self.known}
+        self.known |= zip(new, self._computed(list(new.values())), strict=True)
+        return np.array([self.known[panel.tobytes()] for panel in panels])
+
+    def interactions(self, panel: Columns) -> NDArray[np.float32] | None:
+        """How well the product of every two features (d x d) explains what the panel leaves.
+
+        That is, what is left of a few random combinations of the targets by a linear map from the
+        panel. A factor of products is unrelated to them, so linear methods do not see it, nor do
+        swaps that bring one factor without the other. None where features are too many.
+        """
+        z, y = self.inputs[:, :-1], self.targets
+        rows = min(len(z), MOST_PRODUCTS // (PROBES * z.shape[1] ** 2))
+        if rows < min(len(z), FEWEST_ROWS):
+            return None
+        some = torch.arange(rows, device=z.device) * len(z) // rows
+        z, y = z[some], y[some]
+        known = torch.cat(
+            [z[:, torch.from_numpy(panel).to(z.device)], torch.ones_like(z[:, :1])], 1
+        )
+        gram = known.T @ known / rows
+        gram.diagonal().add_(self.penalty[-1])
+        left = y - known @ torch.linalg.solve(gram, known.T @ y / rows)
+        if left.shape[1] > PROBES:
+            generator = torch.Generator().manual_seed(PROBES)
+            left = left @ torch.randn(left.shape[1], PROBES, generator=generator).to(z.device)
+        explained = torch.zeros(z.shape[1], z.shape[1], device=z.device)
+        for probe in left.T:
+            explained += ((z * probe[:, None]).T @ z).square_()
+        squares = z.square()
+        return explained.div_((squares.T @ squares).clamp_min_(1e-30)).cpu().numpy()
+
+    def _computed(self, panels: list[Columns]) -> list[float]:
+        if not panels or self.one_by_one:  # some panels on each core
+            parts = [range(at, len(panels), own_cores()) for at in range(own_cores())]
+            found = mapped(lambda part: self._one_by_one([panels[at] for at in part]), parts)
+            pairs = zip(chain(*parts), chain(*found), strict=True)
+            return [error for _, error in sorted(pairs)]
+        table = np.full((len(panels), max(map(len, panels))), self.inputs.shape[1] - 1)
+        for row, panel in zip(table, panels, strict=True):
+            row[: len(panel)] = panel
+        most = max(1, VALUES_ON_GPU // (len(self.inputs) * (len(self.shift) + table.shape[1])))
+        parts = torch.from_numpy(table).to(self.inputs.device).split(most)
+        return torch.cat([self._errors(part) for part in parts]).double().cpu().tolist()
+
+    def _errors(self, panels: Tensor) -> Tensor:
+        z = self.inputs[:, panels].transpose(0, 1)  # panels x rows x k
+        random = torch.relu(z @ self.mix[panels] + self.shift)
+        phi = torch.cat([random, z, torch.ones_like(z[..., :1])], dim=-1)
+        parts = [phi[:, rows] for rows in self.folds]
+        return self._held_out(
+            torch.stack([part.mT @ part for part in parts], dim=1),
+            torch.stack(
+                [
+                    part.mT @ self.targets[rows]
+                    for part, rows in zip(parts, self.folds, strict=True)
+                ],
+                dim=1,
+            ),
+        )
+
+    def _one_by_one(self, panels: Sequence[Columns]) -> list[float]:
+        """The same for each panel in turn, in one buffer: new memory costs as much as the sums."""
+        rows, width, found = len(self.inputs), len(self.shift), []
+        phi = torch.zeros(0, 0)
+        for columns in panels:
+            panel = torch.from_numpy(columns)
+            if phi.shape[1] != width + len(panel) + 1:
+                phi = torch.ones(rows, width + len(panel) + 1, dtype=self.inputs.dtype)
+            z = self.inputs[:, panel]
+            torch.addmm(self.shift, z, self.mix[panel], out=phi[:, :width]).relu_()
+            phi[:, width:-1] = z
+            size = phi.shape[1]
+            grams = torch.empty(len(self.folds), size, size)
+            rights = torch.empty(len(self.folds), size, self.targets.shape[1])
+            for gram, right, fold in zip(grams, rights, self.folds, strict=True):
+                torch.mm(phi[fold].T, phi[fold], out=gram)
+                torch.mm(phi[fold].T, self.targets[fold], out=right)
+            found.append(float(self._held_out(grams, rights)))
+        return found
+
+    def _held_out(self, grams: Tensor, rights: Tensor) -> Tensor:
+        """Errors of ridge regressions without each fold on that fold, from sums over its rows."""
+        fit = (grams.sum(-3, keepdim=True) - grams).div_(self.others)
+        fit.diagonal(dim1=-2, dim2=-1).add_(self.penalty[: fit.shape[-1]])
+        right = (rights.sum(-3, keepdim=True) - rights).div_(self.others)
+        weights = torch.cholesky_solve(right, torch.linalg.cholesky(fit))
+        wrong = self.squares + (weights * (grams @ weights - 2 * rights)).sum((-2, -1))
+        return wrong.sum(-1) / (len(self.inputs) * (self.inputs.shape[1] - 1))
+
+
+def _folds(rows: int, edges: NDArray[np.int64], count: int) -> list[slice]:
+    """Up to ``count`` parts of about as many rows that begin at ``edges``, at least two of them."""
+    wanted = np.arange(1, count) * rows / count
+    cuts = np.unique([edges[np.abs(edges - cut).argmin()] for cut in wanted])
+    return [slice(int(a), int(b)) for a, b in pairwise([0, *cuts, rows])]
+
+
+def _shuffled(labels: NDArray, seed: int) -> NDArray[np.int64]:
+    """Labels as numbers in random order."""
+    number = np.unique(labels, return_inverse=True)[1]
+    return np.random.default_rng(seed).permutation(number.max() + 1)[number]
+
+
+def network_swaps(
+    source: Source,
+    summary: Summary,
+    starts: Sequence[Columns],
+    constraints: Constraints,
+    *,
+    rounds: int = 40,
+    further: int = 2,
+    time_limit: float | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    labels: NDArray | None = None,
+    targets: Tensor | None = None,
+    linear: Matrix | None = None,
+) -> Columns:
+    """Swap features while that lowers the error of a surrogate of a network.
+
+    Each round uses a coarse surrogate to score removing every unit, adding each of a pool, and
+    swapping every unit for its best linear substitutes. A finer one ranks the most promising swaps,
+    and those that a third one, with random features and folds of its own, confirms are made: a
+    search fits the random numbers of what it searches. Before the first round and after the last,
+    units whose products explain most replace a part of the panel, or all of it, if that helps. At
+    the end the next best start, and the best panel after some random changes, are improved too.
+
+    Parameters
+    ----------
+    source, summary : Source, Covariance
+        Rows, in the units in which errors are measured, and their covariance.
+    starts : list of arrays of int
+        Panels that obey the constraints.
+    constraints : Constraints
+        What every panel must obey.
+    rounds, time_limit : int, float, default=40, None
+        Maximum number of rounds, and of seconds after which no round starts.
+    further : int, default=2
+        Panels that are improved after the best start: the next best one, then what was found so far
+        with some features changed at random.
+    seed : int, default=0
+        Makes the result reproducible, unless time runs out.
+    device : torch.device, default="cpu"
+        Where to compute.
+    labels : array of length n, default=None
+        Rows with the same label are not split.
+    targets, linear : Tensor (n x m), covariance, default=None, None
+        Centred numbers to predict instead of the rows, and the covariance of features and targets,
+        which suggests swaps.
+
+    Returns
+    -------
+    array of int
+        Columns, ascending.
+
+    Examples
+    --------
+    A feature and its square are linearly unrelated.
+
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import covariance
+    >>> from fewer.data.source import array_source
+    >>> x = np.random.default_rng(0).normal(size=(500, 2))
+    >>> rows = np.hstack([x, x**2 / 2**0.5 + 0.1 * x])
+    >>> source = array_source(rows)
+    >>> network_swaps(source, covariance(source), [np.array([2, 3])], resolve(None, 4, 2))
+    array([0, 1])
+    """
+    ends = None if time_limit is None else time.perf_counter() + time_limit
+    options: dict[str, Any] = {"k": len(starts[0]), "device": device}
+    options |= {"labels": labels, "targets": targets}
+    if targets is None:
+        options["axes"] = leading_eigenvectors(summary.matrix, COMPONENTS)
+
+    def surrogate(width: int, rows: int, folds: int, seed: int) -> RandomFeatureSurrogate:
+        size: dict[str, Any] = {"width": width, "rows": rows, "folds": folds, "seed": seed}
+        return RandomFeatureSurrogate(source, summary, **size, **options)
+
+    search = _Search(
+        surrogate(*COARSE, seed),
+        surrogate(*FINE, seed),
+        surrogate(*REFEREE, seed + 1),
+        constraints,
+        summary.matrix if linear is None else linear,
+        np.random.default_rng(seed),
+        rounds,
+        ends,
+    )
+    distinct = {tuple(sorted(set(constraints.unit_of[start].tolist()))): None for start in starts}
+    panels = [list(units) for units in distinct]
+    errors = search.confirm(panels)
+    first, *others = [(panels[at], float(errors[at])) for at in np.argsort(errors)]
+    units, error = search.descend(*search.with_interactions(*first))
+    while search.goes_on:
+        better = search.with_interactions(units, error)
+        if better[0] == units:
+            break
+        units, error = search.descend(*better)
+    for at in range(further):
+        start = others[at] if at < len(others[:OTHERS]) else search.kicked(units)
+        if start is None or not search.goes_on:
+            break
+        found = search.descend(start[0], start[1], VERIFIED[:2])
+        units, error = min((units, error), found, key=lambda one: one[1])
+    return constraints.features(units)
+
+
+@dataclass(eq=False)
+class _Search:
+    """Three surrogates, what panels obey, and how long to go on."""
+
+    proposes: RandomFeatureSurrogate
+    ranks: RandomFeatureSurrogate
+    confirms: RandomFeatureSurrogate
+    constraints: Constraints
+    linear: Matrix  # a covariance that suggests substitutes
+    random: np.random.Generator
+    rounds: int  # that are left
+    ends: float | None  # value of time.perf_counter
+    interactions: NDArray[np.float32] | None = None  # of every two units
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another round may start."""
+        return self.rounds > 0 and (self.ends is None or time.perf_counter() < self.ends)
+
+    @property
+    def propose(self) -> Judge:
+        return partial(_judged, self.proposes, self.constraints)
+
+    @property
+    def confirm(self) -> Judge:
+        return partial(_judged, self.confirms, self.constraints)
+
+    def descend(
+        self, units: list[int], error: float, checked: Sequence[int] = VERIFIED
+    ) -> tuple[list[int], float]:
+        """Make swaps until none of those that are checked helps."""
+        failed = 0  # rounds
+        while failed < len(checked) and self.goes_on:
+            self.rounds -= 1
+            tried = self.promising(units)[: checked[failed]]
+            ranked = _judged(self.ranks, self.constraints, [_after(units, *one) for one in tried])
+            before = error
+            for out, into in [tried[at] for at in np.argsort(ranked)[:MOST_SWAPS]]:
+                if out in units and into not in units and self.affordable(units, out, into):
+                    after = _after(units, out, into)
+                    found = float(self.confirm([after])[0])
+                    if found < error * (1 - PROGRESS):
+                        units, error = after, found
+            failed = failed + 1 if error == before else 0
+        return units, error
+
+    def with_interactions(self, units: list[int], error: float) -> tuple[list[int], float]:
+        """The panel, or one in which units that interact most replace the least important."""
+        self.interactions = _interactions(self.proposes, self.constraints, units)
+        others = self.interacting(units)
+        errors = self.confirm(others)
+        if not others or errors.min() >= error * (1 - PROGRESS):
+            return units, error
+        return others[int(errors.argmin())], float(errors.min())
+
+    def interacting(self, units: list[int]) -> list[list[int]]:
+        """Panels whose least important units are replaced by those that interact most."""
+        constraints, strength = self.constraints, self.interactions
+        included = set(constraints.included_units.tolist())
+        free = [unit for unit in units if unit not in included]
+        if strength is None or len(free) < 2:
+            return []
+        losses = self.propose([[u for u in units if u != out] for out in free])
+        free = [free[at] for at in np.argsort(-losses)]  # the most important first
+        pair = np.unravel_index(strength.argmax(), strength.shape)
+        members = list(dict.fromkeys(int(at) for at in pair))  # a feature and itself: a square
+        while len(members) < min(len(free), len(strength)):
+            total = strength[members].sum(axis=0)
+            total[members] = -1
+            members.append(int(total.argmax()))
+        found = []
+        for share in SHARES:
+            entering = members[: max(2, round(share * len(free)))]
+            kept = [unit for unit in units if unit in included or unit in entering]
+            new = [unit for unit in entering if unit not in units]
+            rest = [unit for unit in free if unit not in kept]
+            panel = sorted([*kept, *new, *rest][: len(units)])
+            if constraints.unit_costs[panel].sum() <= constraints.ceiling:
+                found.append(panel)
+        return found
+
+    def kicked(self, units: list[int]) -> tuple[list[int], float] | None:
+        """The panel after some of the more promising swaps, drawn at random, and its error."""
+        changed, count = units, max(2, len(units) // CHANGED)
+        promising = self.promising(units)[: 2 * VERIFIED[-1]]
+        for at in self.random.permutation(len(promising)):
+            out, into = promising[at]
+            if out in changed and into not in changed and self.affordable(changed, out, into):
+                changed = _after(changed, out, into)
+                count -= 1
+                if not count:
+                    return changed, float(self.confirm([changed])[0])
+        return None
+
+    def promising(self, units: list[int]) -> list[tuple[int, int]]:
+        """Swaps (out, into), best first according to the coarse surrogate."""
+        constraints = self.constraints
+        included = set(constraints.included_units.tolist())
+        free = [unit for unit in units if unit not in included]
+        others = np.setdiff1d(np.arange(len(constraints.units)), units)
+        if not free or not len(others):
+            return []
+        losses = _unit_losses(self.linear, constraints, units, free, others)
+        pool = others[np.argsort(losses.min(axis=0))[: POOL // 2]]
+        if self.interactions is not None:
+            strength = self.interactions[np.ix_(others, np.array(units))].max(axis=1)
+            strength = np.maximum(strength, self.interactions[others, others])
+            strength[np.isin(others, pool)] = -1
+            pool = np.union1d(pool, others[np.argsort(-strength)[: POOL // 4]])
+        rest = self.random.permutation(np.setdiff1d(others, pool))
+        pool = np.concatenate([pool, rest[: max(0, POOL - len(pool))]]).tolist()
+        base, *drops = self.propose([units, *([u for u in units if u != out] for out in free)])
+        adds = self.propose([[*units, unit] for unit in pool])
+        guess = {
+            (out, into): drop + add - base
+            for out, drop in zip(free, drops, strict=True)
+            for into, add in zip(pool, adds, strict=True)
+            if self.affordable(units, out, into)
+        }
+        direct = [
+            (out, into)
+            for out, row in zip(free, losses, strict=True)
+            for into in others[np.argsort(row)[:SUBSTITUTES]].tolist()
+            if self.affordable(units, out, into)
+        ]
+        scores = self.propose([_after(units, *swap) for swap in direct])
+        guess |= dict(zip(direct, scores, strict=True))
+        return sorted(guess, key=guess.__getitem__)
+
+    def affordable(self, units: list[int], out: int, into: int) -> bool:
+        """Whether the panel after a swap costs no more than allowed."""
+        if self.constraints.budget is None:
+            return True
+        costs = self.constraints.unit_costs[_after(units, out, into)]
+        return bool(costs.sum() <= self.constraints.ceiling)
+
+
+def _interactions(
+    surrogate: RandomFeatureSurrogate, constraints: Constraints, units: list[int]
+) -> NDArray[np.float32] | None:
+    """`RandomFeatureSurrogate.interactions` of every two units, by their best features."""
+    found = surrogate.interactions(constraints.features(units))
+    if found is None:
+        return None
+    order = np.concatenate(constraints.units)
+    first = np.cumsum([0, *map(len, constraints.units[:-1])])
+    found = np.maximum.reduceat(found[np.ix_(order, order)], first, axis=0)
+    return np.asarray(np.maximum.reduceat(found, first, axis=1))
+
+
+def _judged(
+    surrogate: RandomFeatureSurrogate, constraints: Constraints, panels: Sequence[Sequence[int]]
+) -> NDArray[np.float64]:
+    """Errors of panels of units, plus their prices if costs have weight."""
+    columns = [constraints.features(units) for units in panels]
+    prices = np.array([constraints.price(panel) for panel in columns])
+    return surrogate.errors(columns) + prices / (constraints.d * surrogate.variance)
+
+
+def _unit_losses(
+    C: Matrix, constraints: Constraints, units: list[int], free: list[int], others: Columns
+) -> NDArray[np.float32]:
+    """Linear loss of swapping each free unit for each other unit, by their best features."""
+    columns = constraints.features(units)
+    losses = swap_losses(C, columns)
+    table = np.empty((len(free), len(others)), dtype=np.float32)
+    parts = [constraints.units[other] for other in others]
+    features = np.concatenate(parts)
+    first = np.cumsum([0, *map(len, parts[:-1])])  # of each unit
+    for row, unit in zip(table, free, strict=True):
+        own = losses[np.isin(columns, constraints.units[unit])].min(axis=0)
+        row[:] = np.minimum.reduceat(own[features], first)
+    return table
+
+
+def _after(units: list[int], out: int, into: int) -> list[int]:
+    return [into if unit == out else unit for unit in units]

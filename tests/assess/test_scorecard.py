@@ -1,0 +1,101 @@
+"""A list of features against random panels, exchanges, permutations and another list."""
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+from sklearn.datasets import load_breast_cancer
+
+import fewer
+from fewer.assess.scorecard import _Scores
+from fewer.data.open import as_source
+from fewer.errors import InputError
+from fewer.validation import RIDGES, fold_covariances, paired_interval, split_rows
+
+FRAME = load_breast_cancer(as_frame=True).data.iloc[:200, :10]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_many_panels_are_scored_as_one_by_one(wide):
+    X = FRAME.to_numpy().copy()
+    if wide:
+        X = np.random.default_rng(0).normal(size=(20, 90))
+    X[:, 3] = X[:, 2]  # a copy
+    folds = fold_covariances(as_source(X), split_rows(len(X), 4, 0), "standard")
+    assert folds.factored is wide
+    scores, panels = _Scores(folds), [np.array([0, 4, 7]), np.array([2, 3, 9])]
+    found = scores._errors(folds.folds[1], panels)
+    fold = folds.folds[1]
+    unit, total = float(fold.variance.mean()), float(fold.held_diagonal.mean())
+    for at, panel in enumerate(panels):
+        expected = fold.errors(panel, [r * unit for r in RIDGES], known=True)
+        np.testing.assert_allclose(found[:, at], np.array(expected) / total, rtol=1e-5, atol=1e-7)
+
+
+def test_where_a_list_stands():
+    good = fewer.select(FRAME, 3, strategies=["search"], random_state=0)
+    poor = ["mean radius", "mean perimeter", "mean area"]
+    high = fewer.score(good, FRAME, against=poor, draws=60, random_state=0)
+    low = fewer.score(poor, FRAME, draws=60, random_state=0)
+    assert high.percentile > 0.9
+    assert low.percentile < 0.3
+    assert high.p_value < 0.1 < low.p_value
+    assert low.best > low.explained_variance
+    assert high.explained_variance == pytest.approx(low.best, abs=0.03)
+    assert high.pca > low.best > np.median(low.random)
+    assert high.against["low"] > 0
+    assert high.against["difference"] == pytest.approx(
+        high.explained_variance - low.explained_variance, abs=0.02
+    )
+    assert low.exchanges[0]["out"] in poor
+    assert low.exchanges[0]["gain"] > 0.03
+    again = [name for name in poor if name != low.exchanges[0]["out"]] + [low.exchanges[0]["into"]]
+    swapped = fewer.score(again, FRAME, draws=2, permutations=0, random_state=0)
+    gain = swapped.explained_variance - low.explained_variance
+    assert gain == pytest.approx(low.exchanges[0]["gain"], abs=1e-6)
+    assert swapped.contributions[0]["p_value"] is None
+
+
+def test_a_column_of_noise_contributes_nothing():
+    random = np.random.default_rng(0)
+    X = FRAME.to_numpy().copy()
+    X[:, 5] = random.normal(size=len(X))
+    found = fewer.score([0, 5, 8], X, draws=2, random_state=0)
+    by = {row["feature"]: row for row in found.contributions}
+    assert by[5]["p_value"] > 0.05
+    assert by[0]["p_value"] == by[8]["p_value"] == 0.01
+    assert by[5]["lost"] < by[8]["lost"]
+
+
+def test_p_values_are_uniform_where_nothing_is_related():
+    random = np.random.default_rng(1)
+    found = [
+        row["p_value"]
+        for seed in range(12)
+        for row in fewer.score(
+            range(4), random.normal(size=(40, 8)), draws=1, permutations=19, random_state=seed
+        ).contributions
+    ]
+    assert kstest(np.array(found) - 0.025, "uniform").pvalue > 0.01
+
+
+def test_the_interval_of_a_difference_covers_rows_groups_and_folds():
+    random = np.random.default_rng(0)
+    folds = np.arange(400) % 5
+    gaps = random.normal(0.1, 1, size=400)
+    mean, low, high = paired_interval(gaps, folds)
+    assert low < mean < high
+    assert high - mean >= 1.9 * gaps.std() / 20
+    groups = np.repeat(np.arange(40), 10)
+    alike = np.repeat(random.normal(size=40), 10)
+    alone = paired_interval(alike, folds * 0)
+    together = paired_interval(alike, folds * 0, groups)
+    assert together[2] - together[1] > 2 * (alone[2] - alone[1])
+    shifted = gaps + 3 * (folds == 2)
+    assert np.diff(paired_interval(shifted, folds)[1:]) > np.diff([low, high])
+
+
+def test_bad_requests_are_named():
+    with pytest.raises(InputError, match="the list of features is empty"):
+        fewer.score([], FRAME)
+    with pytest.raises(InputError, match="draws=0 must be a whole number of at least 1"):
+        fewer.score([0], FRAME, draws=0)

@@ -1,0 +1,90 @@
+"""Which features are chosen again from half of the rows."""
+
+import numpy as np
+import pytest
+
+from fewer.assess.scoring import Rows
+from fewer.assess.stability import _halves, nogueira, stability
+from fewer.errors import InputError
+
+
+def planted(n=200, seed=0):
+    """Three sources: one with a clear feature, one with twins, one with none but noise beside."""
+    random = np.random.default_rng(seed)
+    z = random.normal(size=(n, 2))
+    clear = np.hstack([z[:, :1], 0.7 * z[:, :1] + 0.7 * random.normal(size=(n, 4))])
+    twins = np.hstack([z[:, 1:]] * 2) + 0.2 * random.normal(size=(n, 2))
+    seen = 0.7 * z[:, 1:] + 0.7 * random.normal(size=(n, 4))
+    return np.hstack([clear, twins, seen, random.normal(size=(n, 9))])
+
+
+@pytest.fixture(scope="module")
+def found():
+    return stability(planted(), 2, subsamples=40, random_state=0, device="cpu")
+
+
+def test_twins_share_their_votes(found):
+    by = dict(zip(found.features, found.frequency, strict=True))
+    assert by[0] > 0.9
+    assert by[5] < 0.9 or by[6] < 0.9
+    assert by[5] + by[6] == pytest.approx(1, abs=0.1)
+    assert {tuple(c["features"]) for c in found.clusters} == {(5, 6)}
+    assert found.clusters[0]["frequency"] > 0.9
+    assert found.cluster_index > max(0.8, found.index + 0.05)
+    assert found.interval[0] < found.index < found.interval[1]
+    assert found.stable == [0]
+    assert found.false_bound == pytest.approx(2**2 / (0.5 * 20))
+
+
+def test_the_index_of_random_choices_is_zero():
+    random = np.random.default_rng(0)
+    chosen = np.array([np.isin(np.arange(30), random.choice(30, 6, False)) for _ in range(200)])
+    index, (low, high) = nogueira(chosen)
+    assert abs(index) < 0.02
+    assert low < 0 < high
+    always = np.tile(chosen[0], (20, 1))
+    assert nogueira(always)[0] == pytest.approx(1)
+    assert nogueira(always | True) == (1.0, (1.0, 1.0))
+
+
+def test_the_interval_covers_the_index_of_many_choices():
+    random = np.random.default_rng(1)
+    chance = random.uniform(0.05, 0.95, size=20)
+    truth = nogueira(random.random((20_000, 20)) < chance)[0]
+    inside = []
+    for _ in range(200):
+        low, high = nogueira(random.random((60, 20)) < chance)[1]
+        inside.append(low <= truth <= high)
+    assert np.mean(inside) > 0.88
+
+
+def test_halves_are_complements_and_keep_groups_together():
+    groups = np.arange(200) // 8
+    rows = Rows(planted(), "none", groups, 0, "cpu")
+    splits = _halves(rows, 10)
+    for at in range(0, 10, 2):
+        one, other = splits.train_rows(at), splits.train_rows(at + 1)
+        assert len(np.intersect1d(groups[one], groups[other])) == 0
+        assert abs(len(one) - len(other)) <= 24
+        assert len(one) + len(other) >= 180
+
+
+def test_wide_rows_are_halved_one_by_one():
+    X = np.random.default_rng(0).normal(size=(16, 80))
+    splits = _halves(Rows(X, "standard", None, 0, "cpu"), 4)
+    assert len(splits.parts) == 16
+    assert stability(X, 3, subsamples=4, random_state=0, device="cpu").index < 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subsamples": 5}, "subsamples=5 must be even"),
+        ({"subsamples": 2}, "subsamples=2 must be a whole number of at least 4"),
+        ({"threshold": 0.5}, "threshold=0.5 must be a number above 0.5"),
+        ({"row_groups": np.arange(200) // 100}, "there are 2 groups of rows"),
+    ],
+)
+def test_bad_requests_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        stability(planted(), 2, **options)

@@ -1,0 +1,137 @@
+"""Panels that a user changes, and what depends on each feature."""
+
+import copy
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import KFold
+
+import fewer
+from fewer.constraints import resolve
+from fewer.errors import InputError
+from fewer.search import residual
+from fewer.search.dependence import dependence
+from fewer.search.greedy import Deflation, block_gain
+
+FRAME = load_breast_cancer(as_frame=True).data.iloc[:300, :12]
+
+
+@pytest.fixture(scope="module")
+def panel():
+    return fewer.select(FRAME, 4, strategies=["search"], random_state=0)
+
+
+def test_a_panel_without_a_feature_is_fitted_again(panel):
+    gone, *rest = panel.features
+    found = panel.without(gone)
+    assert found.features == rest
+    plain = LinearRegression().fit(FRAME[rest], FRAME)
+    gap = (found.reconstruct(FRAME[rest]) - plain.predict(FRAME[rest])) / FRAME.std()
+    assert gap.abs().to_numpy().max() < 0.1  # but for a small penalty
+    errors = {row["strategy"]: row["error"] for row in found.leaderboard}
+    assert errors["without"] > errors["before"]
+    scores = []
+    for train, held in KFold(5, shuffle=True, random_state=0).split(FRAME):
+        rows = FRAME.iloc[held]
+        left = rows - plain.fit(FRAME[rest].iloc[train], FRAME.iloc[train]).predict(rows[rest])
+        scores.append(1 - (left**2).sum().sum() / ((rows - rows.mean()) ** 2).sum().sum())
+    assert float(found.held_out) == pytest.approx(np.mean(scores), abs=0.01)
+
+
+def test_a_swap_can_be_undone(panel):
+    other = next(name for name in FRAME if name not in panel.features)
+    there = panel.swap(panel.features[1], other)
+    assert other in there.features
+    assert there.swap(other, panel.features[1]).features == panel.features
+
+
+def test_longer_and_shorter(panel):
+    longer = panel.extend(6)
+    assert set(panel.features) < set(longer.features)
+    assert longer.k == 6
+    shorter = longer.shrink(3)
+    assert set(shorter.features) < set(longer.features)
+    assert shorter.shrink(1).extend(2).k == 2
+
+
+def test_constraints_hold():
+    costs = np.ones(12)
+    costs[5] = 10
+    panel = fewer.select(FRAME.to_numpy(), 3, include=[0], exclude=[1], costs=costs, budget=4,
+                         groups=[[0, 2]], strategies=["search"], random_state=0)  # fmt: skip
+    with pytest.raises(InputError, match="feature 0 must be included"):
+        panel.without(0)
+    with pytest.raises(InputError, match="feature 0 must be included"):
+        panel.without(2)  # which is measured together with it
+    out = next(j for j in panel.features if j not in (0, 2))
+    with pytest.raises(InputError, match="the panel costs 12, budget=4"):
+        panel.swap(out, 5)
+    with pytest.raises(InputError, match="swap: 1 is excluded"):
+        panel.swap(out, 1)
+    assert {0, 2} <= set(panel.shrink(1).features)
+    assert panel.extend(4).k == 5  # groups count once
+
+
+def test_a_target_is_predicted_again():
+    y = load_breast_cancer().target[:300]
+    panel = fewer.select(FRAME, 3, target=y, strategies=["search"], random_state=0)
+    found = panel.without(panel.features[0])
+    assert found.target.held_out > 0.7
+    assert found.predict(FRAME[found.features]).shape == (300,)
+    with pytest.raises(InputError, match=r"include=panel\.features"):
+        panel.extend(5)
+
+
+def test_a_loaded_panel_needs_data(panel, tmp_path):
+    panel.save(tmp_path / "p")
+    loaded = fewer.Panel.load(tmp_path / "p")
+    for other in (loaded, copy.copy(panel)):
+        with pytest.raises(InputError, match=r"attach some: fewer\.attach"):
+            other.without(panel.features[0])
+    wanted = panel.without(panel.features[0])
+    found = fewer.attach(loaded, FRAME).without(panel.features[0])
+    assert float(found.held_out) == pytest.approx(float(wanted.held_out), abs=1e-9)
+    with pytest.raises(InputError, match="other features"):
+        fewer.attach(loaded, FRAME.iloc[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p.without("mean cost"), "without has 'mean cost', which is not a feature"),
+        (lambda p: p.without(*p.features), "nothing would be left"),
+        (lambda p: p.extend(4), "k=4 must be a whole number from 5 to 12"),
+        (lambda p: p.shrink(4), "k=4 must be a whole number from 1 to 3"),
+        (lambda p: p.swap(p.features[0], p.features[1]), "is on the panel already"),
+    ],
+)
+def test_impossible_changes_are_refused(panel, change, message):
+    with pytest.raises(InputError, match=message):
+        change(panel)
+
+
+def test_what_depends_on_a_feature_is_what_it_loses(panel):
+    C, S = np.corrcoef(FRAME.to_numpy().T), panel.indices
+    found = dependence(C, S, ridge=0.1)
+    for at, j in enumerate(S):
+        rest = np.setdiff1d(S, [j])
+        rise = residual(C, rest, 0.1) - residual(C, S, 0.1)
+        assert found[at].sum() == pytest.approx(rise, rel=1e-6)
+    groups = resolve(None, 12, 3, groups=[S[:2].tolist()])
+    together = dependence(C, S, groups)
+    assert together[0].sum() == pytest.approx(residual(C, S[2:]) - residual(C, S), rel=1e-6)
+    known = panel.evidence
+    assert known.without == pytest.approx(
+        dependence(C, known.order, ridge=panel.settings["ridge"]).sum(axis=1) / 12, rel=1e-3
+    )
+
+
+def test_a_penalty_counts_once_per_feature_of_a_group():
+    C = np.corrcoef(FRAME.to_numpy().T)
+    groups = resolve(None, 12, 2, groups=[[0, 1, 2], [3, 4, 5, 6]])
+    state = Deflation(fewer.search.objective.covariance(C), groups, 0.3)
+    gain = block_gain(state.E, state.EE, state.least, 0.3)[0].numpy()
+    for unit, found in zip(groups.units, gain, strict=True):
+        assert found == pytest.approx(np.trace(C) - residual(C, unit, 0.3), rel=1e-9)
