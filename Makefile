@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 DOCS_READY := .venv/.docs-ready
 
-.PHONY: demo test slow check docs paper fuzz mutants format clean
+.PHONY: demo test slow check docs paper fuzz mutants wheel format clean
 
 demo: $(READY)
 	$(BIN)/fewer demo
@@ -43,6 +43,14 @@ COUNT ?= 40
 mutants: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --hand
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --count $(COUNT)
+
+# wheel and sdist, built twice: the same bytes
+wheel: $(READY)
+	$(BIN)/python -m pip install --quiet build "hatchling>=1.25,<2"
+	rm -rf build/first dist
+	$(BIN)/python -m build --no-isolation --outdir build/first . > /dev/null
+	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+	cd dist && for file in *; do cmp $$file ../build/first/$$file || exit 1; sha256sum $$file; done
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
