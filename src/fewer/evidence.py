@@ -32,6 +32,20 @@ STORED: dict[Any, Any] = {
     "explained": {str: {str: float}},
     "curve": {"k?": [int], str: ([int], {str: [float]})},
     "history?": {str: [{str: (float, bool, str, None)}]},
+    "size?": (
+        None,
+        {
+            "rule": str,
+            "chosen": int,
+            "k": [int],
+            "explained_variance": [float],
+            "standard_error": [(float, None)],
+            "pca": [float],
+            "one_standard_error?": int,
+            "noise?": (int, None),
+            "elbow?": (int, None),
+        },
+    ),
     "target?": {
         "metric?": str,
         "scores?": {str: float},
@@ -197,6 +211,32 @@ class Examined(NamedTuple):
     reconstructed: NDArray[np.float32]
 
 
+def _check_size(size: dict[str, Any]) -> None:
+    lines = (size[name] for name in ("explained_variance", "standard_error", "pca"))
+    if any(len(line) != len(size["k"]) for line in lines) or size["chosen"] not in size["k"]:
+        raise ValueError("the lines of evidence.size do not fit its sizes")
+    rule = size["rule"].split()
+    if rule == ["auto"] and "one_standard_error" in size and "noise" in size:
+        return
+    if len(rule) != 2 or not 0 < float(rule[1]) <= 1:
+        raise ValueError(f"evidence.size has the rule {size['rule']!r}, which is unknown")
+
+
+def _check_optional(found: Evidence, k: int, d: int) -> None:
+    shapes: dict[str, tuple[tuple[int | None, ...], str]] = {
+        "without": ((k,), "f"),
+        "dependents": ((k, None), "i"),
+        "dependent_losses": ((k, None), "f"),
+        "factors": ((None, d), "f"),
+    }
+    for name, (shape, kind) in shapes.items():
+        if getattr(found, name) is not None:
+            array = getattr(found, name)
+            require_array(f"evidence.{name}", array, shape, kind, finite=name != "dependent_losses")
+    if (found.dependents is None) != (found.dependent_losses is None):
+        raise ValueError("evidence has dependents or their losses, but not both")
+
+
 def check_evidence(found: Evidence, indices: NDArray[np.int64], d: int) -> None:
     """Refuse evidence of a saved panel whose parts do not fit each other, by a ValueError."""
     k, m = len(indices), len(found.rows)
@@ -222,12 +262,17 @@ def check_evidence(found: Evidence, indices: NDArray[np.int64], d: int) -> None:
         require_array(f"evidence.{name}", array, shape, kind, finite=name not in gaps)
         if np.isinf(array).any():
             raise ValueError(f"evidence.{name} holds infinite values")
-    for name in ("substitutes", "related"):
+    _check_optional(found, k, d)
+    for name in ("substitutes", "related", "dependents"):
         array = getattr(found, name)
+        if array is None:
+            continue
         if array.size and not (array.min() >= -1 and array.max() < d):
             raise ValueError(f"evidence.{name} has numbers that are not columns")
     if len(found.correlation) > k:
         raise ValueError(f"evidence.correlation is of {len(found.correlation)} features, not {k}")
+    if found.size is not None:
+        _check_size(found.size)
     sizes = found.curve.get("k", [])
     for lines in (part for name, part in found.curve.items() if name != "k"):
         if not isinstance(lines, dict) or any(len(line) != len(sizes) for line in lines.values()):

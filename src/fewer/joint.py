@@ -77,7 +77,7 @@ class JointCovariance:
     scale: Values
     variance: Values
     gram: Values
-    cross: NDArray[np.float32]
+    cross: NDArray[np.floating]
     ridge: float
     quantiles: Values
 

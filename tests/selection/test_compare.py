@@ -49,7 +49,7 @@ def test_the_error_of_a_panel_is_that_of_a_regression(digits):
         assert row["error"] == pytest.approx(((predicted - held) ** 2).mean())
 
 
-@pytest.mark.filterwarnings("ignore:the network does not beat")
+@pytest.mark.filterwarnings("ignore:the network does not clearly beat")
 def test_networks_far_behind_on_the_first_fold_are_pruned(digits, monkeypatch):
     proposed = []
     propose = api.propose

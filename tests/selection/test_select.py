@@ -350,7 +350,7 @@ def test_a_feature_that_varies_in_held_out_rows_alone_does_not_drown_the_others(
     rare[::7] = 1e6 * (np.arange(len(rare))[::7] % 2)
     groups = np.where(np.arange(len(rare)) % 7 == 0, "with", "without")
     table = frames[0].assign(rare=rare)
-    panel = fewer.select(
-        table, 8, row_groups=groups, validation=2, strategies=["search"], random_state=0
-    )
+    options = {"row_groups": groups, "validation": 2, "strategies": ["search"]}
+    with pytest.warns(FewerWarning, match="column 'rare'.*look for outliers"):
+        panel = fewer.select(table, 8, random_state=0, **options)
     assert panel.leaderboard[0]["error"] < 2  # in standard deviations: 1 is as good as means

@@ -65,7 +65,7 @@ def test_training_of_a_selector_ends_with_its_slot(digits, select_until):
     assert len(late.evidence.history.get("closed form", [None])) == 1
 
 
-@pytest.mark.filterwarnings("ignore:the network does not beat")
+@pytest.mark.filterwarnings("ignore:the network does not clearly beat")
 def test_networks_are_not_compared_after_the_time_limit(digits, select_until):
     X = digits[0][:200, 20:44]
     options = {"decoder": (4,), "validation": 2, "time_limit": 0.3}

@@ -41,6 +41,7 @@ def test_one_group_cannot_be_split():
     assert len(held(np.zeros(50))) == 0
 
 
+@pytest.mark.filterwarnings("ignore:the network does not clearly beat")
 def test_select_passes_groups_on(monkeypatch):
     """Every training of a network holds out whole groups of its training rows."""
     seen = []

@@ -92,7 +92,7 @@ LONG = 1000  # values: of longer options only the length is recorded
 PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
 LINEAR_WEIGHT = 0.01
 UNLIMITED = 1e300
-POOR = -1.0  # explained variance of held-out rows that asks for a warning
+POOR = -10.0  # explained variance of held-out rows that asks for a warning
 EAGER_BYTES = 2**30  # of fold covariances: beyond it, evidence is computed at once
 
 
@@ -574,7 +574,7 @@ def _warn_if_linear_is_as_good(
         good, told = winner.error < linear, f"{winner.error:.4g} against {linear:.4g}"
     else:
         good = gain["low"] > 0
-        told = f"{gain['gain']:+.1%} ({gain['low']:+.1%} to {gain['high']:+.1%}) lower"
+        told = f"lower by {gain['gain']:.1%} ({gain['low']:.1%} to {gain['high']:.1%})"
     if not good:
         warn(
             f"the network does not clearly beat a linear decoder: held-out error {told}. Use "

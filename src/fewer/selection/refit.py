@@ -338,6 +338,12 @@ def _row_errors(residuals: NDArray[np.float64], variance: NDArray[np.float64]) -
     return np.nansum(residuals[:, use] ** 2 / variance[use], axis=1) / max(int(use.sum()), 1)
 
 
+def _shortened(values: NDArray[np.float64]) -> NDArray[np.floating]:
+    """In float32, unless the values are too large for it."""
+    large = np.abs(values).max(initial=0.0) > np.finfo(np.float32).max
+    return values.copy() if large else values.astype(np.float32)
+
+
 def joint_covariance(
     context: SelectionContext, columns: Columns, ridge: float, held: HeldOutScore
 ) -> JointCovariance:
@@ -355,7 +361,7 @@ def joint_covariance(
         everything.scale.copy(),
         everything.variance,
         cross[:, columns].numpy().copy(),
-        cross.numpy().astype(np.float32),
+        _shortened(cross.numpy()),
         ridge,
         _quantiles(errors),
     )
