@@ -130,6 +130,6 @@ def test_few_rows_and_old_panels(panel, new, tmp_path):
 def test_strict_imputation_writes_nothing(panel, new, tmp_path):
     assert panel.impute(new, strict=True).shape == (500, 10)
     spoil_unit(new)
-    with pytest.raises(InputError, match=r"1 findings in 500 rows: .*multiplied by 1000"):
+    with pytest.raises(InputError, match=r"1 finding in 500 rows: .*multiplied by 1000"):
         panel.impute(new, strict=True, out=tmp_path / "all.csv")
     assert not list(tmp_path.iterdir())

@@ -139,7 +139,8 @@ class Check:
             return f"{self.rows:,} rows look like those that the panel was made from"
         shown = "; ".join(str(one) for one in self.findings[:3])
         more = f"; and {len(self.findings) - 3} more" if len(self.findings) > 3 else ""
-        return f"{len(self.findings)} findings in {self.rows:,} rows: {shown}{more}"
+        count = f"{len(self.findings)} finding" + ("s" if len(self.findings) > 1 else "")
+        return f"{count} in {self.rows:,} rows: {shown}{more}"
 
     def __str__(self) -> str:
         lines = [str(self.table()), ""]

@@ -35,7 +35,7 @@ def test_other_units_are_named_and_refused(faulty, made_panel, asked, typed, ref
     assert "multiplied by 1000" in typed("check", made_panel, "faulty.csv").stdout
     assert "--strict" in refused("check", made_panel, "faulty.csv", "--strict")
     done = typed("impute", made_panel, "faulty.csv", "--out", "all.csv")
-    assert f"warning: 1 findings in 190 rows: {faulty}: values look multiplied" in done.stderr
+    assert f"warning: 1 finding in 190 rows: {faulty}: values look multiplied" in done.stderr
     line = refused("impute", made_panel, "faulty.csv", "--out", "strict.csv", "--strict")
     assert "multiplied by 1000; fix the rows, or omit --strict" in line
     with pytest.raises(FileNotFoundError):
