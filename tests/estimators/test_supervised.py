@@ -98,7 +98,8 @@ def test_k_distinct_features_where_nodes_repeat_one_another(data_folder):
     """HAR has 21 copies of columns, and a dozen nodes want what another has."""
     with np.load(data_folder / "har.npz", allow_pickle=False) as stored:
         X, y, is_test = stored["X"], stored["y"], stored["is_test"]
-    model = ConcreteClassifier(k=50, decoder=(67,), norm=None, random_state=0, device="cpu")
+    options = {"decoder": (67,), "norm": None, "refine": None, "random_state": 0}
+    model = ConcreteClassifier(k=50, device="cpu", **options)
     model.fit(X[~is_test][::3], y[~is_test][::3])
     wanted = model.logits_.argmax(axis=1)
     assert len(set(wanted)) < 50
