@@ -172,6 +172,11 @@ class TrainedComparison(Comparison):
     errors: dict[Key, float] = field(default_factory=dict)
     decoders: dict[Key, MeasuredDecoder] = field(default_factory=dict)
 
+    def stages(self, folds: Sequence[Fold]) -> list[range]:
+        """The first fold prunes candidates, to save time on the others."""
+        found = [range(1), range(1, len(folds))]
+        return found[: len(folds)]
+
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors of one training per fold, with the same seed for every candidate."""
         ready = complete(candidates, folds)
@@ -187,6 +192,15 @@ class TrainedComparison(Comparison):
             ]
             candidate.price = mean_price(candidate.panels, self.context.constraints)
             candidate.seconds += (time.perf_counter() - start) / len(ready)
+
+    def prune(self, ready: Sequence[Candidate], folds: Sequence[Fold], ratio: float) -> None:
+        """After the first of several folds, drop candidates beyond this ratio to the best."""
+        leader = min(ready, key=lambda candidate: candidate.objective)
+        if len(folds) > 1 or len(self.context.covariances.folds) == 1 or not leader.errors[0]:
+            return
+        for candidate in ready:
+            if candidate.objective > ratio * leader.objective:
+                candidate.pruned_by = leader, candidate.errors[0] / leader.errors[0]
 
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
         """The decoder of these columns.
@@ -293,11 +307,6 @@ class TrainedComparison(Comparison):
 class NetworkComparison(TrainedComparison):
     """Networks that reconstruct the features."""
 
-    def stages(self, folds: Sequence[Fold]) -> list[range]:
-        """The first fold prunes candidates, to save time on the others."""
-        found = [range(1), range(1, len(folds))]
-        return found[: len(folds)]
-
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors on these folds; candidates that are far behind on the first are pruned."""
         super().measure(candidates, folds)
@@ -306,11 +315,7 @@ class NetworkComparison(TrainedComparison):
         close = [c for c in ready if c.objective <= FINALIST * leader.objective]
         own = {panel.tobytes() for candidate in close for panel in candidate.panels}
         self.decoders = {key: part for key, part in self.decoders.items() if key[0] in own}
-        if len(folds) > 1 or len(self.context.covariances.folds) == 1 or not leader.errors[0]:
-            return
-        for candidate in ready:
-            if candidate.objective > FAR_BEHIND * leader.objective:
-                candidate.pruned_by = leader, candidate.errors[0] / leader.errors[0]
+        self.prune(ready, folds, FAR_BEHIND)
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Retrain candidates that are close, with other seeds and other held-out rows.
@@ -359,21 +364,10 @@ class TargetComparison(TrainedComparison):
     # lowest loss and lowest error of a linear decoder on each fold, where both count
     lowest: dict[int | None, tuple[float, float]] = field(default_factory=dict)
 
-    def stages(self, folds: Sequence[Fold]) -> list[range]:
-        """The first fold prunes candidates, to save time on the others."""
-        found = [range(1), range(1, len(folds))]
-        return found[: len(folds)]
-
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors on these folds; candidates that are far behind on the first are pruned."""
         super().measure(candidates, folds)
-        ready = complete(candidates, folds)
-        leader = min(ready, key=lambda candidate: candidate.objective)
-        if len(folds) > 1 or len(self.context.covariances.folds) == 1 or not leader.errors[0]:
-            return
-        for candidate in ready:
-            if candidate.errors[0] > PREDICTS_WORSE * leader.errors[0]:
-                candidate.pruned_by = leader, candidate.errors[0] / leader.errors[0]
+        self.prune(complete(candidates, folds), folds, PREDICTS_WORSE)
 
     def train(
         self,
