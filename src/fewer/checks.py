@@ -44,8 +44,9 @@ LEAST_ROWS = 8  # for tests of distributions
 class Finding:
     """Something that is off: which feature, what kind, and what it looks like.
 
-    Kinds are "missing", "range", "stuck", "sentinel", "unit", "offset", "scale", "shift", "swapped"
-    and "rows".
+    Kinds of a check are "missing", "range", "stuck", "sentinel", "unit", "offset", "scale",
+    "shift", "swapped" and "rows", each with a p-value; those of `fewer.assess.inspect` are
+    "sentinel", "clipped", "outliers" and "copy", without one.
 
     Examples
     --------
@@ -56,7 +57,8 @@ class Finding:
     feature: Any
     kind: str
     message: str
-    p: float
+    p: float = math.nan
+    value: float | None = None  # that is suspected, of a sentinel
 
     def __str__(self) -> str:
         return self.message if self.feature is None else f"{self.feature}: {self.message}"

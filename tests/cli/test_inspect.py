@@ -1,8 +1,10 @@
 """fewer inspect: what is in a file."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from tests.cli.conftest import QUICK
 from tests.data.test_open import D, N, write_h5ad
 
 
@@ -69,3 +71,29 @@ def test_unreadable_input_is_a_one_line_error(folder, refused, words, message):
     (folder / "empty.csv").write_text("")
     (folder / "latin.csv").write_bytes("a,é\n1,2\n".encode("latin1"))
     assert message in refused("inspect", *words)
+
+
+def test_codes_for_missing_values_are_found_and_can_be_named(folder, asked, typed):
+    rows = pd.read_csv("train.csv")
+    rows.loc[::40, "mean_area"] = 9999
+    rows.loc[5, "mean_smoothness"] = np.nan
+    rows.to_csv("coded.csv", index=False, na_rep="-")
+    done = typed("inspect", "coded.csv")
+    assert "mean_area: 9999 occurs 10 times" in done.stdout
+    assert "--missing 9999" in done.stdout
+    assert "cells that hold '-'" in done.stderr
+    assert "--missing - silences" in done.stderr
+    found = asked("inspect", "coded.csv", "--missing", "9999, -")
+    assert found["findings"] == []
+    assert found["missing"]["mean_area"] == pytest.approx(10 / 379)
+
+
+def test_a_panel_remembers_what_is_missing(folder, typed, asked):
+    rows = pd.read_csv("train.csv").drop(columns=["number", "blank", "same_radius"])
+    rows.loc[::40, "mean_area"] = 9999
+    rows.to_csv("coded.csv", index=False)
+    typed("select", "coded.csv", "-k", 4, "--missing", "9999", "--include", "mean_area", *QUICK)
+    assert asked("check", "panel", "coded.csv")["features"][0]["out_of_range"] == 0
+    found = asked("impute", "panel", "coded.csv", "--out", "all.csv")
+    assert found["missing"] >= 10
+    assert pd.read_csv("all.csv")["mean_area"].max() < 4000

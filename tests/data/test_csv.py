@@ -5,7 +5,7 @@ import pytest
 
 import fewer
 from fewer.data import read_all
-from fewer.errors import InputError
+from fewer.errors import FewerWarning, InputError
 
 
 def opened(path, text, **options):
@@ -81,3 +81,55 @@ def test_an_unnamed_column_in_the_middle_is_named_by_its_place(tmp_path):
 def test_the_first_wrong_cell_is_named(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         read_all(opened(tmp_path / "x.csv", text))
+
+
+def test_all_wrong_lines_and_cells_are_in_one_message(tmp_path):
+    text = "id,a,b\nx,1,2\ny,bad,4\nz,5\nw,7,bad\nv,8,err\nu,9,10\nt,11,12\n"
+    with pytest.raises(InputError) as caught:
+        opened(tmp_path / "x.csv", text)
+    message = str(caught.value)
+    for part in (
+        "line 4 (row 2) has 2 values, but there are 3 columns",
+        "line 3 (row 1), column 'a' holds 'bad'",
+        "line 5 (row 3), column 'b' holds 'bad'",
+        "line 6 (row 4), column 'b' holds 'err'",
+        "missing=['bad', 'err']",
+        "ignore=['a', 'b']",
+    ):
+        assert part in message
+    assert "'id'" not in message
+
+
+def test_many_wrong_cells_are_counted(tmp_path):
+    rows = "".join(f"{i},{'x' if i % 3 == 0 else i}\n" for i in range(30))
+    with pytest.raises(InputError, match=r"holds 'x'; and 5 more, which are not numbers"):
+        opened(tmp_path / "x.csv", "a,b\n" + rows)
+
+
+def test_dashes_are_missing_and_named_once(tmp_path):
+    text = "name,a,b\nna,1,-\nn/a,2,n/a\nz,--,4\ny,3,-\n"
+    with pytest.warns(FewerWarning) as caught:
+        source = opened(tmp_path / "x.csv", text, ignore=["name"])
+    assert len(caught) == 1
+    message = str(caught[0].message)
+    assert "'-' (2)" in message
+    assert "'--' (1)" in message
+    assert "'n/a' (1)" in message
+    assert "'na'" not in message  # only in a text column
+    expected = [[1, np.nan], [2, np.nan], [np.nan, 4], [3, np.nan]]
+    np.testing.assert_array_equal(read_all(source), expected)
+    names = [value for part in source.metadata() for value in part.column("name").to_pylist()]
+    assert names == ["na", "n/a", "z", "y"]
+
+
+def test_dashes_that_were_asked_for_are_not_named(tmp_path, recwarn):
+    opened(tmp_path / "x.csv", "a,b\n1,-\n2,3\n", missing=["-"])
+    assert not recwarn
+
+
+def test_words_and_numbers_that_stand_for_missing_values(tmp_path):
+    text = "a,b\n9999,1\n9999.0,2\n3,absent\n4,-1\n"
+    source = opened(tmp_path / "x.csv", text, missing=["absent", 9999])
+    np.testing.assert_array_equal(
+        read_all(source), [[np.nan, 1], [np.nan, 2], [3, np.nan], [4, -1]]
+    )

@@ -20,7 +20,7 @@ import fewer
 from fewer import ColumnSubset
 from fewer.data import covariance, moments, read_all
 from fewer.data.open import as_source, column_names
-from fewer.errors import FewerWarning, InputError
+from fewer.errors import FewerWarning, InputError, TypeInputError
 
 N, D = 300, 12
 NAMES = [f"gene{j}" for j in range(D)]
@@ -404,3 +404,32 @@ def test_text_columns_of_a_table_are_left_out_by_name(library):
 def test_an_empty_path_is_not_the_current_folder(nothing):
     with pytest.raises(InputError, match="is no path; name a file or a folder"):
         fewer.data.open(nothing)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_numbers_stand_for_missing_values_in_any_data(tmp_path, dtype):
+    rows = np.array([[1, -99, 3], [4, 5, 9999]], dtype)
+    wanted = [[1, np.nan, 3], [4, 5, np.nan]]
+    np.save(tmp_path / "rows.npy", rows)
+    for data in (rows, tmp_path / "rows.npy", pd.DataFrame(rows, columns=list("abc"))):
+        found = fewer.data.open(data, missing=["-99", 9999, "n/a"])
+        np.testing.assert_array_equal(read_all(found), wanted)
+
+
+def test_a_number_is_compared_as_it_is_stored():
+    rows = np.array([[0.1, -99.9], [0.2, 0.3]], np.float32)
+    assert np.isnan(read_all(fewer.data.open(rows, missing=[-99.9]))).sum() == 1
+
+
+def test_stored_values_of_a_sparse_matrix_can_stand_for_missing_ones():
+    rows = sparse.csr_array(np.array([[0, 9.0], [1, 0]]))
+    source = fewer.data.open(rows, missing=[9])
+    np.testing.assert_array_equal(read_all(source), [[0, np.nan], [1, 0]])
+    assert np.isnan(source.sparse_rows(slice(2)).data).sum() == 1
+    with pytest.raises(InputError, match="missing=0 would make nearly all"):
+        fewer.data.open(rows, missing=0)
+
+
+def test_missing_must_be_numbers_or_words():
+    with pytest.raises(TypeInputError, match="missing=None must be a number or text"):
+        fewer.data.open(np.eye(3), missing=[None])

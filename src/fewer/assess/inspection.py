@@ -1,7 +1,7 @@
-"""What is in a data file: kinds of columns, missing values, duplicates, which k to try."""
+"""What is in a data file: kinds of columns, missing and suspicious values, which k to try."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from fewer._checks import join_names
 from fewer._threads import entry_point
 from fewer.assess.curve import LEVELS
+from fewer.assess.quality import find_suspicious
+from fewer.checks import Finding
 from fewer.data import ColumnView, Moments, RowView, Source, covariance, moments, read_blocks
 from fewer.data import open as open_any
 from fewer.data.moments import is_wide
@@ -23,6 +25,13 @@ MAX_ROWS, MAX_FEATURES = 20_000, 4096  # to suggest k; more rows change little, 
 WIDE_ROWS = 2000  # rows that are looked at in wider data
 GREEDY_FACTOR = 4  # greedy selection stops at this many times the components that PCA needs
 MAX_SHOWN = 10  # columns that are named
+SHOWN_FINDINGS = 5  # of each kind
+KINDS = {
+    "sentinel": "values that may stand for missing ones",
+    "clipped": "ranges that may be clipped",
+    "outliers": "outliers",
+    "copy": "copies of other columns",
+}
 MAX_DISTINCT = 1000  # distinct values of a text column that are counted
 
 Progress = Callable[[str, float], None]
@@ -60,6 +69,7 @@ class Inspection:
     # scaling; None where more are needed than were tried
     sizes: dict[float, dict[str, int | None]]
     sampled_rows: int  # that sizes are computed from
+    findings: list[Finding] = field(default_factory=list)  # suspicious columns
 
     def __str__(self) -> str:
         where = "read in blocks" if self.streamed else "in memory"
@@ -82,7 +92,28 @@ class Inspection:
         ):
             if found:
                 lines.append(f"{len(found)} {what}: {join_names(found, MAX_SHOWN, quoted=False)}")
+        for kind, title in KINDS.items():
+            which = [f"  {one}" for one in self.findings if one.kind == kind]
+            more = len(which) - SHOWN_FINDINGS
+            if more > 1:
+                which[SHOWN_FINDINGS:] = [f"  and {more} more"]
+            lines += [f"{title}:", *which] if which else []
         return "\n".join(lines)
+
+    @property
+    def sentinels(self) -> list[float]:
+        """Numbers that may stand for missing values: candidates for ``missing=``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> X[:5, 1] = 9999
+        >>> inspect(X).sentinels
+        [9999.0]
+        """
+        spikes = [one.value for one in self.findings if one.kind == "sentinel"]
+        return sorted({value for value in spikes if value is not None})
 
     @property
     def suggested_k(self) -> int | None:
@@ -133,6 +164,11 @@ def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Insp
     labels: Any = part.names or range(part.shape[1])
     update("finding duplicates", 0.3)
     whole, same = _find_duplicates(part)
+    update("looking for suspicious values", 0.4)
+    copies = [a for a, _ in same]
+    findings = find_suspicious(
+        part, labels, stats.constant | np.isin(np.arange(len(labels)), copies)
+    )
     update("suggesting k", 0.6)
     scale = "none" if _same_units(stats) else "standard"
     sizes, sampled_rows = _sizes(part, stats, scale)
@@ -158,6 +194,7 @@ def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Insp
         scale=scale,
         sizes=sizes,
         sampled_rows=sampled_rows,
+        findings=findings,
     )
 
 

@@ -42,7 +42,7 @@ INTERRUPT_HINTS = {
 OPTIONS = (  # parameters of the library that are options of the same name
     "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include|exclude|strategies|"
     "decoder|interval|target|dataset|layer|delimiter|device|scale|test_size|repeats|methods|counts|"
-    "validation|sample_weight|class_weight|reconstruct|reach|subsamples|threshold"
+    "missing|validation|sample_weight|class_weight|reconstruct|reach|subsamples|threshold"
 )
 
 app = typer.Typer(
@@ -172,9 +172,14 @@ def _describe_error(error: Exception) -> tuple[int, str]:
 
 def _as_options(text: str) -> str:
     """The library's messages name parameters; name the command-line options instead."""
-    text = re.sub(r"\bignore=\['([^']*)'\]", r"--ignore \1", text)
+    text = re.sub(r"\b(ignore|missing)=\[('[^]]*)\]", _listed_option, text)
     text = re.sub(rf"\b({OPTIONS})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)
     return re.sub(r"\bk=(?=\d)", "-k ", text)
+
+
+def _listed_option(match: re.Match[str]) -> str:
+    """ignore=['a', 'b'] as --ignore a,b."""
+    return f"--{match[1]} " + shlex.quote(",".join(re.findall("'([^']*)'", match[2])))
 
 
 # in the order in which a newcomer meets them

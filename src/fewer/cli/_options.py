@@ -102,6 +102,13 @@ class Reading:
             "automatically.",
         ),
     ] = None
+    missing: Annotated[
+        list[str] | None,
+        reading_option(
+            help="What else stands for a missing value, comma-separated, such as '-,9999,n/a'; "
+            "empty cells, NA, NaN, null, ?, -, -- and n/a always do."
+        ),
+    ] = None
     counts: Annotated[
         str,
         reading_option(
@@ -115,7 +122,12 @@ class Reading:
     ] = None
 
     def open(
-        self, data: Any, *, metadata: tuple[str | None, ...] = (), warn_of_text: bool = True
+        self,
+        data: Any,
+        *,
+        metadata: tuple[str | None, ...] = (),
+        warn_of_text: bool = True,
+        panel: "Panel | None" = None,
     ) -> "Source":
         """A source of the features, with the named metadata columns."""
         from fewer.data import open as open_any
@@ -126,8 +138,8 @@ class Reading:
             if not warn_of_text:
                 warnings.filterwarnings("ignore", ".*were ignored")
             if names:
-                return open_with_metadata(data, names, **self.options())
-            return open_any(data, **self.options())
+                return open_with_metadata(data, names, **self.options(panel))
+            return open_any(data, **self.options(panel))
 
     def open_features(
         self, data: Any, *, metadata: tuple[str | None, ...] = (), keep: tuple[str, ...] = ()
@@ -161,11 +173,13 @@ class Reading:
         self, panel: "Panel", data: Any, *, metadata: tuple[str | None, ...] = ()
     ) -> "Source":
         """Rows for a panel: as `open`, with cells in the units that the panel was made from."""
-        source = self.open(data, metadata=metadata, warn_of_text=False)
+        source = self.open(data, metadata=metadata, warn_of_text=False, panel=panel)
         return self._in_units(data, source, panel)
 
-    def record_units(self, panel: "Panel", data: Any, source: "Source") -> None:
-        """Record the units of a panel of cells in its settings, so that new cells get the same."""
+    def record(self, panel: "Panel", data: Any, source: "Source") -> None:
+        """Record what new rows must be read like: words for missing values, units of cells."""
+        if self.missing:
+            panel.settings["missing"] = self.options()["missing"]
         if holds_cells(data):
             from fewer.anndata.cells import SETTINGS, describe_units
 
@@ -179,8 +193,8 @@ class Reading:
 
         return in_units(source, like=panel, counts=self.counts)
 
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments for `fewer.data.open`."""
+    def options(self, panel: "Panel | None" = None) -> dict[str, Any]:
+        """Keyword arguments for `fewer.data.open`; a panel knows which words mean missing."""
         found: dict[str, Any] = {
             "dataset": self.dataset,
             "layer": self.layer,
@@ -190,6 +204,10 @@ class Reading:
         }
         names = [name.strip() for text in self.ignore or () for name in text.split(",")]
         found["ignore"] = [name for name in names if name]
+        words = [word.strip() for text in self.missing or () for word in text.split(",")]
+        found["missing"] = [word for word in words if word]
+        if panel is not None and not found["missing"]:
+            found["missing"] = list(panel.settings.get("missing", ()))
         return {name: value for name, value in found.items() if value not in (None, [])}
 
 

@@ -39,7 +39,7 @@ class Scoring:
 
 
 def inspect(output: Output, reading: opt.Reading, data: opt.DataArgument) -> None:
-    """Describe a file: its size, column types, ignored columns, missing values, and a k to try.
+    """Describe a file: its size, column types, missing and suspicious values, and a k to try.
 
     Example: [bold]fewer inspect data.csv[/]
     """
@@ -53,7 +53,11 @@ def inspect(output: Output, reading: opt.Reading, data: opt.DataArgument) -> Non
     )
     if found.suggested_k is not None:
         scale = " --scale none" if found.scale == "none" else ""
-        output.suggest(f"fewer select {quote(data)} -k {found.suggested_k}{scale} --out panel/")
+        words = ",".join(f"{value:g}" for value in found.sentinels)
+        missing = f" --missing {quote(words)}" if words else ""
+        output.suggest(
+            f"fewer select {quote(data)} -k {found.suggested_k}{scale}{missing} --out panel/"
+        )
 
 
 def _show_inspection(found: "Inspection", data: str, screen: "Console") -> None:

@@ -108,7 +108,7 @@ def impute(
             reading.open_for(loaded, measured) if opt.holds_cells(measured) else measured,
             path,
             loaded._filling(interval, use_all, replace_measured, allow_absent),
-            options=reading.options(),
+            options=reading.options(loaded),
             progress=lambda fraction: update("imputing", fraction),
             check=look if strict or loaded.reconstructor.statistics is not None else None,
         )

@@ -283,7 +283,7 @@ def select(
         size = int(k) if k is not None and k != "auto" else k
         asked = size if reach is None else Reach(reach)
         panel = select_panel(source, asked, progress=update, **options)
-        reading.record_units(panel, data, source)
+        reading.record(panel, data, source)
         update("writing", 0.99)
         if panel.evidence is not None:
             panel.evidence.command = line

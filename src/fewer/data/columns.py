@@ -14,6 +14,7 @@ from fewer.errors import InputError, translate_sklearn_errors, warn
 if TYPE_CHECKING:
     from fewer.data.moments import Moments
 
+SHOWN = 5  # infinite values
 LARGEST, SMALLEST = 1e75, 1e-75  # fourth powers of values are numbers of float64
 
 
@@ -44,13 +45,14 @@ def choose_columns(
     features = [name for name in names if name not in others]
     if not features:
         raise InputError(f"{what} has no numeric column; its columns are {join_names(names)}")
-    metadata = tuple(name for name in names if name in others)
-    if not others <= {*ignore, *labels}:
+    silent = {*ignore, *labels}
+    text = [name for name in names if name in others and name not in silent]
+    if text:
         warn(
-            f"{what}: non-numeric columns were ignored ({len(metadata)}): {join_names(metadata)}; "
+            f"{what}: non-numeric columns were ignored ({len(text)}): {join_names(text)}; "
             "name them in ignore= to silence this warning"
         )
-    return features, metadata
+    return features, tuple(name for name in names if name in others)
 
 
 def check_same_columns(what: str, names: Sequence[str], first: str, wanted: Sequence[str]) -> None:
@@ -155,7 +157,7 @@ def check_numbers(what: str, shape: tuple[int, ...], dtype: Any) -> None:
 def check_values(
     X: Any, names: Sequence[Any] | np.ndarray | None = None, what: str = "X", first_row: int = 0
 ) -> None:
-    """Refuse infinite values, saying where the first one is."""
+    """Refuse infinite values, saying where the first ones are."""
     values = X.data if sparse.issparse(X) else X
     if values.dtype.kind != "f" or values.size == 0:
         return
@@ -165,13 +167,20 @@ def check_values(
             return
     if sparse.issparse(X):
         entries = X.tocoo()
-        at = int(np.argmax(np.isinf(entries.data)))
-        row, column = (int(axis[at]) for axis in entries.coords)
-        value = entries.data[at]
+        at = np.flatnonzero(np.isinf(entries.data))
+        rows, columns = (axis[at].tolist() for axis in entries.coords)
+        found = entries.data[at]
     else:
-        row, column = (int(i) for i in np.argwhere(np.isinf(X))[0])
-        value = X[row, column]
+        rows, columns = (axis.tolist() for axis in np.nonzero(np.isinf(X)))
+        found = X[rows, columns]
+    cells = [
+        f"row {first_row + row}, {_column(column, names)} is {value}"
+        for row, column, value in zip(rows[:SHOWN], columns, found, strict=False)
+    ]
+    more, it = f"; and {len(rows) - SHOWN} more" if len(rows) > SHOWN else "", "it"
+    if len(rows) > 1:
+        it = "them"
     raise InputError(
-        f"{what} contains infinity: row {first_row + row}, {_column(column, names)} is {value}; "
-        "replace it, or set it to NaN to mark it as missing"
+        f"{what} contains infinity: {'; '.join(cells)}{more}; replace {it}, or set {it} to NaN to "
+        f"mark {it} as missing"
     )

@@ -3,7 +3,9 @@
 import codecs
 import csv
 import io
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +29,9 @@ FIRST_LINES = 5
 DIGITS = 19  # of a whole number; longer ones are measurements
 MOST_FIRST = 2**29  # bytes of the first lines
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "?", "."]
+DASHES = ["-", "--", "n/a", "na"]  # also missing; a warning says so, since they could be text
+SEARCHED_BYTES = 64 * 2**20  # of a file, for the words above
+MOST_BAD, BAD_SHOWN = 1000, 5  # cells of a column that are not numbers, and cells that are shown
 LABEL = "(row labels)"  # the name given to a first column that has none
 
 
@@ -42,6 +47,7 @@ class _Layout:
     text: list[str]  # columns that do not hold numbers
     logical: list[str]  # columns of true and false
     longest: int  # characters of the longest line seen
+    missing: tuple[str, ...]  # what a cell without a value holds
 
 
 def open_csv(
@@ -49,12 +55,13 @@ def open_csv(
     ignore: Sequence[str],
     delimiter: str | None,
     header: bool | None,
+    missing: Sequence[str],
     memory_limit: int,
     what: str,
 ) -> Source:
     """A source of text files: in memory where they are small, else a binary copy made once."""
     import_optional("pyarrow")
-    how = delimiter, header
+    how = delimiter, header, tuple(missing)
     first = _layout(paths[0], how, ignore)
     labels = [name for name in first.names if name == LABEL]
     features, metadata = choose_columns(str(paths[0]), first.names, first.text, ignore, labels)
@@ -74,6 +81,7 @@ def open_csv(
         memory_limit,
         what,
     )
+    _tell_of_dashes([layouts[path] for path in paths], features, missing)
     if not first.header:
         source.names = None
     return source
@@ -89,7 +97,7 @@ def file_form(path: Path) -> str:
 def csv_columns(path: Path) -> list[str] | None:
     """Names of all columns of a text file; None where it has no header."""
     import_optional("pyarrow")
-    layout = _layout(path, (None, None), ())
+    layout = _layout(path, (None, None, ()), ())
     return layout.names if layout.header else None
 
 
@@ -113,7 +121,7 @@ def _reader(
         convert_options=arrow_csv.ConvertOptions(
             column_types=types,
             include_columns=wanted,
-            null_values=MISSING,
+            null_values=list(layout.missing),
             strings_can_be_null=numbers,
             decimal_point=layout.decimal,
         ),
@@ -158,7 +166,9 @@ class _Unpacked(io.RawIOBase):
 # -- the first look --------------------------------------------------------------------------
 
 
-def _layout(path: Path, how: tuple[str | None, bool | None], ignore: Sequence[str]) -> _Layout:
+def _layout(
+    path: Path, how: tuple[str | None, bool | None, tuple[str, ...]], ignore: Sequence[str]
+) -> _Layout:
     sample = _first_lines(path)
     lines = [line for line in sample.splitlines()[:200] if line.strip()]
     if not lines:
@@ -172,7 +182,7 @@ def _layout(path: Path, how: tuple[str | None, bool | None], ignore: Sequence[st
     names = [cell.strip() for cell in rows[0]]
     decimal = "."
     with_comma = [cell for row in rows for cell in row if "," in cell]
-    if delimiter == ";" and any(_is_number(cell, ",") for cell in with_comma):
+    if delimiter == ";" and any(is_number(cell, ",") for cell in with_comma):
         decimal = ","
     header = _has_header(path, rows, decimal) if how[1] is None else how[1]
     if not header:
@@ -183,7 +193,8 @@ def _layout(path: Path, how: tuple[str | None, bool | None], ignore: Sequence[st
         names[0] = LABEL
     names = [name or f"(column {j})" for j, name in enumerate(names)]
     longest = max(len(line) for line in lines)
-    layout = _Layout(path, delimiter, decimal, header, names, [], [], longest)
+    missing = tuple(dict.fromkeys([*MISSING, *DASHES, *how[2]]))
+    layout = _Layout(path, delimiter, decimal, header, names, [], [], longest, missing)
     if len(rows) == 1 and header:
         raise InputError(f"{path} holds names of columns but no rows")
     return _with_types(layout, ignore)
@@ -219,7 +230,7 @@ def _first_lines(path: Path) -> str:
 def _has_header(path: Path, rows: list[list[str]], decimal: str) -> bool:
     """Whether the first line names columns: not if it holds numbers, unless they count columns."""
     first = [cell.strip() for cell in rows[0]]
-    if not all(_is_number(cell, decimal) or cell in MISSING for cell in first):
+    if not all(is_number(cell, decimal) or cell in MISSING for cell in first):
         return True
     if not _ascends(first):
         return False
@@ -256,7 +267,7 @@ def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
         text.append(name)
         if pa.types.is_string(column.type) and name not in ignore:
             cells = [cell for cell in column.slice(0, 1000).to_pylist() if cell is not None]
-            numbers = sum(_is_number(cell, layout.decimal) for cell in cells)
+            numbers = sum(is_number(cell, layout.decimal) for cell in cells)
             if 2 * numbers > len(cells):
                 mixed.append(name)
     if mixed:  # numbers for the most part: a cell is wrong, not the column
@@ -266,7 +277,8 @@ def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
     return replace(layout, text=text, logical=logical)
 
 
-def _is_number(cell: str, decimal: str = ".") -> bool:
+def is_number(cell: str, decimal: str = ".") -> bool:
+    """Whether a cell holds a number."""
     if decimal != "." and "." in cell:
         return False
     try:
@@ -279,10 +291,61 @@ def _is_number(cell: str, decimal: str = ".") -> bool:
 # -- what went wrong -------------------------------------------------------------------------
 
 
+def _tell_of_dashes(layouts: Iterable[_Layout], features: list[str], asked: Sequence[str]) -> None:
+    """Say which cells of features were read as missing although they hold a word or a dash."""
+    words = [word for word in DASHES if word not in asked]
+    found: Counter[str] = Counter()
+    first, left = "", SEARCHED_BYTES
+    for layout in layouts:
+        if not words or left <= 0:
+            break
+        with _stream(layout.path) as stream:
+            start = stream.read(left)
+        left -= len(start)
+        here = _words(layout, start, features, words)
+        first = first or (str(layout.path) if here else "")
+        found += here
+    if found:
+        cells = join_names([f"{word!r} ({count:,})" for word, count in found.items()], quoted=False)
+        warn(
+            f"{first}: cells that hold {cells} were read as missing values; "
+            f"missing={list(found)!r} silences this warning"
+        )
+
+
+def _words(layout: _Layout, start: bytes, features: list[str], words: list[str]) -> Counter[str]:
+    """How often features hold these words, in the first bytes of a file."""
+    edge = rb"[\r\n" + re.escape(layout.delimiter.encode()) + rb"]"
+    anyone = b"|".join(re.escape(word.encode()) for word in words)
+    pattern = re.compile(edge + rb'"?(?:' + anyone + rb')"?' + edge)
+    if not pattern.search(start + b"\n"):  # nearly always, and quick
+        return Counter()
+    pa, arrow_csv = import_optional("pyarrow"), import_optional("pyarrow.csv")
+    compute = import_optional("pyarrow.compute")
+    cut = start.rfind(b"\n") + 1 if len(start) > SEARCHED_BYTES // 2 else len(start)
+    rows = arrow_csv.read_csv(
+        pa.BufferReader(start[:cut]),
+        read_options=arrow_csv.ReadOptions(
+            column_names=layout.names,
+            skip_rows=int(layout.header),
+            block_size=max(BLOCK_BYTES, 2 * layout.longest + SPARE_BYTES),
+        ),
+        parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(features, pa.string()), include_columns=features
+        ),
+    )
+    found: Counter[str] = Counter()
+    for column in rows.columns:
+        hits = column.filter(compute.is_in(column, value_set=pa.array(words)))
+        found += Counter(hits.to_pylist())
+    return found
+
+
 def _explained(layout: _Layout, numbers: list[str], error: object) -> Exception:
-    """The reason that Arrow gave, as the line and column that it is about."""
+    """The reason that Arrow gave, as the lines and columns that it is about."""
     try:
-        found = _first_bad_cell(layout, numbers)
+        found = _bad_cells(layout, numbers)
     except (OSError, EOFError, ValueError, csv.Error) as broken:
         found = FileFormatError(f"{layout.path} is damaged or truncated ({broken})")
     if found is not None:
@@ -290,30 +353,54 @@ def _explained(layout: _Layout, numbers: list[str], error: object) -> Exception:
     return FileFormatError(f"{layout.path} cannot be read as text with columns ({error})")
 
 
-def _first_bad_cell(layout: _Layout, numbers: list[str]) -> Exception | None:
-    """Read line by line, which is slow, to the first row or cell that is not as it should be."""
-    wanted = [(at, name) for at, name in enumerate(layout.names) if name in numbers]
+def _bad_cells(layout: _Layout, numbers: list[str]) -> Exception | None:
+    """Read line by line, which is slow, and list all rows and cells that are not as they should."""
+    wanted = [*enumerate(layout.names)]
+    wanted = [(at, name) for at, name in wanted if name in numbers] or wanted
     logical = {"true", "false"} if layout.logical else set()
-    with io.TextIOWrapper(_stream(layout.path), encoding="utf-8-sig", newline="") as lines:
-        reader = csv.reader(lines, delimiter=layout.delimiter)
+    fine = set(layout.missing)
+    expected = len(layout.names)
+    lines: list[str] = []  # of another length
+    cells: list[tuple[str, str, str]] = []  # place, column and content
+    right: Counter[str] = Counter()  # cells of a column
+    wrong: Counter[str] = Counter()
+    with io.TextIOWrapper(_stream(layout.path), encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(text, delimiter=layout.delimiter)
         row = -int(layout.header)
-        for cells in reader:
-            if not cells:
+        for found in reader:
+            if not found:
                 continue
-            expected = len(layout.names)
-            if row >= 0 and len(cells) != expected:
-                return InputError(
-                    f"{layout.path}: line {reader.line_num} (row {row}) has {len(cells)} values, "
-                    f"but there are {expected} columns; fix that line"
-                )
-            for at, name in wanted if row >= 0 else ():
-                cell = cells[at].strip()
-                fine = cell in MISSING or _is_number(cell, layout.decimal)
-                if not fine and cell.lower() not in logical:
-                    return InputError(
-                        f"{layout.path}: line {reader.line_num} (row {row}), column {name!r} "
-                        f"holds {cell!r}, which is not a number; fix it, leave it empty if it is "
-                        f"missing, or give ignore=[{name!r}]"
-                    )
+            place = f"line {reader.line_num} (row {row})"
+            if row >= 0 and len(found) != expected:
+                lines.append(f"{place} has {len(found)} values")
+            for at, name in wanted if row >= 0 and len(found) == expected else ():
+                cell = found[at].strip()
+                known = is_number(cell, layout.decimal) or cell in fine or cell.lower() in logical
+                (right if known else wrong)[name] += 1
+                if not known and wrong[name] <= MOST_BAD:
+                    cells.append((place, name, cell))
             row += 1
-    return None
+    if not numbers:  # which columns should hold numbers is known from most of their cells only
+        cells = [cell for cell in cells if right[cell[1]] > wrong[cell[1]]]
+    problems = []
+    if lines:
+        which = "that line" if len(lines) == 1 else "those lines"
+        problems.append(f"{_some(lines)}, but there are {expected} columns; fix {which}")
+    if cells:
+        shown = _some([f"{place}, column {name!r} holds {cell!r}" for place, name, cell in cells])
+        words = list(dict.fromkeys(cell for _, _, cell in cells))
+        columns = list(dict.fromkeys(name for _, name, _ in cells))
+        what, it = "which is not a number", "it"
+        if len(cells) > 1:
+            what, it = "which are not numbers", "them"
+        problems.append(
+            f"{shown}, {what}; fix {it}, leave {it} empty or give missing={words[:BAD_SHOWN]} if "
+            f"missing, or give ignore={columns[:BAD_SHOWN]}"
+        )
+    return InputError(f"{layout.path}: {'; '.join(problems)}") if problems else None
+
+
+def _some(items: list[str]) -> str:
+    """The first few of a list, and how many more there are."""
+    more = len(items) - BAD_SHOWN
+    return "; ".join(items[:BAD_SHOWN]) + (f"; and {more} more" if more > 0 else "")

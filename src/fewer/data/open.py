@@ -14,11 +14,11 @@ from fewer._checks import join_names
 from fewer._threads import entry_point
 from fewer.data.arrays import HDF5, open_array, open_dataset, open_hdf5, open_npz, open_zarr
 from fewer.data.columns import check_array, check_numbers, check_values
-from fewer.data.csv import TEXT, csv_columns, file_form, open_csv
+from fewer.data.csv import TEXT, csv_columns, file_form, is_number, open_csv
 from fewer.data.dask import is_dask, open_dask
 from fewer.data.h5ad import is_annotated, open_annotated, open_h5ad
 from fewer.data.on_disk import open_npy, size_in_bytes
-from fewer.data.source import Source, array_source, read_blocks
+from fewer.data.source import MissingNumbers, Source, array_source, read_blocks
 from fewer.data.tables import (
     FEATHER,
     PARQUET,
@@ -55,6 +55,7 @@ def open(
     ignore: Sequence[str] = (),
     delimiter: str | None = None,
     header: bool | None = None,
+    missing: Sequence[str | float] = (),
     memory_limit: int | str | None = None,
 ) -> Source:
     """Make a source of rows from almost anything.
@@ -89,6 +90,10 @@ Dask array or table, torch tensor or Dataset
     header : bool, default=None
         Whether the first line of a CSV file names its columns; if None, it does unless it holds
         numbers only (those of a count, 0, 1, 2, ..., are names).
+    missing : sequence of str or float, default=()
+        What else stands for a missing value: numbers such as 9999, or words in the cells of a text
+        file, where nothing, NA, N/A, #N/A, NaN, null, None, ``?``, ``.``, ``-``, ``--``, n/a and
+        na do in any case.
     memory_limit : int or str, default=None
         Bytes that rows may take in memory, or text such as "2GB"; a quarter of the machine's
         memory if None.
@@ -120,6 +125,7 @@ Dask array or table, torch tensor or Dataset
         "ignore": [ignore] if isinstance(ignore, str) else list(ignore),
         "delimiter": delimiter,
         "header": header,
+        "missing": _words(missing),
     }
     limit = size_in_bytes(memory_limit)
     if isinstance(data, str) and not data.strip():
@@ -132,7 +138,29 @@ Dask array or table, torch tensor or Dataset
         source = _open_object(data, options, limit)
     if names is not None and source.names is not None and len(source.names) != source.shape[1]:
         raise InputError(f"names has {len(source.names)} names for {source.shape[1]} features")
-    return source
+    return _without_numbers(source, options["missing"])
+
+
+def _words(missing: Any) -> list[str]:
+    """What stands for missing values, as text."""
+    given = [missing] if isinstance(missing, (str, int, float)) else list(missing)
+    wrong = [
+        one for one in given if isinstance(one, bool) or not isinstance(one, (str, int, float))
+    ]
+    if wrong:
+        raise TypeInputError(f"missing={wrong[0]!r} must be a number or text such as '9999' or '-'")
+    return list(dict.fromkeys(str(one).strip() for one in given))
+
+
+def _without_numbers(source: Source, words: Sequence[str]) -> Source:
+    """A source in which the numbers among some words are missing values."""
+    numbers = [float(word) for word in words if is_number(word)]
+    finite = [number for number in numbers if np.isfinite(number)]
+    if not finite:
+        return source
+    if source.is_sparse and 0 in finite:
+        raise InputError("missing=0 would make nearly all of a sparse matrix missing; omit it")
+    return MissingNumbers(source, finite)
 
 
 def is_source_like(data: Any) -> bool:
@@ -270,6 +298,8 @@ def _is_annotated(data: Any) -> bool:
 def _chosen(options: dict[str, Any], what: str, *allowed: str) -> dict[str, Any]:
     """The options that apply; any other that is given is refused."""
     for name, value in options.items():
+        if name == "missing":  # its numbers apply to anything
+            continue
         if name not in allowed and value is not None and value is not False and value != []:
             known = ", ".join(f"{option}=" for option in allowed) or "none"
             raise InputError(f"{name}={value!r} does not apply to {what}; options that do: {known}")
@@ -301,7 +331,7 @@ def _open_paths(data: Any, options: dict[str, Any], limit: int) -> Source:
             f"give a pattern such as '*{form}'"
         )
     if kind == TEXT:
-        chosen = _chosen(options, "text files", "ignore", "delimiter", "header")
+        chosen = _chosen(options, "text files", "ignore", "delimiter", "header", "missing")
         return open_csv(paths, **chosen, memory_limit=limit, what=what)
     if kind is not None:
         chosen = _chosen(options, "Parquet and Feather files", "ignore")

@@ -278,6 +278,42 @@ class ScaledSource(View):
         return rows.sub_(self.center).div_(self.scale).to(dtype)
 
 
+class MissingNumbers(View):
+    """Rows of another source in which some numbers, such as 9999, stand for missing values.
+
+    Examples
+    --------
+    >>> import fewer, numpy as np
+    >>> whole = fewer.data.open(np.array([[1, 9999], [2, 3]]))
+    >>> MissingNumbers(whole, [9999]).rows(slice(2))
+    tensor([[1., nan],
+            [2., 3.]])
+    """
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, source: Source, numbers: Iterable[float]) -> None:
+        super().__init__(source)
+        kind = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
+        # as they are stored: -99.9 in a file of float32 is another number in float64
+        self.numbers = torch.tensor(
+            [float(np.asarray(one).astype(kind)) for one in numbers], dtype=torch.float64
+        )
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        rows = self.source.rows(index, torch.float64)
+        rows[torch.isin(rows, self.numbers)] = torch.nan
+        return rows.to(dtype)
+
+    def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
+        part = self.source.sparse_rows(index)
+        if part is None:
+            return None
+        values = part.data.astype(np.float64)
+        values[np.isin(values, self.numbers.numpy())] = np.nan
+        return sparse.csr_array((values, part.indices, part.indptr), shape=part.shape)
+
+
 class Log1pSource(View):
     """log(1 + x) of the rows of another source of counts.
 
