@@ -205,7 +205,10 @@ def _copies(x: Values, use: NDArray[np.bool_]) -> list[tuple[int, int, float, fl
             fit = _affine(x[:, first], x[:, second])
             if fit is not None and (second not in found or first < found[second][0]):
                 found[second] = first, *fit
-    return [(int(columns[b]), int(columns[a]), *fit) for b, (a, *fit) in sorted(found.items())]
+    return [
+        (int(columns[b]), int(columns[a]), slope, start, error)
+        for b, (a, slope, start, error) in sorted(found.items())
+    ]
 
 
 def _affine(a: Values, b: Values) -> tuple[float, float, float] | None:
