@@ -87,6 +87,11 @@ class Constraints:
         return tuple(np.split(allowed[order], np.flatnonzero(np.diff(label[order])) + 1))
 
     @cached_property
+    def _single(self) -> Indices:
+        """The only feature of each unit, where there are no groups."""
+        return np.flatnonzero(self.allowed)
+
+    @cached_property
     def unit_of(self) -> Indices:
         """Position in `units` of each feature; -1 for an excluded one."""
         out = np.full(self.d, -1)
@@ -145,6 +150,8 @@ class Constraints:
 
     def features(self, units: Iterable[int]) -> Indices:
         """Features of some of `units`, ascending."""
+        if self.groups is None:
+            return np.sort(self._single[np.array([*units], dtype=np.int64)])
         return np.sort(np.concatenate([np.arange(0), *(self.units[unit] for unit in units)]))
 
     def followed_by(self, more: int) -> "Constraints":

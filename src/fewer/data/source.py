@@ -272,8 +272,11 @@ class ScaledSource(View):
     def __init__(self, source: Source, center: np.ndarray, scale: np.ndarray) -> None:
         super().__init__(source)
         self.center, self.scale = torch.from_numpy(center), torch.from_numpy(scale)
+        self.unscaled = not center.any() and bool((scale == 1).all())
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        if self.unscaled:
+            return self.source.rows(index, dtype)
         rows = self.source.rows(index, torch.float64)
         return rows.sub_(self.center).div_(self.scale).to(dtype)
 

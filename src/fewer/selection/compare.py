@@ -16,7 +16,7 @@ from torch import Tensor
 from fewer import distributed
 from fewer.constraints import Constraints
 from fewer.data.moments import moments
-from fewer.data.source import Source, read_blocks
+from fewer.data.source import Source, array_source, is_remote, read_blocks
 from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.nn.decoder import linear_layer, without_norms
 from fewer.reconstructor import explained_variance
@@ -34,7 +34,8 @@ __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "
 CLOSE = 1.01  # candidates within this ratio of the best are retrained
 REPEATS = 2
 MANY_ROWS = 20_000  # one repeat is enough, and classes are trained as well in larger batches
-LARGE_BATCH = 512
+LARGE_BATCH = 1024
+MOST_IN_MEMORY = 2**24  # values of held-out rows
 MOST_MISSES = 2000  # held-out predictions that are kept for conformal prediction
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
@@ -277,10 +278,11 @@ class TrainedComparison(Comparison):
                 tuned=None if tuned is None else [tuned] * len(new),
                 effort=1.0 if many or repeat == FULL else 0.5,
             )
+            values = _read_once(fold.rows(held)) if len(new) > 1 else fold.rows(held)
             for (key, panel), decoder in zip(new.items(), decoders, strict=True):
                 self.decoders[key] = self.in_units(decoder, rows)
                 if len(held):
-                    error = self.held_out_error(self.decoders[key], fold, held, panel)
+                    error = self.held_out_error(self.decoders[key], values, held, panel)
                     self.errors[key] = distributed.broadcast(error)
         return [self.decoders[key] for key in keys]
 
@@ -297,10 +299,10 @@ class TrainedComparison(Comparison):
         return decoder
 
     def held_out_error(
-        self, decoder: MeasuredDecoder, fold: Fold, held: Columns, panel: Columns
+        self, decoder: MeasuredDecoder, values: Source, held: Columns, panel: Columns
     ) -> float:
         """Error on held-out rows, in scaled units."""
-        return float(explained_variance(decoder, fold.rows(held), panel)[1].mean())
+        return float(explained_variance(decoder, values, panel)[1].mean())
 
 
 @dataclass
@@ -454,8 +456,10 @@ class TargetComparison(TrainedComparison):
         """With classes, what predicts best; the norm becomes part of the layer before it."""
         if self.target.classes is None or config.linear or callable(config.decoder):
             return config, self.target.loss
-        size = LARGE_BATCH if rows >= MANY_ROWS else config.batch_size
-        config = replace(config, norm="batch", dropout=CLASS_DROPOUT, batch_size=size)
+        size, dropout = config.batch_size, CLASS_DROPOUT
+        if rows >= MANY_ROWS:
+            size, dropout = LARGE_BATCH, 0.0
+        config = replace(config, norm="batch", dropout=dropout, batch_size=size)
         return config, make_loss("cross_entropy", smoothing=CLASS_SMOOTHING)
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
@@ -468,11 +472,11 @@ class TargetComparison(TrainedComparison):
         return decoder
 
     def held_out_error(
-        self, decoder: MeasuredDecoder, fold: Fold, held: Columns, panel: Columns
+        self, decoder: MeasuredDecoder, values: Source, held: Columns, panel: Columns
     ) -> float:
         """Held-out loss: cross-entropy, or mean squared error."""
         target = self.target
-        output = _outputs(decoder, fold.rows(held), panel)
+        output = _outputs(decoder, values, panel)
         truth, weights = target.values[torch.from_numpy(held)], target.weights_of(held)
         if target.classes is not None:
             likelihood = output.gather(1, truth[:, None]).clamp_min(1e-9)
@@ -495,6 +499,14 @@ def clearly_behind(candidate: Candidate, leader: Candidate) -> bool:
     """Whether paired errors differ by more than two standard errors of their mean difference."""
     gaps = np.subtract(candidate.errors + candidate.repeats, leader.errors + leader.repeats)
     return bool(gaps.mean() > 2 * gaps.std(ddof=1) / len(gaps) ** 0.5)
+
+
+def _read_once(source: Source) -> Source:
+    """The same rows in memory, if they take little, for several decoders."""
+    n, d = source.shape
+    if is_remote(source) or n * d > MOST_IN_MEMORY:
+        return source
+    return array_source(source.rows(slice(0, n), torch.float64).numpy())
 
 
 @torch.no_grad()

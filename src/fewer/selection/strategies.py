@@ -129,7 +129,7 @@ def propose_side_by_side(
         # one line: while a graph is recorded, nothing else may draw random numbers on the GPU
         there = context.search_device.type == "cuda"
         lines = [[one for one in new if one.on_gpu or there]]
-        lines.append([one for one in new if one not in lines[0]])
+        lines += [[one] for one in new if one not in lines[0]]
 
     def run(line: list[Strategy]) -> list[tuple[str, Columns, float]]:
         found = []
@@ -209,13 +209,12 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
     asked = (*STRATEGIES, FILTERS_NAME) if context.strategies == "auto" else context.strategies
     # always there: what knowing the target has to beat
     found = [Strategy(LABEL_FREE, search_panel)]
-    long = not context.short_search
     if "search" in asked:
-        found.append(Strategy("search", supervised_search_panel, on_gpu=long))
+        found.append(Strategy("search", supervised_search_panel))
         share = 0.0 if context.reconstruct else WITH_FEATURES
         other = "search, target only" if context.reconstruct else "search, target and features"
         run = partial(supervised_search_panel, share=share)
-        found.append(Strategy(other, run, on_gpu=long))
+        found.append(Strategy(other, run))
     if FILTERS_NAME in asked:
         found += [Strategy(name, partial(filter_panel, name=name), weight=0.05) for name in FILTERS]
     if "gradient" in asked:
@@ -352,10 +351,8 @@ def supervised_search_panel(
         joint = _joint_covariance(context, fold)
     else:
         joint = joint_covariance(context, fold, features_weight(context, fold, share))
-    # beside the search without target, which is on the CPU
-    device = context.search_device if context.short_search else context.device
     found = search(
-        joint.to(device),
+        joint.to(context.search_device),
         context.constraints.followed_by(len(joint) - context.constraints.d),
         stall=None if context.config.linear else 0,  # swaps for the network follow
         seed=context.seed,

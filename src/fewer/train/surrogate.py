@@ -213,7 +213,12 @@ class RandomFeatureSurrogate:
         fit = (grams.sum(-3, keepdim=True) - grams).div_(self.others)
         fit.diagonal(dim1=-2, dim2=-1).add_(self.penalty[: fit.shape[-1]])
         right = (rights.sum(-3, keepdim=True) - rights).div_(self.others)
-        weights = torch.cholesky_solve(right, torch.linalg.cholesky(fit))
+        root = torch.linalg.cholesky(fit)
+        if root.is_cuda:  # twice as fast there as cholesky_solve
+            half = torch.linalg.solve_triangular(root, right, upper=False)
+            weights = torch.linalg.solve_triangular(root.mT, half, upper=True)
+        else:
+            weights = torch.cholesky_solve(right, root)
         wrong = self.squares + (weights * (grams @ weights - 2 * rights)).sum((-2, -1))
         return wrong.sum(-1) / (len(self.inputs) * (self.inputs.shape[1] - 1))
 
@@ -445,7 +450,7 @@ class _Search:
     def kicked(self, units: list[int]) -> tuple[list[int], float] | None:
         """The panel after some of the more promising swaps, drawn at random, and its error."""
         changed, count = units, max(2, len(units) // CHANGED)
-        promising = self.promising(units)[: 2 * VERIFIED[-1]]
+        promising = self.promising(units)
         for at in self.random.permutation(len(promising)):
             out, into = promising[at]
             if out in changed and into not in changed and self.affordable(changed, out, into):
@@ -456,7 +461,7 @@ class _Search:
         return None
 
     def promising(self, units: list[int]) -> list[tuple[int, int]]:
-        """Swaps (out, into), best first according to the coarse surrogate."""
+        """The best swaps (out, into) according to the coarse surrogate, best first."""
         constraints = self.constraints
         included = set(constraints.included_units.tolist())
         free = [unit for unit in units if unit not in included]
@@ -471,24 +476,28 @@ class _Search:
             strength[np.isin(others, pool)] = -1
             pool = np.union1d(pool, others[np.argsort(-strength)[: POOL // 4]])
         rest = self.random.permutation(np.setdiff1d(others, pool))
-        pool = np.concatenate([pool, rest[: max(0, POOL - len(pool))]]).tolist()
-        base, *drops = self.propose([units, *([u for u in units if u != out] for out in free)])
-        adds = self.propose([[*units, unit] for unit in pool])
-        guess = {
-            (out, into): drop + add - base
-            for out, drop in zip(free, drops, strict=True)
-            for into, add in zip(pool, adds, strict=True)
-            if self.affordable(units, out, into)
-        }
-        direct = [
-            (out, into)
-            for out, row in zip(free, losses, strict=True)
-            for into in others[np.argsort(row)[:SUBSTITUTES]].tolist()
-            if self.affordable(units, out, into)
+        pool = np.concatenate([pool, rest[: max(0, POOL - len(pool))]])
+        substitutes = others[np.argsort(losses, axis=1)[:, :SUBSTITUTES]]
+        panels = [units]
+        panels += [[unit for unit in units if unit != out] for out in free]
+        panels += [[*units, unit] for unit in pool]
+        panels += [
+            _after(units, out, unit)
+            for out, row in zip(free, substitutes, strict=True)
+            for unit in row
         ]
-        scores = self.propose([_after(units, *swap) for swap in direct])
-        guess |= dict(zip(direct, scores, strict=True))
-        return sorted(guess, key=guess.__getitem__)
+        cuts = np.cumsum([1, len(free), len(pool)])
+        base, drops, adds, direct = np.split(self.propose(panels), cuts)
+        guess = np.full((len(free), len(constraints.units)), np.inf)
+        guess[:, pool] = drops[:, None] + adds - base
+        guess[np.arange(len(free))[:, None], substitutes] = direct.reshape(substitutes.shape)
+        costs = constraints.unit_costs
+        after = costs[units].sum() - costs[free][:, None] + costs
+        guess[after > constraints.ceiling] = np.inf
+        known = np.flatnonzero(np.isfinite(guess))
+        best = known[np.argsort(guess.ravel()[known], kind="stable")][: 2 * VERIFIED[-1]]
+        rows, entering = np.unravel_index(best, guess.shape)
+        return [(free[row], int(unit)) for row, unit in zip(rows, entering, strict=True)]
 
     def affordable(self, units: list[int], out: int, into: int) -> bool:
         """Whether the panel after a swap costs no more than allowed."""
@@ -526,6 +535,9 @@ def _unit_losses(
     """Linear loss of swapping each free unit for each other unit, by their best features."""
     columns = constraints.features(units)
     losses = swap_losses(C, columns)
+    if constraints.groups is None:
+        rows = np.searchsorted(columns, [constraints.units[unit][0] for unit in free])
+        return losses[np.ix_(rows, constraints.features(others))]
     table = np.empty((len(free), len(others)), dtype=np.float32)
     parts = [constraints.units[other] for other in others]
     features = np.concatenate(parts)
