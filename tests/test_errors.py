@@ -98,8 +98,8 @@ def test_k_as_text():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p: p.reconstruct(X[:0, :2]), "0 sample.*give more rows"),
-        (lambda p: p.reconstruct(X[0, :2]), "Reshape your data"),
+        (lambda p: p.reconstruct(X[:0, :2]), "measured has no rows"),
+        (lambda p: p.reconstruct(X[0, :3]), "measured has 3 values; give the 2 chosen"),
         (lambda p: p.reconstruct([["a", "b"]]), "could not convert string to float: 'a'; drop"),
         (lambda p: p.reconstruct(X[:2, :2], interval="a"), "interval='a' must be above 0"),
         (lambda p: p.score(X[:0]), "0 sample.*give more rows"),

@@ -27,6 +27,7 @@ LAYERS = [
     "storage",
     "joint",
     "reconstructor",
+    "rows",
     "checks",
     "estimators",
     "callbacks",

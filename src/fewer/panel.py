@@ -38,6 +38,7 @@ from fewer.reconstructor import (
 )
 from fewer.report import brief, write
 from fewer.report.summarise import network_note, rank_candidates
+from fewer.rows import read_rows
 
 __all__ = ["Leaderboard", "Panel", "Score", "Target"]
 
@@ -334,12 +335,13 @@ class Panel:
 
         Parameters
         ----------
-        measured : array or sparse matrix of shape (n, k), table, path or source
+        measured : array or sparse matrix of shape (n, k), table, path or source; or a single row
             The chosen features in column order; or a table, or anything that `fewer.data.open`
             accepts, with columns of their names (or column numbers, if the data had no names) in
-            any order, among others. NaN means "not measured": the value is predicted from the
-            other measured ones (best linear prediction). Panels saved before version 0.1.0 was
-            complete use the training mean.
+            any order, among others. A row may be a dict or a pandas Series by name, or k values
+            in column order; rows may be a list of dicts. NaN or None means "not measured": the
+            value is predicted from the other measured ones (best linear prediction). Panels saved
+            before version 0.1.0 was complete use the training mean.
         interval : float, default=None
             Also return prediction intervals with this coverage, such as 0.9, from held-out
             residuals; wider where chosen features were not measured, which then have bounds too.
@@ -351,11 +353,25 @@ class Panel:
 
         Returns
         -------
-        array of shape (n, d), or a table if one was given; with ``interval`` three of them:
-        reconstruction, lower bound, upper bound; with ``out`` their paths
+        array of shape (n, d), or a table, a dict, a Series, a row or a list of dicts if such was
+        given; with ``interval`` three of them: reconstruction, lower bound, upper bound; with
+        ``out`` their paths
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X = load_iris(as_frame=True).data
+        >>> panel = fewer.select(X, k=2, strategies=["search"], random_state=0)
+        >>> row = panel.reconstruct({"sepal width (cm)": 3.5, "petal length (cm)": None})
+        >>> {name: round(value, 1) for name, value in row.items()}
+        {'sepal length (cm)': 5.7, 'sepal width (cm)': 3.5, ...}
         """
         if out is None:
-            return self.reconstructor.reconstruct(measured, interval)
+            rows, names = read_rows(self.reconstructor, measured), self.reconstructor.names
+            parts = self.reconstructor.parts(rows.values, interval)
+            found = [rows.like(part, names) for part in parts]
+            return found[0] if interval is None else tuple(found)
         impute(self.reconstructor, measured, out, Filling(interval, replace_measured=True))
         path = Path(out)
         return path if interval is None else (path, *bound_paths(path))
@@ -434,7 +450,7 @@ class Panel:
 
         Parameters
         ----------
-        measured : array or sparse matrix of shape (n, k), table, path or source
+        measured : array or sparse matrix of shape (n, k), table, path, source, or a single row
             As for `reconstruct`.
         interval : float, default=None
             For numbers: also return lower and upper bounds that contain this share of new rows,
@@ -443,11 +459,11 @@ class Panel:
 
         Returns
         -------
-        array of length n, or (n, m) for several numbers; with ``interval`` three of them:
-        prediction, lower bound, upper bound
+        array of length n, or (n, m) for several numbers; of a single row, its prediction; with
+        ``interval`` three of them: prediction, lower bound, upper bound
         """
-        target, values = self._predictor(), self.reconstructor.read(measured)
-        found = target.predict(values)
+        target, rows = self._predictor(), read_rows(self.reconstructor, measured)
+        found = rows.first(target.predict(rows.values))
         if interval is None:
             return found
         if target.classes is not None:
@@ -488,12 +504,13 @@ class Panel:
         """
         chances = self.predict_proba(measured)
         found: NDArray[np.bool_] = chances >= 1 - self._predictor().margin(coverage)[0]
-        found[np.arange(len(found)), chances.argmax(axis=1)] = True
-        return found
+        return found | (chances == chances.max(axis=-1, keepdims=True))
 
     def predict_proba(self, measured: Any) -> NDArray:
         """Probability of each of ``target.classes`` from the k measured values."""
-        return self._predictor().probabilities(self.reconstructor.read(measured))
+        target, rows = self._predictor(), read_rows(self.reconstructor, measured)
+        found: NDArray = rows.first(target.probabilities(rows.values))
+        return found
 
     def _predictor(self) -> Target:
         if self.target is None:
@@ -605,7 +622,7 @@ class Panel:
 
         Parameters
         ----------
-        rows : array of shape (n, k), table, path or source
+        rows : array of shape (n, k), table, path, source, or a single row
             The measured features, as for `reconstruct`.
 
         Returns
@@ -621,7 +638,7 @@ class Panel:
         >>> panel.check(X[1::2]).summary()
         '284 rows look like those that the panel was made from'
         """
-        return check_rows(self.reconstructor, self.reconstructor.read(rows))
+        return check_rows(self.reconstructor, read_rows(self.reconstructor, rows).values)
 
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of whole rows."""

@@ -128,7 +128,7 @@ class Reconstructor:
             as_array(measured), accept_sparse="csr", dtype=[np.float64, np.float32]
         )
         if values.shape[1] != len(self.columns):
-            raise self._wrong_width(values.shape[1])
+            raise self.wrong_width(values.shape[1])
         if sparse.issparse(values):
             values = values.toarray()
         check_values(values, None if self.names is None else self.names[self.columns], "measured")
@@ -143,7 +143,7 @@ class Reconstructor:
         features, have = [str(name) for name in self.features], source.names
         if have is None or (self.names is None and not set(features) & set(have)):
             if source.shape[1] != len(features):
-                raise self._wrong_width(source.shape[1])
+                raise self.wrong_width(source.shape[1])
             return source
         text = [name for name in features if name in source.metadata_columns]
         if text:
@@ -180,9 +180,10 @@ class Reconstructor:
             "; add these columns, with NaN where they were not measured",
         )
 
-    def _wrong_width(self, width: int) -> InputError:
+    def wrong_width(self, width: int, what: str = "columns") -> InputError:
+        """The error for rows of another number of values."""
         return InputError(
-            f"measured has {width} columns; give the {len(self.columns)} chosen features, in this "
+            f"measured has {width} {what}; give the {len(self.columns)} chosen features, in this "
             f"order: {join_names(self.features, 8, quoted=False)}"
         )
 
@@ -194,12 +195,14 @@ class Reconstructor:
 
     def reconstruct(self, measured: Any, interval: float | None = None) -> Any:
         """All features from the k measured ones; with an interval also lower and upper bounds."""
-        values = self.read(measured)
+        parts = self.parts(self.read(measured), interval)
+        found = [like_table(part, self.names, measured) for part in parts]
+        return found[0] if interval is None else tuple(found)
+
+    def parts(self, values: NDArray, interval: float | None = None) -> list[NDArray]:
+        """All features from measured values as `read` returns them, and their bounds, if any."""
         found = self.decode(values)
-        if interval is None:
-            return like_table(found, self.names, measured)
-        parts = (found, *self._bounded(found, values, interval))
-        return tuple(like_table(part, self.names, measured) for part in parts)
+        return [found] if interval is None else [found, *self._bounded(found, values, interval)]
 
     def _bounds(self, interval: float) -> tuple[Values, Values]:
         """Offsets of the lower and upper bound from a reconstruction."""
@@ -277,6 +280,8 @@ def _between(quantiles: Values, interval: float) -> tuple[Values, Values]:
 @torch.no_grad()
 def run_decoder(decoder: MeasuredDecoder, measured: NDArray) -> NDArray:
     """Outputs for n x k measured values, block by block; float32 where those are."""
+    if len(measured) == 1 and (row := decoder.decode_row(measured[0])) is not None:
+        return row[None]
     dtype = np.float32 if measured.dtype == np.float32 else np.float64
     parts = []
     for rows in blocks(len(measured), max(measured.shape[1], 1024)):
