@@ -28,7 +28,7 @@ from fewer.nn import make_loss
 from fewer.search import residual, search
 from fewer.search.exchange import swap_losses
 from fewer.train import TrainingConfig, train_decoders
-from fewer.train.surrogate import COARSE, FINE, REFEREE, RandomFeatureSurrogate
+from fewer.train.surrogate import QUICK, RandomFeatureSurrogate
 from fewer.train.training_data import prepare
 
 # data, k, hidden widths
@@ -125,7 +125,8 @@ def measure(table: Table, name: str, options: argparse.Namespace) -> None:
     began = time.process_time()
     linear = np.array([residual(summary.matrix, panel) for panel in panels])
     add("linear residual", linear, truth, time.process_time() - began)
-    for label, (width, rows, folds) in (("coarse", COARSE), ("fine", FINE), ("referee", REFEREE)):
+    sizes = {"coarse": QUICK.proposes, "fine": QUICK.ranks, "referee": QUICK.confirms}
+    for label, (width, rows, folds) in sizes.items():
         size = {"width": width, "rows": rows, "folds": folds}
         judge = RandomFeatureSurrogate(source, summary, k=k, device=options.device, **size)
         began = time.process_time()

@@ -58,8 +58,7 @@ SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 FEW_ROUNDS, SOME_ROUNDS = 2, 3
 FEW_STARTS = 4  # of a search whose panel is compared with others, and improved
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
-SOME_SWAPS, MOST_SWAPS = 8, 40  # rounds of network swaps: on one of several folds, and otherwise
-FURTHER = 2  # panels that network swaps improve besides the best
+SOME_SWAPS = 8  # rounds of network swaps on one of several folds
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
@@ -325,8 +324,8 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
         summary,
         starts or [search_panel(context, fold)],
         context.constraints,
-        rounds=SOME_SWAPS if several and fold.number is not None else MOST_SWAPS,
-        further=FURTHER if fold.number is not None else 0,  # all rows: it goes on from there
+        rounds=SOME_SWAPS if several and fold.number is not None else None,
+        further=None if fold.number is not None else 0,  # all rows: it goes on from there
         seed=context.seed,
         device=context.device,
         labels=context.groups_of(rows),

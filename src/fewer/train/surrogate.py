@@ -36,17 +36,32 @@ COMPONENTS = 128
 RIDGE, MANY_ROWS = 1e-2, 2000
 FEWEST, ROWS_PER_FEATURE = 128, 5  # where rows are few, there are fewer random features
 VALUES_ON_GPU = 2**26  # of random features of panels that are solved at once
-# random features, rows and folds of the surrogates that propose, rank and confirm swaps
-COARSE, FINE, REFEREE = (128, 1200, 2), (256, 2000, 4), (384, 4500, 4)
-SUBSTITUTES = 2  # per chosen unit, tried directly
-POOL = 64  # units that are tried as additions, a quarter of them at random
-VERIFIED = (12, 24, 48)  # swaps that the finer surrogate checks: more after a failed round
 MOST_SWAPS = 4  # in a round
 OTHERS, CHANGED = 1, 8  # other starts that are improved; units of which one is changed at random
 # interactions: combinations of targets, the fewest rows, and the most multiplications
 PROBES, FEWEST_ROWS, MOST_PRODUCTS = 8, 256, 2**34
 SHARES = (0.25, 0.5, 1.0)  # of a panel that interacting features replace
 PROGRESS = 1e-4  # minimum relative improvement
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Sizes of surrogates (random features, rows, folds), and how many swaps they judge."""
+
+    proposes: tuple[int, int, int]
+    ranks: tuple[int, int, int]
+    confirms: tuple[int, int, int]
+    substitutes: int  # per chosen unit, tried directly
+    pool: int  # units that are tried as additions, a quarter of them at random
+    checked: tuple[int, int, int]  # swaps that the finer surrogate ranks: more after a failed round
+    rounds: int
+    further: int  # panels that are improved besides the best start
+
+
+QUICK = Effort((128, 1200, 2), (256, 2000, 4), (384, 4500, 4), 2, 64, (12, 24, 48), 40, 2)
+# small panels on a GPU, which judges hundreds of them as fast as one
+THOROUGH = Effort((256, 2400, 2), (384, 4500, 4), (512, 6000, 4), 8, 128, (24, 48, 96), 80, 4)
+FEW_CHOSEN = 24  # features of a small panel
 
 Columns = NDArray[np.int64]
 Judge = Callable[[Sequence[Sequence[int]]], NDArray[np.float64]]  # errors of panels of units
@@ -242,8 +257,8 @@ def network_swaps(
     starts: Sequence[Columns],
     constraints: Constraints,
     *,
-    rounds: int = 40,
-    further: int = 2,
+    rounds: int | None = None,
+    further: int | None = None,
     time_limit: float | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -270,11 +285,12 @@ def network_swaps(
         Panels that obey the constraints.
     constraints : Constraints
         What every panel must obey.
-    rounds, time_limit : int, float, default=40, None
-        Maximum number of rounds, and of seconds after which no round starts.
-    further : int, default=2
+    rounds, time_limit : int, float, default=None, None
+        Maximum number of rounds (None: 40), and of seconds after which no round starts. For panels
+        of up to 24 features on a GPU, None is 80, with larger surrogates that judge more swaps.
+    further : int, default=None
         Panels that are improved after the best start: the next best one, then what was found so far
-        with some features changed at random.
+        with some features changed at random. None: 2, or 4 for small panels on a GPU.
     seed : int, default=0
         Makes the result reproducible, unless time runs out.
     device : torch.device, default="cpu"
@@ -310,6 +326,8 @@ def network_swaps(
     array([0, 1])
     """
     ends = None if time_limit is None else time.perf_counter() + time_limit
+    small = torch.device(device).type == "cuda" and len(starts[0]) <= FEW_CHOSEN
+    effort = THOROUGH if small and rounds is None else QUICK
     options: dict[str, Any] = {"k": len(starts[0]), "device": device}
     options |= {"labels": labels, "targets": targets, "weights": weights}
     if targets is None:
@@ -320,13 +338,14 @@ def network_swaps(
         return RandomFeatureSurrogate(source, summary, **size, **options)
 
     search = _Search(
-        surrogate(*COARSE, seed),
-        surrogate(*FINE, seed),
-        surrogate(*REFEREE, seed + 1),
+        effort,
+        surrogate(*effort.proposes, seed),
+        surrogate(*effort.ranks, seed),
+        surrogate(*effort.confirms, seed + 1),
         constraints,
         summary.matrix if linear is None else linear,
         np.random.default_rng(seed),
-        rounds,
+        effort.rounds if rounds is None else rounds,
         ends,
     )
     distinct = {tuple(sorted(set(constraints.unit_of[start].tolist()))): None for start in starts}
@@ -344,11 +363,11 @@ def network_swaps(
         if better[0] == units:
             break
         units, error = search.descend(*better)
-    for at in range(further):
+    for at in range(effort.further if further is None else further):
         start = others[at] if at < len(others[:OTHERS]) else search.kicked(units)
         if start is None or not search.goes_on:
             break
-        found = search.descend(start[0], start[1], VERIFIED[:2])
+        found = search.descend(start[0], start[1], effort.checked[:2])
         units, error = min((units, error), found, key=lambda one: one[1])
     return constraints.features(units)
 
@@ -357,6 +376,7 @@ def network_swaps(
 class _Search:
     """Three surrogates, what panels obey, and how long to go on."""
 
+    effort: Effort
     proposes: RandomFeatureSurrogate
     ranks: RandomFeatureSurrogate
     confirms: RandomFeatureSurrogate
@@ -394,10 +414,10 @@ class _Search:
         return found + self.factor * np.array(left)
 
     def descend(
-        self, units: list[int], error: float, checked: Sequence[int] = VERIFIED
+        self, units: list[int], error: float, checked: Sequence[int] | None = None
     ) -> tuple[list[int], float]:
         """Make swaps until none of those that are checked helps."""
-        failed = 0  # rounds
+        checked, failed = checked or self.effort.checked, 0  # failed rounds
         while failed < len(checked) and self.goes_on:
             self.rounds -= 1
             tried = self.promising(units)[: checked[failed]]
@@ -462,22 +482,22 @@ class _Search:
 
     def promising(self, units: list[int]) -> list[tuple[int, int]]:
         """The best swaps (out, into) according to the coarse surrogate, best first."""
-        constraints = self.constraints
+        constraints, effort = self.constraints, self.effort
         included = set(constraints.included_units.tolist())
         free = [unit for unit in units if unit not in included]
         others = np.setdiff1d(np.arange(len(constraints.units)), units)
         if not free or not len(others):
             return []
         losses = _unit_losses(self.linear, constraints, units, free, others)
-        pool = others[np.argsort(losses.min(axis=0))[: POOL // 2]]
+        pool = others[np.argsort(losses.min(axis=0))[: effort.pool // 2]]
         if self.interactions is not None:
             strength = self.interactions[np.ix_(others, np.array(units))].max(axis=1)
             strength = np.maximum(strength, self.interactions[others, others])
             strength[np.isin(others, pool)] = -1
-            pool = np.union1d(pool, others[np.argsort(-strength)[: POOL // 4]])
+            pool = np.union1d(pool, others[np.argsort(-strength)[: effort.pool // 4]])
         rest = self.random.permutation(np.setdiff1d(others, pool))
-        pool = np.concatenate([pool, rest[: max(0, POOL - len(pool))]])
-        substitutes = others[np.argsort(losses, axis=1)[:, :SUBSTITUTES]]
+        pool = np.concatenate([pool, rest[: max(0, effort.pool - len(pool))]])
+        substitutes = others[np.argsort(losses, axis=1)[:, : effort.substitutes]]
         panels = [units]
         panels += [[unit for unit in units if unit != out] for out in free]
         panels += [[*units, unit] for unit in pool]
@@ -495,7 +515,7 @@ class _Search:
         after = costs[units].sum() - costs[free][:, None] + costs
         guess[after > constraints.ceiling] = np.inf
         known = np.flatnonzero(np.isfinite(guess))
-        best = known[np.argsort(guess.ravel()[known], kind="stable")][: 2 * VERIFIED[-1]]
+        best = known[np.argsort(guess.ravel()[known], kind="stable")][: 2 * effort.checked[-1]]
         rows, entering = np.unravel_index(best, guess.shape)
         return [(free[row], int(unit)) for row, unit in zip(rows, entering, strict=True)]
 
