@@ -39,6 +39,7 @@ LAYERS = [
     "anndata",
     "assess",
     "export",
+    "service",
     "datasets",
     "cli",
     "__main__",

@@ -191,7 +191,7 @@ def test_a_loaded_panel_takes_single_rows(panel, tmp_path):
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        (lambda row: row.popitem(), InputError, "measured lacks 1 of the 5 chosen features.*None"),
+        (lambda row: row.popitem(), InputError, "measured lacks 1 of the 5 chosen features.*null"),
         (lambda row: row.clear(), InputError, "measured lacks 5 of the 5 chosen features"),
         (lambda row: row.update({next(iter(row)): "high"}), TypeInputError, "is 'high', not a n"),
         (lambda row: row.update({next(iter(row)): [1]}), TypeInputError, r"is \[1\], not a num"),

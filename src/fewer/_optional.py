@@ -18,6 +18,8 @@ EXTRAS = {
     "dask": ("dask", "Dask arrays and tables"),
     "distributed": ("dask", "Dask clusters"),
     "onnx": ("onnx", "ONNX files"),
+    "starlette": ("serve", "HTTP services"),
+    "uvicorn": ("serve", "HTTP services"),
     "tensorboard": ("tensorboard", "training curves in TensorBoard"),
 }
 

@@ -22,7 +22,7 @@ from fewer.reconstructor import Reconstructor, like_table
 
 __all__ = ["Rows", "read_rows"]
 
-NAMED = "; add these keys, with None where they were not measured"
+NAMED = "; add these keys: None (null in JSON) means not measured"
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from fewer.cli import app
 
 COMMANDS = (
     "demo", "inspect", "select", "impute", "check", "predict", "score", "curve", "compare",
-    "report", "export",
+    "report", "export", "serve",
 )  # fmt: skip
 CODE = "import sys; sys.argv[0] = 'fewer'; from fewer.cli import main; main()"
 

@@ -66,6 +66,56 @@ def test_links(tmp_path, panel, link):
     assert export_onnx(made, tmp_path / "net.onnx") < 1e-4
 
 
+def patterns(panel, rng, n=200):
+    """Rows like those of training, with from none to all values missing."""
+    decoder = panel.reconstructor.decoder
+    rows = decoder.fill.numpy() + decoder.scale.numpy() * rng.normal(size=(n, panel.k))
+    rows = rows.astype(np.float32).astype(np.float64)
+    rows[rng.random(rows.shape) < rng.random((n, 1))] = np.nan
+    rows[0], rows[1] = np.nan, decoder.fill
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["linear", "network", "target", "wide"])
+def test_missing_inputs_are_completed_as_the_panel_does(tmp_path, kind):
+    runtime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    quick = {"strategies": ["search"], "validation": 0.2, "random_state": 0, "device": "cpu"}
+    if kind == "wide":  # more chosen features than a graph could unroll
+        factors = rng.normal(size=(400, 30)) @ rng.normal(size=(30, 170))
+        made = fewer.select(factors + rng.normal(size=factors.shape), 150, **quick)
+    else:
+        X, y = load_breast_cancer(return_X_y=True)
+        made = fewer.select(X, 6, **quick, **({"target": y} if kind == "target" else {}))
+    if kind == "network":
+        torch.manual_seed(0)
+        decoder = MeasuredDecoder(
+            build_decoder((7,), 6, 30).double(),
+            fill=made.reconstructor.decoder.fill,
+            center=made.reconstructor.decoder.center,
+            scale=made.reconstructor.decoder.scale,
+        )
+        made = fewer.Panel(
+            replace(made.reconstructor, decoder=decoder),
+            held_out=made.held_out,
+            leaderboard=made.leaderboard,
+            settings=made.settings,
+        )
+    export_onnx(made, tmp_path / "p.onnx")
+    session = runtime.InferenceSession(tmp_path / "p.onnx", providers=["CPUExecutionProvider"])
+    dtype = {"tensor(float)": np.float32}.get(session.get_inputs()[0].type, np.float64)
+    rows = patterns(made, rng, 60 if kind == "wide" else 200)
+    found = session.run(None, {"measured": rows.astype(dtype)})
+    expected = made.reconstruct(rows)
+    size = np.maximum(expected.std(axis=0), np.sqrt(made.held_out.errors))
+    assert np.abs((found[0] - expected) / size).max() < 1e-3
+    assert not np.isnan(found[0]).any()
+    if kind == "target":
+        np.testing.assert_allclose(found[1], made.predict_proba(rows), atol=1e-4)
+    # the graph does not grow with the panel
+    assert len(onnx.load(tmp_path / "p.onnx").graph.node) < 60
+
+
 def test_values_far_from_zero_keep_double_precision(tmp_path):
     rows = load_iris().data + 1e7
     far = fewer.select(rows, 2, strategies=["search"], random_state=0, device="cpu")

@@ -23,6 +23,7 @@ from fewer.cli.demo import demo
 from fewer.cli.panels import check, export, impute, predict, report, substitutes
 from fewer.cli.score import score
 from fewer.cli.select import select
+from fewer.cli.serve import serve
 
 __all__ = ["app", "main"]
 
@@ -184,5 +185,5 @@ def _listed_option(match: re.Match[str]) -> str:
 
 # in the order in which a newcomer meets them
 COMMANDS = (demo, inspect, select, impute, check, predict, score, curve, compare, stability)
-for _function in (*COMMANDS, substitutes, report, export):
+for _function in (*COMMANDS, substitutes, report, export, serve):
     app.command(_function.__name__)(_as_command(_function))

@@ -6,7 +6,9 @@ run and compared with the panel before it is kept.
 
 import json
 import os
+from collections.abc import Iterator
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,6 @@ from fewer.reconstructor import run_decoder
 OPSET, IR = 20, 9  # of 2023: what runtimes in use understand
 CLOSE = 1e-3  # standard deviations that a float32 graph may be off
 ROWS = 64
-MOST_COMPLETED = 128  # features whose missing values are predicted; else the training mean
 
 INPUT, OUTPUT, TARGET = "measured", "reconstructed", "target"
 
@@ -35,8 +36,7 @@ def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
     """Write the decoder of a panel, and its predictor, as an ONNX file.
 
     Input ``measured`` (n x k): the chosen features in column order, NaN where not measured, which
-    is predicted from the others as the panel does it, for up to 128 features (beyond, it is the
-    training mean).
+    is predicted from the others as the panel does it.
     Output ``reconstructed`` (n x d): all features. A panel with a target has the output ``target``
     too: the probability of each class, or the number. Names of features and classes are in the
     metadata of the file. Numbers are float32; float64 where that is not exact enough.
@@ -118,23 +118,25 @@ def _model(panel: Panel, dtype: np.dtype) -> Any:
 
 
 class _Graph:
-    """Nodes and constants of a graph, added one by one."""
+    """Nodes and constants of a graph, added one by one; those of a body inside of it, too."""
 
-    def __init__(self, dtype: np.dtype) -> None:
+    def __init__(self, dtype: np.dtype, around: "_Graph | None" = None) -> None:
         self.onnx = import_optional("onnx")
         self.dtype = dtype
         self.nodes: list[Any] = []
-        self.constants: list[Any] = []
+        # a body refers to constants of the graph around it, and its names must be others
+        self.constants: list[Any] = [] if around is None else around.constants
+        self.numbers: Iterator[int] = count() if around is None else around.numbers
 
     def constant(self, values: Tensor | NDArray | list[int] | float, dtype: Any = None) -> str:
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
         name = f"constant_{len(self.constants)}"
-        array = np.ascontiguousarray(array.astype(dtype or self.dtype))
+        array = np.asarray(array.astype(dtype or self.dtype), order="C")  # which keeps scalars
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
     def add(self, kind: str, *inputs: str, to: str | None = None, **options: Any) -> str:
-        name = to or f"value_{len(self.nodes)}"
+        name = to or f"value_{next(self.numbers)}"
         if "to_type" in options:  # the attribute of Cast is called "to"
             options["to"] = options.pop("to_type")
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **options))
@@ -143,7 +145,7 @@ class _Graph:
     def decoder(self, decoder: MeasuredDecoder, measured: str, out: str, d: int) -> None:
         """The steps of `MeasuredDecoder.forward`."""
         gaps = self.add("IsNaN", measured)
-        if decoder.precision is not None and len(decoder.fill) <= MOST_COMPLETED:
+        if decoder.precision is not None:
             measured = self.completed(decoder.fill, decoder.precision, measured, gaps)
             gaps = self.add("IsNaN", measured)
         x = self.add("Where", gaps, self.constant(decoder.fill), measured)
@@ -172,39 +174,67 @@ class _Graph:
         places[decoder.known.numpy()] = d + np.arange(len(decoder.known))
         self.add("Gather", both, self.constant(places, np.int64), axis=1, to=out)
 
-    def completed(self, mean: Tensor, precision: Tensor, measured: str, gaps: str) -> str:
-        """The steps of `fewer.nn.completion.complete`: Gauss-Jordan elimination for each row.
+    def body(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+        """The nodes as a graph of its own, for Scan and Loop; names with their types and shapes."""
+        value = self.onnx.helper.make_tensor_value_info
+        typed = [[value(name, *kind) for name, kind in side.items()] for side in (inputs, outputs)]
+        return self.onnx.helper.make_graph(self.nodes, f"body_{next(self.numbers)}", *typed)
 
-        With m = 1 where a value is missing, A = diag(1 - m) + m m' P and b = -m P x, the solution
-        of A y = b has the missing values, and 0 elsewhere; all about the mean, in units in which P
-        has a unit diagonal.
+    def completed(self, mean: Tensor, precision: Tensor, measured: str, gaps: str) -> str:
+        """The steps of `fewer.nn.completion.complete`, for each row on its own.
+
+        With M the missing values of a row, P_MM y = -(P x)_M is solved by Gauss-Jordan
+        elimination, with 0 in x where values are missing; all about the mean, in units in which P
+        has a unit diagonal. P_MM is positive definite, so that no pivoting is needed.
         """
-        k = len(mean)
         unit = precision.diagonal().rsqrt()
         P = self.constant(precision * unit[:, None] * unit)
         centred = self.add("Sub", measured, self.constant(mean))
         centred = self.add("Div", centred, self.constant(unit))
         known = self.add("Where", gaps, self.constant(0.0), centred)
-        kind = self.onnx.helper.np_dtype_to_tensor_dtype(self.dtype)
-        m = self.add("Cast", gaps, to_type=kind)
-        pull = self.add("Mul", m, self.add("MatMul", known, P))
-        last, middle = self.constant([-1], np.int64), self.constant([1], np.int64)
-        down, across = self.add("Unsqueeze", m, last), self.add("Unsqueeze", m, middle)
-        A = self.add("Mul", self.add("Mul", down, across), P)
-        rest = self.add("Mul", self.add("Sub", self.constant(1.0), down), self.constant(np.eye(k)))
-        right = self.add("Neg", self.add("Unsqueeze", pull, last))
-        T = self.add("Concat", self.add("Add", A, rest), right, axis=2)
-        for i in range(k):
-            at = self.constant([i], np.int64)
-            row = self.add("Gather", T, at, axis=1)  # n x 1 x (k + 1)
-            row = self.add("Div", row, self.add("Gather", row, at, axis=2))
-            column = self.add("Gather", T, at, axis=2)  # n x k x 1
-            column = self.add("Sub", column, self.constant(np.eye(k)[:, [i]]))
-            T = self.add("Sub", T, self.add("Mul", column, row))
-        solution = self.add("Gather", T, self.constant([k], np.int64), axis=2)
-        solution = self.add("Squeeze", solution, last)
+        pull = self.add("MatMul", known, P)
+        body = self.solved_row(P, len(mean))
+        solution = self.add("Scan", pull, gaps, body=body, num_scan_inputs=2)
         guess = self.add("Add", self.add("Mul", solution, self.constant(unit)), self.constant(mean))
         return self.add("Where", gaps, guess, measured)
+
+    def solved_row(self, P: str, k: int) -> Any:
+        """The body of a scan over rows: P x (k) and gaps (k) in, missing values (k) out."""
+        helper, row = self.onnx.helper, _Graph(self.dtype, around=self)
+        pull, gaps, out = (f"row_{next(self.numbers)}" for _ in range(3))
+        at = row.add("Squeeze", row.add("NonZero", gaps), self.constant([0], np.int64))
+        size = row.add("Size", at)
+        A = row.add("Gather", row.add("Gather", P, at, axis=0), at, axis=1)
+        right = row.add("Neg", row.add("Gather", pull, at))
+        right = row.add("Unsqueeze", right, self.constant([1], np.int64))
+        start = row.add("Concat", A, right, axis=1)  # m x (m + 1)
+        true = self.constant(True, np.bool_)
+        ended = row.add("Loop", size, true, start, body=self.elimination(size))
+        solution = row.add("Gather", ended, size, axis=1)
+        zeros = self.constant(np.zeros(k))
+        row.add("ScatterElements", zeros, at, solution, axis=0, to=out)
+        real = helper.np_dtype_to_tensor_dtype(self.dtype)
+        inputs = {pull: (real, [k]), gaps: (self.onnx.TensorProto.BOOL, [k])}
+        return row.body(inputs, {out: (real, [k])})
+
+    def elimination(self, size: str) -> Any:
+        """The body of a loop over i: column i of T (m x (m + 1)) becomes that of the identity."""
+        helper, step = self.onnx.helper, _Graph(self.dtype, around=self)
+        i, before, after, T, out = (f"step_{next(self.numbers)}" for _ in range(5))
+        real = helper.np_dtype_to_tensor_dtype(self.dtype)
+        row = step.add("Gather", T, i, axis=0)
+        row = step.add("Div", row, step.add("Gather", row, i, axis=0))
+        zero, one = self.constant(0, np.int64), self.constant(1, np.int64)
+        unit = step.add("Equal", step.add("Range", zero, size, one), i)
+        column = step.add("Gather", T, i, axis=1)
+        column = step.add("Sub", column, step.add("Cast", unit, to_type=real))
+        down = step.add("Unsqueeze", column, self.constant([1], np.int64))
+        across = step.add("Unsqueeze", row, self.constant([0], np.int64))
+        step.add("Sub", T, step.add("Mul", down, across), to=out)
+        step.add("Identity", before, to=after)
+        whole, truth = self.onnx.TensorProto.INT64, self.onnx.TensorProto.BOOL
+        inputs = {i: (whole, []), before: (truth, []), T: (real, ["m", "m1"])}
+        return step.body(inputs, {after: (truth, []), out: (real, ["m", "m1"])})
 
     def layer(self, layer: nn.Module, x: str) -> str:
         """A layer as it is in use: dropout does nothing, batch statistics are fixed."""
@@ -249,8 +279,8 @@ def _difference(panel: Panel, model: Any, dtype: np.dtype) -> float:
     unit = (decoder.scale.abs() + 0 * decoder.fill).numpy()
     rows = decoder.fill.numpy() + unit * random.normal(size=(ROWS, panel.k))
     rows = rows.astype(dtype).astype(np.float64)
-    if decoder.precision is None or panel.k <= MOST_COMPLETED:
-        rows[random.random(rows.shape) < 0.05] = np.nan
+    rows[random.random(rows.shape) < 0.3 * random.random((ROWS, 1))] = np.nan
+    rows[0] = np.nan
     found = _run(model, rows.astype(dtype))
     true = panel.reconstructor.decode(rows)
     size = np.maximum(true.std(axis=0), np.sqrt(np.maximum(panel.held_out.errors, 0.0)))
