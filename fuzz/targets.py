@@ -5,14 +5,17 @@ the public functions of fewer. `FewerError` is a right answer, and so is a resul
 a finding.
 """
 
+import bz2
 import gzip
 import io
 import random
 import shutil
+import sqlite3
 import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -128,6 +131,41 @@ def make_csv(folder: Path) -> None:
 def make_csv_gz(folder: Path) -> None:
     _frame().to_csv(folder / "a.csv.gz", index=False)
     (folder / "b.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 500))
+
+
+def make_csv_bz2(folder: Path) -> None:
+    _frame().to_csv(folder / "a.csv.bz2", index=False)
+    (folder / "b.csv.bz2").write_bytes(bz2.compress(b"a,b\n" + b"1,2\n" * 500))
+
+
+def make_csv_zip(folder: Path) -> None:
+    for name, method in (("a", zipfile.ZIP_DEFLATED), ("b", zipfile.ZIP_BZIP2), ("c", 0)):
+        with zipfile.ZipFile(folder / f"{name}.csv.zip", "w", method) as archive:
+            archive.writestr("rows.csv", _frame().to_csv(index=False))
+
+
+def make_xlsx(folder: Path) -> None:
+    frame = _frame()
+    frame.to_excel(folder / "a.xlsx", index=False)
+    frame.head(12).assign(when=np.datetime64("2026-01-01", "ns"), odd="NA").to_excel(
+        folder / "b.xlsx", startrow=2, sheet_name="two"
+    )
+
+
+def make_sqlite(folder: Path) -> None:
+    for name, rows in (("a", 40), ("b", 5)):
+        with closing(sqlite3.connect(folder / f"{name}.sqlite")) as database:
+            _frame().head(rows).to_sql("rows", database, index=False)
+            database.commit()
+
+
+def make_duckdb(folder: Path) -> None:
+    import duckdb
+
+    with closing(duckdb.connect(folder / "a.duckdb")) as database:
+        frame = _frame()
+        database.register("frame", frame)
+        database.execute("CREATE TABLE rows AS SELECT * FROM frame")
 
 
 def make_npy(folder: Path) -> None:
@@ -332,6 +370,11 @@ TARGETS = {
     for target in (
         Target("csv", make_csv, read_data),
         Target("csv.gz", make_csv_gz, read_data),
+        Target("csv.bz2", make_csv_bz2, read_data),
+        Target("csv.zip", make_csv_zip, read_data),
+        Target("xlsx", make_xlsx, read_data),
+        Target("sqlite", make_sqlite, read_data),
+        Target("duckdb", make_duckdb, read_data),
         Target("npy", make_npy, read_data),
         Target("npz", make_npz, read_data),
         Target("parquet", make_parquet, read_data),

@@ -24,7 +24,7 @@ from fewer.data.columns import check_array, check_values, match_columns
 from fewer.data.open import as_source, column_names, is_source_like
 from fewer.data.source import array_source, blocks, read_metadata, reduce_rows, shard_of_rank
 from fewer.data.tables import as_array, is_table
-from fewer.data.write import check_out, write_rows
+from fewer.data.write import check_out, whole_suffix, write_rows
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.errors import InputError
 from fewer.joint import JointCovariance, TrainingStatistics
@@ -437,7 +437,7 @@ def impute(
     held: list[list[Values]] = []
     checked: list[Values] = []
     with ExitStack() as stack:
-        writers = [stack.enter_context(write_rows(one, n, labels)) for one in paths]
+        writers = [stack.enter_context(write_rows(one, n, labels, source.dialect)) for one in paths]
         for (rows, x), metadata in zip(read_blocks(source), read_metadata(source), strict=True):
             seen = np.full((len(x), d), np.nan)
             seen[:, places] = x.numpy()
@@ -466,8 +466,7 @@ def impute(
 def bound_paths(out: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Paths of the lower and upper bounds: all.lower.csv.gz and all.upper.csv.gz."""
     path = Path(out)
-    packed = path.suffix.lower() in (".gz", ".zst")
-    kind = "".join(path.suffixes[-2:]) if packed else path.suffix
+    kind = whole_suffix(path)
     stem = path.name.removesuffix(kind)
     return path.with_name(f"{stem}.lower{kind}"), path.with_name(f"{stem}.upper{kind}")
 
@@ -477,7 +476,8 @@ def _open_with_metadata(known: list[str], measured: Any, options: dict[str, Any]
     table = hasattr(measured, "columns")
     if not table and not is_source_like(measured):
         return as_source(measured)
-    have = [str(name) for name in measured.columns] if table else column_names(measured)
+    where = {name: options.get(name) for name in ("dataset", "query")}
+    have = [str(name) for name in measured.columns] if table else column_names(measured, **where)
     features = set(known)
     others = [name for name in have or () if name not in features]
     ignore = list(dict.fromkeys([*options.pop("ignore", ()), *others]))

@@ -1,9 +1,12 @@
 """Every kind of data gives the same rows, names and choice as the array it was made from."""
 
 import gzip
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import anndata
+import duckdb
 import h5py
 import numpy as np
 import pandas as pd
@@ -134,6 +137,20 @@ def memory_map(folder):
     return np.load(npy(folder), mmap_mode="r")
 
 
+def sqlite(folder):
+    with closing(sqlite3.connect(folder / "x.sqlite")) as database:
+        FRAME.to_sql("rows", database, index=False)
+        database.commit()
+    return folder / "x.sqlite"
+
+
+def duckdb_file(folder):
+    with closing(duckdb.connect(folder / "x.duckdb")) as database:
+        database.register("frame", FRAME)
+        database.execute("CREATE TABLE rows AS SELECT * FROM frame")
+    return folder / "x.duckdb"
+
+
 NAMELESS = {
     "array": lambda folder: X,
     "list": lambda folder: X.tolist(),
@@ -168,6 +185,11 @@ NAMED = {
     "CSV with semicolons": lambda folder: text(folder, sep=";", decimal=","),
     "CSV, gz": lambda folder: text(folder, "x.csv.gz"),
     "CSV, zst": zstd_text,
+    "CSV, bz2": lambda folder: text(folder, "x.csv.bz2"),
+    "CSV, zip": lambda folder: text(folder, "x.csv.zip"),
+    "Excel": lambda folder: save(folder / "x.xlsx", lambda path: FRAME.to_excel(path, index=False)),
+    "SQLite": sqlite,
+    "DuckDB": duckdb_file,
     "Parquet": lambda folder: save(
         folder / "x.parquet", lambda path: FRAME.to_parquet(path, row_group_size=40)
     ),

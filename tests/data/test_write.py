@@ -30,7 +30,17 @@ def _plain_text():
         pd.set_option("future.infer_string", kept)
 
 
-FORMS = ["x.npy", "x.csv", "x.tsv.gz", "x.parquet", "x.feather", "x.h5", "x.h5ad"]
+FORMS = [
+    "x.npy",
+    "x.csv",
+    "x.tsv.gz",
+    "x.csv.bz2",
+    "x.csv.zip",
+    "x.parquet",
+    "x.feather",
+    "x.h5",
+    "x.h5ad",
+]
 
 
 def read_back(path):
@@ -164,3 +174,63 @@ def test_without_identifiers_rows_have_numbers(tmp_path):
     found = anndata.read_h5ad(tmp_path / "x.h5ad")
     assert found.obs_names.tolist() == ["0", "1"]
     assert found.obs["site"].tolist() == ["x", "x"]
+
+
+@pytest.fixture(scope="module")
+def small_panel():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "b", "c"])
+    X["d"] = X.a - X.b + 0.1 * X.c
+    options = {"strategies": ["search"], "validation": 0.2, "random_state": 0, "device": "cpu"}
+    return fewer.select(X, 2, **options), X
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({"sep": ";", "decimal": ","}, {"sep": ";", "decimal": ","}),
+        ({"sep": ";"}, {"sep": ";"}),
+        ({"sep": "\t"}, {"sep": "\t"}),
+        ({}, {}),
+    ],
+)
+def test_text_keeps_the_dialect_of_the_input(tmp_path, small_panel, written, read):
+    panel, X = small_panel
+    odd = ["plain", "with;semicolon", 'with "quotes"', "1,5", "007"]
+    measured = X[panel.features][:5].assign(note=odd)
+    measured.to_csv(tmp_path / "in.csv", index=False, **written)
+    for name in ("out.csv", "out.csv.zip"):
+        panel.reconstruct(tmp_path / "in.csv", out=tmp_path / name)
+        found = pd.read_csv(tmp_path / name, dtype={"note": str}, **read)
+        assert list(found.columns) == ["note", *X.columns]
+        assert found["note"].tolist() == odd
+        expected = panel.reconstruct(X[panel.features][:5])
+        np.testing.assert_allclose(found[list(X.columns)], expected, rtol=1e-9)
+        again = fewer.data.open(tmp_path / name, ignore=["note"])
+        assert again.shape == (5, 4)
+
+
+def test_a_name_that_says_tabs_is_written_with_tabs(tmp_path, small_panel):
+    panel, X = small_panel
+    X[panel.features][:5].to_csv(tmp_path / "in.csv", index=False, sep=";", decimal=",")
+    panel.reconstruct(tmp_path / "in.csv", out=tmp_path / "out.tsv")
+    assert pd.read_csv(tmp_path / "out.tsv", sep="\t").shape == (5, 4)
+    X[panel.features][:5].to_csv(tmp_path / "in.tsv", index=False, sep="\t")
+    panel.reconstruct(tmp_path / "in.tsv", out=tmp_path / "out.csv")
+    assert pd.read_csv(tmp_path / "out.csv").shape == (5, 4)
+
+
+def test_carried_columns_keep_their_types(tmp_path, small_panel):
+    panel, X = small_panel
+    more = {"number": np.arange(5, dtype="int16"), "when": pd.Timestamp("2026-01-01"), "id": "x"}
+    measured = X[panel.features][:5].assign(**more)
+    measured.to_parquet(tmp_path / "in.parquet")
+    panel.reconstruct(tmp_path / "in.parquet", out=tmp_path / "out.parquet")
+    found = pd.read_parquet(tmp_path / "out.parquet")
+    kept = list(more)
+    assert found[kept].dtypes.equals(pd.read_parquet(tmp_path / "in.parquet")[kept].dtypes)
+    measured.to_excel(tmp_path / "in.xlsx", index=False)
+    panel.reconstruct(tmp_path / "in.xlsx", out=tmp_path / "out.parquet")
+    found = pd.read_parquet(tmp_path / "out.parquet")
+    assert found["number"].tolist() == list(range(5))
+    assert found["number"].dtype == "int64"
+    assert found["when"].iloc[0] == more["when"]

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 CommandLine = NewType("CommandLine", str)  # the command as the user could type it again
 
-TABLES = (".csv", ".tsv", ".txt", ".gz", ".zst", ".parquet", ".pq", ".feather", ".arrow", ".ipc")
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", ".xlsm")
+PACKED = (".gz", ".bz2", ".zst", ".zip")
+DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb")
 TABLE_OUTPUT = (".csv", ".json")
-DATA_FILES = (*TABLES, ".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".zarr")
+DATA_FILES = (*TABLES, *PACKED, *DATABASES, ".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".zarr")
 reading_option = partial(typer.Option, rich_help_panel="Reading data")
 
 
@@ -53,8 +55,9 @@ def _matching_paths(incomplete: str) -> Iterator[tuple[str, Path]]:
 DataArgument = Annotated[
     str,
     typer.Argument(
-        help="A CSV or TSV (also .gz, .zst), Parquet, Feather, .npy, .npz, HDF5, zarr or .h5ad "
-        "file, a folder of such files, or a quoted glob pattern.",
+        help="A CSV or TSV (also .gz, .bz2, .zst, .zip), Parquet, Feather, Excel, SQLite, DuckDB, "
+        ".npy, .npz, HDF5, zarr or .h5ad file, a folder of such files, a quoted glob pattern, an "
+        "address such as s3://bucket/data.csv, or - for standard input.",
         autocompletion=complete_data,
         show_default=False,
     ),
@@ -88,7 +91,14 @@ class Reading:
         ),
     ] = None
     dataset: Annotated[
-        str | None, reading_option(help="Name of the array in an .npz, HDF5 or zarr file.")
+        str | None,
+        reading_option(
+            help="Name of the array in an .npz, HDF5 or zarr file, of the sheet of an Excel file, "
+            "or of the table of a database."
+        ),
+    ] = None
+    query: Annotated[
+        str | None, reading_option(help="SELECT statement for an SQLite or DuckDB file.")
     ] = None
     layer: Annotated[str | None, reading_option(help="Layer of an AnnData file.")] = None
     delimiter: Annotated[
@@ -197,6 +207,7 @@ class Reading:
         """Keyword arguments for `fewer.data.open`; a panel knows which words mean missing."""
         found: dict[str, Any] = {
             "dataset": self.dataset,
+            "query": self.query,
             "layer": self.layer,
             "delimiter": {"tab": "\t", r"\t": "\t"}.get(self.delimiter or "", self.delimiter),
             "header": self.header,

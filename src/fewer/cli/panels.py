@@ -92,7 +92,7 @@ def impute(
         if not found.ok:
             warn(f"{found.summary()}; fewer check shows more, --strict refuses such rows")
 
-    path = _default_out(Path(measured)) if out is None else out
+    path = _default_out(measured) if out is None else out
     bounds = [] if interval is None else [*bound_paths(path)]
     paths = [path, *bounds]
     beside = _predictions_path(path) if predict else None
@@ -203,20 +203,24 @@ def check(
 
 def _predictions_path(out: Path) -> Path:
     """all.parquet becomes all.predictions.csv."""
-    kinds = out.suffixes[-2:] if out.suffix in (".gz", ".zst") else out.suffixes[-1:]
-    return out.with_name(out.name.removesuffix("".join(kinds)) + ".predictions.csv")
+    from fewer.data.write import whole_suffix
+
+    return out.with_name(out.name.removesuffix(whole_suffix(out)) + ".predictions.csv")
 
 
-def _default_out(measured: Path) -> Path:
-    """measured.csv becomes measured.complete.csv."""
+def _default_out(measured: str) -> Path:
+    """measured.csv becomes measured.complete.csv; what cannot be written becomes a .csv."""
+    from fewer.data.csv import file_form
+    from fewer.data.fetch import is_elsewhere
+    from fewer.data.write import FORMS, whole_suffix
     from fewer.errors import InputError
 
-    kinds = "".join(
-        measured.suffixes[-2:] if measured.suffix in (".gz", ".zst") else measured.suffix
-    )
-    if measured.is_dir() or not kinds or "*" in str(measured):
+    path = Path(measured)
+    kinds = whole_suffix(path)
+    if is_elsewhere(measured) or path.is_dir() or not kinds or "*" in measured:
         raise InputError(f"name the output file for {measured} with --out")
-    return measured.with_name(measured.name.removesuffix(kinds) + ".complete" + kinds)
+    kept = kinds if file_form(path) in FORMS else ".csv"
+    return path.with_name(path.name.removesuffix(kinds) + ".complete" + kept)
 
 
 def predict(

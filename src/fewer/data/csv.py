@@ -4,6 +4,7 @@ import codecs
 import csv
 import io
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from fewer.data.source import Source
 from fewer.errors import FileFormatError, InputError, warn
 
 TEXT = (".csv", ".tsv", ".txt")
-COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".zip": "zip"}
 BLOCK_BYTES = 16 * 2**20
 BLOCK_SHARE = 16  # of the memory limit: Arrow reads some blocks ahead
 SAMPLE_BYTES = 2**20
@@ -33,6 +34,14 @@ DASHES = ["-", "--", "n/a", "na"]  # also missing; a warning says so, since they
 SEARCHED_BYTES = 64 * 2**20  # of a file, for the words above
 MOST_BAD, BAD_SHOWN = 1000, 5  # cells of a column that are not numbers, and cells that are shown
 LABEL = "(row labels)"  # the name given to a first column that has none
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How numbers and columns of a text file are written."""
+
+    delimiter: str = ","
+    decimal: str = "."
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,8 @@ def open_csv(
         what,
     )
     _tell_of_dashes([layouts[path] for path in paths], features, missing)
+    if file_form(paths[0]) != ".tsv":  # whose name says it all
+        source.dialect = Dialect(first.delimiter, first.decimal)
     if not first.header:
         source.names = None
     return source
@@ -91,7 +102,29 @@ def file_form(path: Path) -> str:
     """The suffix that tells what a file holds; that of compressed text is the inner one."""
     form = path.suffix.lower()
     inner = path.with_suffix("").suffix.lower()
+    if form == ".zip" and inner not in TEXT and path.is_file():
+        inner = Path(_member(path).filename).suffix.lower()
     return inner if form in COMPRESSED and inner in TEXT else form
+
+
+def _member(path: Path) -> zipfile.ZipInfo:
+    """The only file of a .zip archive, which must be text."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            held = [
+                item
+                for item in archive.infolist()
+                if not item.is_dir() and not item.filename.startswith("__MACOSX/")
+            ]
+    except Exception as error:  # of names that are empty, flags that are not known, and so on
+        raise FileFormatError(f"{path} is damaged or truncated ({error})") from error
+    if len(held) != 1 or Path(held[0].filename).suffix.lower() not in TEXT:
+        names = join_names([item.filename for item in held]) or "no file"
+        raise InputError(
+            f"{path} holds {names}; only an archive of a single .csv, .tsv or .txt file can be "
+            "read: unpack it first"
+        )
+    return held[0]
 
 
 def csv_columns(path: Path) -> list[str] | None:
@@ -132,8 +165,32 @@ def _stream(path: Path) -> Any:
     """The text of a file; compressed text only up to what a file of its size should hold."""
     pa = import_optional("pyarrow")
     packed = COMPRESSED.get(path.suffix.lower())
+    if packed == "zip":
+        return pa.PythonFile(_Unpacked(_Member(path), path), mode="r")
     stream = pa.input_stream(str(path), compression=packed)
     return stream if packed is None else pa.PythonFile(_Unpacked(stream, path), mode="r")
+
+
+class _Member:
+    """The text in a .zip archive; whatever is wrong with it is an OSError, as of other streams."""
+
+    def __init__(self, path: Path) -> None:
+        member = _member(path)
+        try:
+            self.archive = zipfile.ZipFile(path)
+            self.file = self.archive.open(member)
+        except Exception as error:  # encryption is a RuntimeError
+            raise FileFormatError(f"{path} is damaged or truncated ({error})") from error
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self.file.read(size)
+        except Exception as error:  # zlib, bz2 and lzma have their own
+            raise OSError(str(error)) from error
+
+    def close(self) -> None:
+        self.file.close()
+        self.archive.close()
 
 
 class _Unpacked(io.RawIOBase):
@@ -181,9 +238,11 @@ def _layout(
         raise FileFormatError(f"{path} cannot be read as text with columns ({error})") from error
     names = [cell.strip() for cell in rows[0]]
     decimal = "."
-    with_comma = [cell for row in rows for cell in row if "," in cell]
-    if delimiter == ";" and any(is_number(cell, ",") for cell in with_comma):
-        decimal = ","
+    if delimiter == ";":  # a text column may hold a few numbers with the other mark
+        cells = [cell for row in rows for cell in row]
+        commas = sum("," in cell and is_number(cell, ",") for cell in cells)
+        points = sum("." in cell and is_number(cell) for cell in cells)
+        decimal = "," if commas > points else "."
     header = _has_header(path, rows, decimal) if how[1] is None else how[1]
     if not header:
         names = [str(j) for j in range(len(names))]

@@ -16,6 +16,16 @@ from fewer.data.arrays import HDF5, open_array, open_dataset, open_hdf5, open_np
 from fewer.data.columns import check_array, check_numbers, check_values
 from fewer.data.csv import TEXT, csv_columns, file_form, is_number, open_csv
 from fewer.data.dask import is_dask, open_dask
+from fewer.data.databases import (
+    DUCKDB,
+    EXCEL,
+    SQLITE,
+    open_duckdb,
+    open_excel,
+    open_sqlite,
+    table_columns,
+)
+from fewer.data.fetch import fetched, is_elsewhere
 from fewer.data.h5ad import is_annotated, open_annotated, open_h5ad
 from fewer.data.on_disk import open_npy, size_in_bytes
 from fewer.data.source import MissingNumbers, Source, array_source, read_blocks
@@ -39,8 +49,14 @@ FORMS: list[tuple[tuple[str, ...], str, Callable[..., Source], tuple[str, ...]]]
     (HDF5, "HDF5 files", open_hdf5, ("dataset", "names")),
     ((".zarr",), "zarr arrays", open_zarr, ("dataset", "names")),
     ((".h5ad",), "AnnData files", open_h5ad, ("layer", "raw", "obs")),
+    (EXCEL, "Excel files", open_excel, ("dataset", "header", "ignore", "missing")),
+    (SQLITE, "SQLite files", open_sqlite, ("dataset", "query", "ignore", "missing")),
+    (DUCKDB, "DuckDB files", open_duckdb, ("dataset", "query", "ignore")),
 ]
-KNOWN = ".npy, .npz, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5, .zarr, .h5ad"
+KNOWN = (
+    ".npy, .npz, .csv, .tsv (also .gz, .bz2, .zst, .zip), .parquet, .feather, .h5, .zarr, .h5ad, "
+    ".xlsx, .sqlite, .db, .duckdb"
+)
 
 
 @entry_point
@@ -48,6 +64,7 @@ def open(
     data: Any,
     *,
     dataset: str | None = None,
+    query: str | None = None,
     layer: str | None = None,
     raw: bool = False,
     obs: Any = None,
@@ -69,10 +86,14 @@ def open(
     data : path, list of paths, array, sparse matrix, table, AnnData, HDF5 dataset, zarr array, \
 Dask array or table, torch tensor or Dataset
         A path is a file, a folder of files with the same columns, or a pattern such as
-        ``"part-*.parquet"``: .npy, .npz, .csv, .tsv (also .gz, .zst), .parquet, .feather, .h5,
-        .zarr, .h5ad.
+        ``"part-*.parquet"``: .npy, .npz, .csv, .tsv (also .gz, .bz2, .zst, .zip), .parquet,
+        .feather, .h5, .zarr, .h5ad, .xlsx, .sqlite, .db, .duckdb. ``"-"`` is standard input, and
+        addresses such as ``"s3://..."`` and ``"https://..."`` are fetched with fsspec.
     dataset : str, default=None
-        Which array of an .npz, HDF5 or zarr file; needed where there are several.
+        Which array of an .npz, HDF5 or zarr file, or table of a database; needed where there are
+        several. Which sheet of an Excel file; the first if None.
+    query : str, default=None
+        SELECT statement for an SQLite or DuckDB file, instead of a table.
     layer : str, default=None
         Which layer of an AnnData; X if None.
     raw : bool, default=False
@@ -118,6 +139,7 @@ Dask array or table, torch tensor or Dataset
     """
     options = {
         "dataset": dataset,
+        "query": query,
         "layer": layer,
         "raw": raw,
         "obs": obs,
@@ -205,14 +227,19 @@ def open_with_metadata(data: Any, names: Sequence[str], **options: Any) -> Sourc
     return source
 
 
-def column_names(data: Any) -> list[str] | None:
-    """All columns of a text, Parquet or Feather file, features or not; None of anything else."""
+def column_names(
+    data: Any, dataset: str | None = None, query: str | None = None
+) -> list[str] | None:
+    """All columns of a file that holds a table, features or not; None of anything else."""
     if not _is_path(data) and not _is_path_list(data):
         return None
     first = _files(data)[0]
     form = _form(first)
     if form in TEXT:
         return csv_columns(first)
+    if form in (*EXCEL, *SQLITE, *DUCKDB):
+        found: list[str] | None = table_columns(first, form, dataset, query)
+        return found
     return list(stored_schema(first).names) if form in TABLES else None
 
 
@@ -348,7 +375,7 @@ def _files(data: Any) -> list[Path]:
     """The files that a path, a pattern, a folder or a list of these stands for."""
     if _is_path_list(data):
         return [path for item in data for path in _files(item)]
-    path = Path(data).expanduser()
+    path = fetched(data) if is_elsewhere(data) else Path(data).expanduser()
     if path.is_dir() and not _is_zarr(path):
         found = sorted(
             file

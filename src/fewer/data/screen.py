@@ -124,7 +124,7 @@ atexit.register(_helper.stop)
 
 
 def screen(path: Path, kind: str) -> None:
-    """Refuse a file that a helper process cannot read; kinds are hdf5, h5ad, arrow and parquet."""
+    """Refuse a file that a helper process cannot read; kinds are those of `READERS`."""
     from fewer.errors import FileFormatError  # noqa: PLC0415
 
     size = path.stat().st_size
@@ -240,7 +240,25 @@ def _read_dataset(item: Any) -> None:
             return
 
 
+def _read_duckdb(path: str, whole: bool, most: int) -> None:
+    import duckdb  # noqa: PLC0415
+
+    options = {"enable_external_access": "false", "autoload_known_extensions": "false"}
+    database = duckdb.connect(path, read_only=True, config=options)
+    names = database.execute(
+        "SELECT table_schema, table_name FROM information_schema.tables "
+        "WHERE table_type = 'BASE TABLE'"
+    ).fetchall()
+    total = 0
+    for place in names if whole else ():
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in place)
+        for batch in database.sql(f"SELECT * FROM {quoted}").to_arrow_reader(2**13):
+            total = _count(total, max(batch.nbytes, batch.num_rows), most)
+    database.close()
+
+
 READERS = {
+    "duckdb": _read_duckdb,
     "arrow": _read_arrow,
     "parquet": _read_parquet,
     "hdf5": _read_hdf5,
@@ -293,6 +311,9 @@ def _warm_up(kind: str) -> None:
     """Import what a reader needs before memory is limited."""
     if kind in ("hdf5", "h5ad"):
         import h5py  # noqa: F401, PLC0415
+    elif kind == "duckdb":
+        import duckdb  # noqa: F401, PLC0415
+        import pyarrow  # noqa: PLC0415
     else:
         import pyarrow.parquet  # noqa: F401, PLC0415
 

@@ -47,6 +47,7 @@ class Source(Protocol):
     metadata_columns: tuple[str, ...] = ()  # columns that are not features: text, dates, labels
     metadata: Callable[[], Iterator[Any]] | None = None  # their values, as Arrow tables in order
     description: str | None = None  # of where the rows are from, for reports
+    dialect: Any = None  # of the text file that rows are from, for files that are written
     dtype: np.dtype = np.dtype(np.float64)  # of the values as they are stored
     memory_limit: int | None = None  # bytes that reading and shuffling may take
     chunk_rows: int = 1  # rows that are stored, so best read, together

@@ -370,7 +370,11 @@ def _interval(asked: dict[str, Any]) -> float | None:
 def _plain(values: NDArray) -> Any:
     """Lists of numbers, with None where they are not finite."""
     whole = np.isfinite(values)
-    return values.tolist() if whole.all() else np.where(whole, values.astype(object), None).tolist()
+    if whole.all():
+        return values.tolist()
+    found = values.astype(object)
+    found[~whole] = None
+    return found.tolist()
 
 
 def _finite(value: Any) -> Any:

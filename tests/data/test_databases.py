@@ -1,0 +1,325 @@
+"""Spreadsheets, databases, archives, standard input and addresses, as people have them."""
+
+import http.server
+import io
+import sqlite3
+import sys
+import threading
+import zipfile
+from contextlib import closing
+from functools import partial
+
+import duckdb
+import numpy as np
+import openpyxl
+import pandas as pd
+import pytest
+
+import fewer
+from fewer.data import fetch
+from fewer.data.source import read_all, read_metadata
+from fewer.errors import FewerError, FileFormatError, InputError, MissingExtraError
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(RNG.normal(size=(40, 3)), columns=["a", "b", "c"]).assign(
+    id=[f"p{i}" for i in range(40)], number=range(100, 140)
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEWER_CACHE", str(tmp_path / "cache"))
+    fetch.fetched.cache_clear()
+
+
+def sqlite(path, **tables):
+    with closing(sqlite3.connect(path)) as database:
+        for name, frame in (tables or {"rows": FRAME}).items():
+            frame.to_sql(name, database, index=False)
+        database.commit()
+    return path
+
+
+def duck(path, **tables):
+    with closing(duckdb.connect(path)) as database:
+        for name, frame in (tables or {"rows": FRAME}).items():
+            database.register("frame", frame)
+            database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM frame')
+    return path
+
+
+def sheet(path, *rows, title="Sheet", more=()):
+    book = openpyxl.Workbook()
+    book.active.title = title
+    for row in rows:
+        book.active.append(row)
+    for name in more:
+        book.create_sheet(name).append(["x", "y"])
+    book.save(path)
+    return path
+
+
+def metadata(source):
+    return next(iter(read_metadata(source)))
+
+
+# -- tables in a file --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [partial(sqlite), partial(duck)])
+def test_tables_and_queries(tmp_path, make):
+    path = make(
+        tmp_path / ("x.db" if make.func is sqlite else "x.duckdb"), one=FRAME, two=FRAME[:5]
+    )
+    with pytest.raises(InputError, match="holds the tables 'one', 'two'; choose one with dataset="):
+        fewer.data.open(path)
+    ignore = ["id", "number"]
+    found = fewer.data.open(path, dataset="two", ignore=ignore)
+    np.testing.assert_allclose(read_all(found), FRAME[["a", "b", "c"]][:5], rtol=1e-6)
+    some = fewer.data.open(path, query="SELECT a, b FROM one WHERE a > 0 ORDER BY b")
+    expected = FRAME[FRAME.a > 0].sort_values("b")[["a", "b"]]
+    np.testing.assert_allclose(read_all(some), expected, rtol=1e-6)
+    with pytest.raises(InputError, match="exclude each other"):
+        fewer.data.open(path, dataset="one", query="SELECT a FROM one")
+    with pytest.raises(InputError, match="nothing"):
+        fewer.data.open(path, dataset="nothing")
+    with pytest.raises(InputError, match="delimiter=';' does not apply to"):
+        fewer.data.open(path, delimiter=";", dataset="one")
+
+
+@pytest.mark.parametrize("make", [sqlite, duck])
+def test_a_query_reaches_nothing_but_its_file(tmp_path, make):
+    path = make(tmp_path / ("x.db" if make is sqlite else "x.duckdb"))
+    other = tmp_path / "other.db"
+    before = path.read_bytes()
+    for query in (
+        f"ATTACH '{other}' AS other",
+        "DROP TABLE rows",
+        "INSERT INTO rows (a) VALUES (1)",
+        f"SELECT * FROM read_csv('{__file__}')",
+        "PRAGMA temp_store_directory = '/'",
+        f"COPY rows TO '{other}'",
+        "SELECT",
+        "",
+    ):
+        with pytest.raises(FewerError):
+            fewer.data.open(path, query=query)
+    assert not other.exists()
+    assert path.read_bytes() == before
+
+
+def test_metadata_keeps_its_types(tmp_path):
+    when = pd.Timestamp("2026-03-01 12:30")
+    frame = FRAME.assign(when=when)
+    frame.to_excel(tmp_path / "x.xlsx", index=False)
+    ignore = ["id", "number", "when"]
+    for path in (tmp_path / "x.xlsx", duck(tmp_path / "x.duckdb", rows=frame)):
+        found = metadata(fewer.data.open(path, ignore=ignore))
+        assert str(found.schema.field("number").type) == "int64"
+        assert found.column("when").to_pylist()[0] == when
+    found = metadata(fewer.data.open(sqlite(tmp_path / "x.db"), ignore=["id", "number"]))
+    assert found.column("number").to_pylist() == list(range(100, 140))
+
+
+def test_first_or_named_sheet_leading_rows_and_columns_without_names(tmp_path):
+    path = sheet(
+        tmp_path / "x.xlsx",
+        [],
+        ["a", None, "b"],
+        [1, 2, 3],
+        [],
+        [4, "n/a", None],
+        more=["other"],
+    )
+    found = fewer.data.open(path)
+    assert found.names == ["a", "(column 1)", "b"]
+    np.testing.assert_array_equal(read_all(found), [[1, 2, 3], [4, np.nan, np.nan]])
+    with pytest.raises(InputError, match="names of columns but no rows"):
+        fewer.data.open(path, dataset="other")
+    with pytest.raises(InputError, match="no sheet 'none'; it has 'Sheet', 'other'"):
+        fewer.data.open(path, dataset="none")
+    numbers = sheet(tmp_path / "n.xlsx", [1, 2], [3, 4])
+    assert fewer.data.open(numbers).names is None
+    assert fewer.data.open(numbers).shape == (2, 2)
+    assert fewer.data.open(numbers, header=True).names == ["1", "2"]
+
+
+def test_wrong_cells_are_named_by_their_place(tmp_path):
+    rows = [[i, i / 2] for i in range(10)]
+    rows[6][1] = "broken"
+    path = sheet(tmp_path / "x.xlsx", ["a", "b"], *rows)
+    with pytest.raises(InputError, match="cell B8, column 'b', holds 'broken'; numbers are expec"):
+        fewer.data.open(path)
+    assert fewer.data.open(path, ignore=["b"]).shape == (10, 1)
+    np.testing.assert_array_equal(
+        np.isnan(read_all(fewer.data.open(path, missing=["broken"]))[:, 1]), np.arange(10) == 6
+    )
+    with pytest.raises(InputError, match="cell C2 has a value, but the first row ends before"):
+        fewer.data.open(sheet(tmp_path / "y.xlsx", ["a", "b"], [1, 2, 3]))
+
+
+def test_a_wrong_cell_far_down_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("fewer.data.databases.SAMPLE_ROWS", 5)
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        database.execute("CREATE TABLE rows (a, b)")
+        database.executemany("INSERT INTO rows VALUES (?, 1.0)", [[1.5]] * 8 + [["late"]])
+        database.commit()
+    with pytest.raises(InputError, match="row 8, column 'a', holds 'late'"):
+        fewer.data.open(tmp_path / "x.db")
+
+
+# -- files that lie ----------------------------------------------------------------------------
+
+
+def edited(path, name, change):
+    """An Excel file with one of its parts changed."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {item: archive.read(item) for item in archive.namelist()}
+    parts[name] = change(parts[name])
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for item, content in parts.items():
+            archive.writestr(item, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'<dimension ref="A1:B2"', b'<dimension ref="A1:XFD1048576"'),
+        (b'<row r="2"', b'<row r="1048576"'),
+    ],
+)
+def test_claimed_sizes_of_a_sheet_take_no_memory(tmp_path, before, after):
+    path = sheet(tmp_path / "x.xlsx", ["a", "b"], [1, 2])
+    edited(path, "xl/worksheets/sheet1.xml", lambda text: text.replace(before, after))
+    assert fewer.data.open(path).shape == (1, 2)
+
+
+def test_rows_beyond_the_largest_sheet_are_refused(tmp_path):
+    path = sheet(tmp_path / "x.xlsx", ["a", "b"], [1, 2])
+    edited(
+        path,
+        "xl/worksheets/sheet1.xml",
+        lambda text: text.replace(b'<row r="2"', b'<row r="999999999999"'),
+    )
+    with pytest.raises(FileFormatError, match="damaged or truncated"):
+        fewer.data.open(path)
+
+
+def test_a_sheet_that_unpacks_to_far_more_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fewer.data.screen.LEAST", 1000)
+    monkeypatch.setattr("fewer.data.screen.RATIO", 2)
+    path = sheet(tmp_path / "x.xlsx", ["a", "b"], *[[1, 2]] * 5000)
+    with pytest.raises(FileFormatError, match="claims to hold"):
+        fewer.data.open(path)
+
+
+def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fewer.data.screen.LEAST", 1000)
+    monkeypatch.setattr("fewer.data.screen.RATIO", 10)
+    for name in ("x.csv.zip", "x.csv.bz2"):
+        pd.DataFrame({"a": [1] * 50_000, "b": 2}).to_csv(tmp_path / name, index=False)
+        with pytest.raises(FileFormatError, match="unpacks to more than"):
+            fewer.data.open(tmp_path / name)
+
+
+@pytest.mark.parametrize("form", ["x.xlsx", "x.db", "x.duckdb", "x.csv.zip", "x.csv.bz2"])
+def test_truncated_files(tmp_path, form):
+    path = tmp_path / form
+    if form == "x.db":
+        sqlite(path)
+    elif form == "x.duckdb":
+        duck(path)
+    elif form == "x.xlsx":
+        FRAME.to_excel(path, index=False)
+    else:
+        FRAME.to_csv(path, index=False)
+    whole = path.read_bytes()
+    for share in (0, 0.3, 0.9):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises((FileFormatError, InputError)):
+            fewer.data.open(path, ignore=["id", "number"])
+
+
+def test_archives_must_hold_one_text_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a.csv", "a,b\n1,2\n")
+    assert fewer.data.open(tmp_path / "x.zip").shape == (1, 2)
+    with zipfile.ZipFile(tmp_path / "x.zip", "a") as archive:
+        archive.writestr("b.csv", "a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"holds 'a.csv', 'b.csv'; only an archive of a single"):
+        fewer.data.open(tmp_path / "x.zip")
+
+
+# -- standard input and addresses --------------------------------------------------------------
+
+
+class Stdin:
+    def __init__(self, content):
+        self.buffer = io.BytesIO(content)
+
+    def isatty(self):
+        return False
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Stdin(FRAME.to_csv(index=False).encode()))
+    assert fewer.data.open("-", ignore=["id", "number"]).shape == (40, 3)
+    assert fewer.data.open("-", ignore=["id", "number"]).shape == (40, 3)  # it is kept
+    fetch.fetched.cache_clear()
+    monkeypatch.setattr(sys, "stdin", Stdin(b""))
+    with pytest.raises(InputError, match="is empty"):
+        fewer.data.open("-")
+
+
+def test_standard_input_may_be_parquet(monkeypatch):
+    content = io.BytesIO()
+    FRAME.to_parquet(content)
+    monkeypatch.setattr(sys, "stdin", Stdin(content.getvalue()))
+    assert fewer.data.open("-", ignore=["id"]).shape == (40, 4)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_addresses_are_fetched(tmp_path):
+    FRAME.to_csv(tmp_path / "rows.csv", index=False)
+    handler = partial(Quiet, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        found = fewer.data.open(f"{address}/rows.csv?version=2", ignore=["id", "number"])
+        np.testing.assert_allclose(read_all(found), FRAME[["a", "b", "c"]], rtol=1e-6)
+        with pytest.raises(InputError, match=r"there is no http://127.*gone.csv"):
+            fewer.data.open(f"{address}/gone.csv")
+        with pytest.raises(InputError, match="names no file"):
+            fewer.data.open(address)
+        server.shutdown()
+
+
+def test_addresses_of_other_kinds_say_what_they_need(monkeypatch):
+    with pytest.raises(InputError, match=r"odd://x/y.csv cannot be read \(Protocol not known"):
+        fewer.data.open("odd://x/y.csv")
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(MissingExtraError, match=r"s3:// .*pip install 'fewer\[remote\]'"):
+        fewer.data.open("s3://bucket/y.csv")
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtraError, match=r"need fsspec.*pip install 'fewer\[remote\]'"):
+        fewer.data.open("https://example.org/y.csv")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "extra"), [("openpyxl", "x.xlsx", "excel"), ("duckdb", "x.duckdb", "duckdb")]
+)
+def test_missing_libraries_are_named(tmp_path, monkeypatch, module, name, extra):
+    if name == "x.xlsx":
+        sheet(tmp_path / name, ["a", "b"], [1, 2])
+    else:
+        duck(tmp_path / name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'fewer\[{extra}\]'"):
+        fewer.data.open(tmp_path / name)
