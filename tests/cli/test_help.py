@@ -90,7 +90,8 @@ def complete(words):
 
 
 def test_the_shell_completes_commands_panels_and_files(folder, made_panel):
-    assert set(complete(["fewer", "s"])) == {"select", "score", "stability", "substitutes"}
+    found = {"select", "score", "serve", "stability", "substitutes"}
+    assert set(complete(["fewer", "s"])) == found
     (folder / "notes.docx").write_text("x")
     assert set(complete(["fewer", "inspect", "t"])) == {
         "train.csv", "train.parquet", "test.csv", "test.parquet",

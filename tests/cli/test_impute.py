@@ -172,3 +172,17 @@ def test_impossible_requests_are_one_line_errors(
     before = sorted(path.name for path in folder.iterdir())
     assert message in refused("impute", *(made_panel if w == "PANEL" else w for w in words))
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_sheet_is_completed_into_a_csv_beside_it(folder, made_panel, typed):
+    pd.read_csv("test.csv").to_excel("test.xlsx", index=False, sheet_name="May")
+    typed("impute", made_panel, "test.xlsx", "--dataset", "May")
+    typed("impute", made_panel, "test.csv", "--out", "plain.csv")
+    found, plain = pd.read_csv("test.complete.csv"), pd.read_csv("plain.csv")
+    assert list(found.columns) == list(plain.columns)
+    np.testing.assert_allclose(found["mean_area"], plain["mean_area"])
+    assert found["who"].tolist() == plain["who"].tolist()
+
+
+def test_standard_input_needs_a_name_for_the_output(folder, made_panel, refused):
+    assert "name the output file for - with --out" in refused("impute", made_panel, "-")

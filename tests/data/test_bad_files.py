@@ -229,9 +229,9 @@ def test_options_that_do_not_apply(tmp_path):
     FRAME.to_csv(tmp_path / "x.csv", index=False)
     with pytest.raises(InputError, match="no columns 'id' to ignore; it has 'gene0'"):
         fewer.data.open(tmp_path / "x.csv", ignore=["id"])
-    (tmp_path / "x.xlsx").touch()
-    with pytest.raises(InputError, match=r"ends in '.xlsx'; use .npy"):
-        fewer.data.open(tmp_path / "x.xlsx")
+    (tmp_path / "x.docx").touch()
+    with pytest.raises(InputError, match=r"ends in '.docx'; use .npy"):
+        fewer.data.open(tmp_path / "x.docx")
     with pytest.raises(InputError, match="memory_limit='lots' is not a size"):
         fewer.data.open(X, memory_limit="lots")
 

@@ -82,8 +82,9 @@ def test_missing_inputs_are_completed_as_the_panel_does(tmp_path, kind):
     rng = np.random.default_rng(0)
     quick = {"strategies": ["search"], "validation": 0.2, "random_state": 0, "device": "cpu"}
     if kind == "wide":  # more chosen features than a graph could unroll
-        factors = rng.normal(size=(400, 30)) @ rng.normal(size=(30, 170))
-        made = fewer.select(factors + rng.normal(size=factors.shape), 150, **quick)
+        factors = rng.normal(size=(300, 30)) @ rng.normal(size=(30, 142))
+        fixed = {"include": list(range(140))}  # nothing to search
+        made = fewer.select(factors + rng.normal(size=factors.shape), 140, **quick, **fixed)
     else:
         X, y = load_breast_cancer(return_X_y=True)
         made = fewer.select(X, 6, **quick, **({"target": y} if kind == "target" else {}))
