@@ -8,7 +8,7 @@ import datetime
 import sqlite3
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -41,6 +41,7 @@ MOST_TEXT = 64 * 2**20  # bytes of a cell
 BAD_SHOWN = 5
 
 Row = Sequence[Any]
+Rows = Generator[Row, None, None]
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _check_archive(path: Path) -> None:
     check_expansion(path, claimed, path.stat().st_size)
 
 
-def _sheet_rows(path: Path, sheet: str | None) -> Iterator[Row]:
+def _sheet_rows(path: Path, sheet: str | None) -> Rows:
     """Rows of a sheet as they are stored: nothing is made by a length that the file claims."""
     openpyxl = import_optional("openpyxl")
     with damaged_where_unreadable(path), warnings.catch_warnings():
@@ -384,7 +385,7 @@ def _open_cells(
     )
 
 
-def _counted(cells: _Cells) -> Iterator[Row]:
+def _counted(cells: _Cells) -> Rows:
     """All rows; refused where they take more memory than a file of that size should hold."""
     size = cells.path.stat().st_size
     most, width = most_bytes(size), 8 * len(cells.names)

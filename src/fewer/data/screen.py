@@ -243,7 +243,7 @@ def _read_dataset(item: Any) -> None:
 def _read_duckdb(path: str, whole: bool, most: int) -> None:
     import duckdb  # noqa: PLC0415
 
-    options = {"enable_external_access": "false", "autoload_known_extensions": "false"}
+    options: Any = {"enable_external_access": "false", "autoload_known_extensions": "false"}
     database = duckdb.connect(path, read_only=True, config=options)
     names = database.execute(
         "SELECT table_schema, table_name FROM information_schema.tables "
