@@ -31,6 +31,7 @@ MODULES = [
     "fewer.panel",
     "fewer.report",
     "fewer.search",
+    "fewer.target",
     "fewer.train",
 ]
 

@@ -11,6 +11,15 @@ from fewer._stored import ANY, require_array
 __all__ = ["Evidence", "Examined"]
 
 ROWS_OF_TARGET = ("true", "predicted")
+_TARGET: dict[Any, Any] = {  # what was predicted of one target
+    "confusion?": [[int]],
+    "classes?": [str],
+    "true?": [[float]],
+    "predicted?": [[float]],
+    "survival?": {str: [[float]]},
+    "rank_error?": float,
+    "accuracy?": float,
+}
 #: The part of a saved panel's JSON that is evidence; see `fewer._stored.misfit`.
 STORED: dict[Any, Any] = {
     "created": str,
@@ -48,13 +57,14 @@ STORED: dict[Any, Any] = {
     ),
     "target?": {
         "metric?": str,
+        "note?": str,
         "scores?": {str: float},
         "rows?": int,
-        "confusion?": [[int]],
-        "classes?": [str],
-        "true?": [[float]],
-        "predicted?": [[float]],
         "tradeoff?": {str: [float]},
+        "parts?": [
+            {"name": str, "kind": str, "metric": str, "weight": float, "score": float, **_TARGET}
+        ],
+        **_TARGET,
     },
 }
 
@@ -118,7 +128,9 @@ class Evidence:
         panel that the search chooses without the target ("label_free"), of random panels, of the
         same predictor with all features ("all", unless that takes long) and of a constant
         prediction; and the ``"confusion"`` of ``"classes"`` (rows are true classes), or some
-        ``"true"`` and ``"predicted"`` numbers. With ``reconstruct=``, ``"tradeoff"`` has the
+        ``"true"`` and ``"predicted"`` numbers, or the ``"survival"`` of thirds of the rows with
+        low, medium and high hazard (Kaplan and Meier); of several targets, these for each of
+        ``"parts"``. With ``reconstruct=``, ``"tradeoff"`` has the
         held-out score and explained variance of panels for other weights, found by the linear
         search and compared on one fold, and last that of the panel itself. Empty for other
         panels, and for those saved before.
@@ -174,10 +186,16 @@ class Evidence:
 
     def without_rows(self) -> "Evidence":
         """A copy without rows of the data, for panels to be shared."""
-        target = {name: part for name, part in self.target.items() if name not in ROWS_OF_TARGET}
+        target = _without_rows(self.target)
+        if "parts" in target:
+            target["parts"] = [_without_rows(part) for part in target["parts"]]
         return replace(
             self, rows=self.rows[:0], reconstructed=self.reconstructed[:0], target=target
         )
+
+
+def _without_rows(about: dict[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in about.items() if name not in ROWS_OF_TARGET}
 
 
 class Examined(NamedTuple):

@@ -1,9 +1,7 @@
 """The result of `fewer.select`: chosen features, a decoder for the rest, and its scores."""
 
-import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer import storage
-from fewer._checks import check_number, join_names
+from fewer._checks import join_names
 from fewer._stored import ANY, require_array
 from fewer._tables import Table
 from fewer.checks import Check, check_rows
@@ -23,7 +21,7 @@ from fewer.errors import InputError
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
 from fewer.joint import JointCovariance, TrainingStatistics, check_joint, check_statistics
-from fewer.nn import MeasuredDecoder, build_decoder
+from fewer.nn import build_decoder
 from fewer.nn.decoder import LINKS
 from fewer.reconstructor import (
     QUANTILE_LEVELS,
@@ -33,14 +31,15 @@ from fewer.reconstructor import (
     bound_paths,
     impute,
     like_table,
-    run_decoder,
     sample_size,
 )
 from fewer.report import brief, write
 from fewer.report.summarise import network_note, rank_candidates
 from fewer.rows import read_rows
+from fewer.target import STORED as STORED_TARGET
+from fewer.target import Target
 
-__all__ = ["Leaderboard", "Panel", "Score", "Target"]
+__all__ = ["Leaderboard", "Panel", "Score"]
 
 _LINK = frozenset({None, *LINKS})
 # the JSON of a saved panel; see `fewer._stored.misfit`
@@ -52,18 +51,7 @@ STORED: dict[Any, Any] = {
     "held_out": float,
     "leaderboard": [{"strategy": str, "error": float, "seconds": float, "price?": (float, None)}],
     "link": _LINK,
-    "target?": (
-        None,
-        {
-            "name": (str, None),
-            "classes": (list, None),
-            "dtype": (str, None),
-            "held_out": float,
-            "single_output": bool,
-            "outputs": int,
-            "link": _LINK,
-        },
-    ),
+    "target?": (None, STORED_TARGET),
     "evidence?": STORED_EVIDENCE,
 }
 KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
@@ -100,110 +88,6 @@ class Leaderboard(list[dict[str, Any]]):
         return str(self.table()) + ("" if self.note is None else f"\n{self.note}")
 
 
-@dataclass(frozen=True, eq=False)
-class Target:
-    """A predictor of the target from the k measured values.
-
-    Attributes
-    ----------
-    decoder : fewer.nn.MeasuredDecoder
-        Probabilities of the classes, or the target itself.
-    classes : ndarray or None
-        The labels; None if the target is a number.
-    held_out : float
-        Accuracy, or R squared, on held-out rows: the predictor was not fitted on them, but they
-        were used to choose between the strategies.
-    name : str or None
-        Name of the target column.
-    single_output : bool
-        Whether the target is a single number per row.
-    misses : array (m, outputs) or None
-        How far held-out predictions missed, ascending, for conformal prediction: absolute errors
-        of numbers or, of classes, 1 less the probability of the true one. None for a panel saved
-        by a version that did not store it.
-
-    Examples
-    --------
-    >>> import fewer
-    >>> from sklearn.datasets import load_iris
-    >>> X, y = load_iris(return_X_y=True)
-    >>> panel = fewer.select(X, 2, target=y, strategies=["search"], validation=0.2, random_state=0)
-    >>> panel.target.classes, panel.target.held_out > 0.8
-    (array([0, 1, 2]), True)
-    >>> panel.predict(X[:3, panel.indices])
-    array([0, 0, 0])
-    """
-
-    decoder: MeasuredDecoder
-    classes: NDArray | None
-    held_out: float
-    name: str | None = None
-    single_output: bool = True
-    misses: NDArray[np.float64] | None = None
-
-    @property
-    def outputs(self) -> int:
-        """Number of decoder outputs per row."""
-        return int(self.decoder(self.decoder.fill[None]).shape[1])
-
-    def predict(self, measured: NDArray) -> NDArray:
-        """Most likely class, or the number."""
-        values = run_decoder(self.decoder, measured)
-        if self.classes is not None:
-            return self.classes[values.argmax(axis=1)]
-        return values[:, 0] if self.single_output else values
-
-    def probabilities(self, measured: NDArray) -> NDArray:
-        """Probability of each class."""
-        if self.classes is None:
-            raise InputError("the target of this panel is a number, not a class; use predict")
-        return run_decoder(self.decoder, measured)
-
-    def margin(self, coverage: float) -> NDArray[np.float64]:
-        """What held-out predictions missed by at most, in this share of new rows, per output."""
-        check_number("interval", coverage, above=0, below=1)
-        if self.misses is None:
-            raise InputError("this panel has no held-out predictions to compute an interval from")
-        n = len(self.misses)
-        at = math.ceil((n + 1) * coverage - 1e-9)
-        if at > n:
-            raise InputError(
-                f"interval={coverage:g} needs more than the {n} held-out predictions of this "
-                f"panel; use {n / (n + 1):.3g} or less"
-            )
-        return self.misses[at - 1]
-
-    def _describe(self) -> dict[str, Any]:
-        labels, dtype = (
-            (None, None) if self.classes is None else storage.describe_labels(self.classes)
-        )
-        return {
-            "name": self.name,
-            "classes": labels,
-            "dtype": dtype,
-            "held_out": self.held_out,
-            "single_output": self.single_output,
-            "outputs": self.outputs,
-            "link": self.decoder.link,
-        }
-
-    @classmethod
-    def _restore(cls, meta: dict[str, Any], spec: Any, k: int, tensors: storage.Tensors) -> Any:
-        classes, out = None, meta["outputs"]
-        if meta["classes"] is not None:
-            classes = storage.restore_labels(meta["classes"], meta["dtype"])
-        if classes is not None and len(classes) != out:
-            raise ValueError(f"{len(classes)} classes for {out} outputs of the predictor")
-        storage.require_weights(spec, k, out, tensors, "target")
-        net = build_decoder(spec, k, out)
-        decoder = storage.restore_decoder(net, "target", tensors, meta["link"])
-        misses = tensors["misses"].numpy() if "misses" in tensors else None
-        if misses is not None:
-            require_array("misses", misses, (None, out if classes is None else 1), "f")
-        rest = meta["held_out"], meta["name"], meta["single_output"], misses
-        return cls(decoder, classes, *rest)
-
-
 class Panel:
     """k chosen features and a decoder that reconstructs the others from them.
 
@@ -232,8 +116,8 @@ class Panel:
         Gains, substitutes, reference panels, some held-out rows; computed on first access. None
         for a panel saved by a version that did not store it.
     target : Target or None
-        The predictor of a panel made with ``target=``; ``target.held_out`` is the accuracy, or
-        R², on the held-out rows.
+        The predictor of a panel made with ``target=``; ``target.held_out`` is the accuracy, R²,
+        D² or concordance on the held-out rows.
     reconstructor : fewer.reconstructor.Reconstructor
         The columns, their decoder, the names and the quantiles of held-out residuals.
 
@@ -446,33 +330,30 @@ class Panel:
         return Filling(interval, use_all, replace_measured, allow_absent, factors)
 
     def predict(self, measured: Any, *, interval: float | None = None) -> Any:
-        """Predict the target from the k measured values: a class or a number per row.
+        """Predict the target from the k measured values.
 
         Parameters
         ----------
         measured : array or sparse matrix of shape (n, k), table, path, source, or a single row
             As for `reconstruct`.
         interval : float, default=None
-            For numbers: also return lower and upper bounds that contain this share of new rows,
-            such as 0.9, by conformal prediction from held-out rows. For classes, see
+            For numbers and counts: also return lower and upper bounds that contain this share of
+            new rows, such as 0.9, by conformal prediction from held-out rows. For classes, see
             `predict_set`.
 
         Returns
         -------
         array of length n, or (n, m) for several numbers; of a single row, its prediction; with
         ``interval`` three of them: prediction, lower bound, upper bound
+            Classes, numbers, the mean of counts, the median of ordered classes, or log hazards of
+            survival (higher: earlier). For several targets, dictionaries from their names to these.
         """
         target, rows = self._predictor(), read_rows(self.reconstructor, measured)
-        found = rows.first(target.predict(rows.values))
         if interval is None:
-            return found
-        if target.classes is not None:
-            raise InputError("interval is for numbers; predict_set gives sets of classes")
-        margin = target.margin(interval)
-        margin = margin[0] if target.single_output else margin
-        return found, found - margin, found + margin
+            return rows.first(target.predict(rows.values))
+        return tuple(rows.first(part) for part in target.bounds(rows.values, interval))
 
-    def predict_set(self, measured: Any, coverage: float = 0.9) -> NDArray[np.bool_]:
+    def predict_set(self, measured: Any, coverage: float = 0.9) -> Any:
         """The classes that may be true: sets that contain the true class in this share of rows.
 
         Conformal prediction: a class is in the set of a row if its probability is no lower than
@@ -490,6 +371,7 @@ class Panel:
         Returns
         -------
         array of bool (n, number of classes), in the order of ``target.classes``
+            For several targets, a dictionary of them.
 
         Examples
         --------
@@ -502,15 +384,41 @@ class Panel:
         >>> bool(sets[np.arange(75), y[1::2]].mean() > 0.85)
         True
         """
-        chances = self.predict_proba(measured)
-        found: NDArray[np.bool_] = chances >= 1 - self._predictor().margin(coverage)[0]
-        return found | (chances == chances.max(axis=-1, keepdims=True))
+        rows = read_rows(self.reconstructor, measured)
+        return rows.first(self._predictor().sets(rows.values, coverage))
 
-    def predict_proba(self, measured: Any) -> NDArray:
-        """Probability of each of ``target.classes`` from the k measured values."""
+    def predict_proba(self, measured: Any) -> Any:
+        """Probability of each of ``target.classes`` from the k measured values.
+
+        For several targets, a dictionary of those that are classes.
+        """
         target, rows = self._predictor(), read_rows(self.reconstructor, measured)
-        found: NDArray = rows.first(target.probabilities(rows.values))
-        return found
+        return rows.first(target.probabilities(rows.values))
+
+    def score_target(self, measured: Any, truth: Any) -> Any:
+        """Score the predictions of the target: accuracy, R², D² or concordance.
+
+        Parameters
+        ----------
+        measured : array or sparse matrix of shape (n, k), table, path or source
+            As for `reconstruct`.
+        truth : array, or what `select` takes as ``target=``
+            What is true; classes that the panel has never seen count as wrong.
+
+        Returns
+        -------
+        float; for several targets, a dictionary of them
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> panel = fewer.select(X[::2], 2, target=y[::2], strategies=["search"], random_state=0)
+        >>> panel.score_target(X[1::2, panel.indices], y[1::2]) > 0.9
+        True
+        """
+        return self._predictor().score(self.reconstructor.read(measured), truth)
 
     def _predictor(self) -> Target:
         if self.target is None:

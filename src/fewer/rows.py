@@ -47,7 +47,12 @@ class Rows:
         return found[0] if self.single else like_table(found, names, self.given)
 
     def first(self, found: Any) -> Any:
-        """The only result of a single row; of several rows, all of them."""
+        """The only result of a single row; of several rows, all of them.
+
+        Of several targets, for each of them.
+        """
+        if isinstance(found, dict):
+            return {name: self.first(part) for name, part in found.items()}
         return found[0] if self.single else found
 
 

@@ -9,9 +9,9 @@ from fewer import ConcreteAutoencoder, ConcreteClassifier
 from fewer.data import batches, moments
 from fewer.data.source import array_source
 from fewer.datasets import load
-from fewer.nn import ConcreteSelector
+from fewer.nn import ConcreteSelector, make_loss
 from fewer.nn.concrete import linear_reconstruction_gradients
-from fewer.train.linear import fit_classifier
+from fewer.train.linear import fit_likelihood
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -67,7 +67,15 @@ def test_a_linear_classifier_has_the_same_minimum_there():
     X, y = load_digits(return_X_y=True)
     source, columns = array_source(X), np.arange(10, 50, 4)
     lines = [
-        fit_classifier(source, columns, moments(source), torch.tensor(y), 10, device=device)
+        fit_likelihood(
+            source,
+            columns,
+            moments(source),
+            torch.tensor(y),
+            10,
+            make_loss("cross_entropy"),
+            device=device,
+        )
         for device in (torch.device("cpu"), torch.device("cuda"))
     ]
     np.testing.assert_allclose(*(line.weight.detach().numpy() for line in lines), atol=1e-4)

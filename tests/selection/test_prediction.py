@@ -74,7 +74,7 @@ def test_numbers(tmp_path):
     assert panel.target.held_out > 0.3
     two = fewer.select(X, 3, target=np.c_[y, -2 * y], strategies=["search"], **CPU)
     assert two.predict(X[:7][two.features]).shape == (7, 2)
-    with pytest.raises(InputError, match="is a number, not a class"):
+    with pytest.raises(InputError, match="is of kind 'number', not of classes"):
         panel.predict_proba(X[:2][panel.features])
     panel.save(tmp_path / "p")
     again = fewer.Panel.load(tmp_path / "p")

@@ -12,13 +12,16 @@ from sklearn.preprocessing import StandardScaler
 import fewer
 from fewer.data import moments
 from fewer.data.source import array_source
-from fewer.train.linear import fit_classifier, fits
+from fewer.nn import make_loss
+from fewer.train.linear import fit_likelihood, fits
 
 SETS = {
     "iris": (load_iris, 2),
     "breast cancer": (load_breast_cancer, 8),
     "digits": (load_digits, 10),
 }
+
+LOSS = make_loss("cross_entropy")
 
 
 def halves(name):
@@ -30,8 +33,8 @@ def halves(name):
 
 def fitted(X, y, columns, **options):
     source = array_source(X)
-    return fit_classifier(
-        source, columns, moments(source), torch.tensor(y), int(y.max()) + 1, **options
+    return fit_likelihood(
+        source, columns, moments(source), torch.tensor(y), int(y.max()) + 1, LOSS, **options
     )
 
 

@@ -182,3 +182,50 @@ def sizes(text: str) -> list[int]:
     if not sizes or sizes[0] < 1:
         raise InputError(f"--k {text}: use sizes such as 10:100:10, 1:20 or 5,10,20")
     return sizes
+
+
+def target(
+    names: Sequence[str], kinds: Sequence[str], weights: Sequence[str], event: str | None
+) -> dict[str, Any]:
+    """The options of `fewer.select` for --target, --target-kind, --target-weight and --event."""
+    if not names:
+        given = {"--target-kind": kinds, "--target-weight": weights, "--event": event}
+        for option, value in given.items():
+            if value:
+                raise InputError(f"{option} is for panels that predict; give --target as well")
+        return {"target": None}
+    if event is not None:
+        if len(names) > 1 or list(kinds) not in ([], ["survival"]) or weights:
+            raise InputError("--event is for a single --target of times, of kind survival")
+        return {"target": (names[0], event), "target_kind": "survival"}
+    if "survival" in kinds:
+        raise InputError("--target-kind survival needs --event COLUMN, and --target of times")
+    own = _by_name(kinds, "--target-kind", names)
+    heavy = {
+        name: _weight(text) for name, text in _by_name(weights, "--target-weight", names).items()
+    }
+    found: dict[str, Any] = {"target": names[0] if len(names) == 1 else list(names)}
+    if own:
+        found["target_kind"] = own if len(names) > 1 else next(iter(own.values()))
+    return found | ({"target_weight": heavy} if heavy else {})
+
+
+def _by_name(texts: Sequence[str], option: str, names: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE, or one VALUE for all."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if not equals:
+            found.update(dict.fromkeys(names, value))
+        elif name in names:
+            found[name] = value
+        else:
+            raise InputError(f"{option} {text}: {name!r} is not a --target")
+    return found
+
+
+def _weight(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--target-weight: {text!r} is not a number") from None

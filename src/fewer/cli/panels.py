@@ -267,28 +267,39 @@ def _predictions(
     loaded: Any, source: Any, *, probabilities: bool = False, interval: float | None = None
 ) -> dict[str, list[Any]]:
     """Columns of predictions."""
-    target: Any = loaded.target  # predict refuses panels without one
-    bounds = interval is not None and target is not None and target.classes is None
-    found = loaded.predict(source, interval=interval) if bounds else loaded.predict(source)
-    values, *both = found if bounds else (found,)
+    target: Any = loaded.target
+    bounded = interval is not None and target is not None
+    several = target is not None and bool(target.parts)
+    numbers = bounded and target.classes is None  # which refuses hazards
+    found = loaded.predict(source, interval=interval) if numbers else loaded.predict(source)
+    values, *both = found if numbers else (found,)
     name = target.name or "target"
-    outputs = [name] if values.ndim == 1 else [f"{name} {at}" for at in range(values.shape[1])]
     columns: dict[str, list[Any]] = {}
 
-    def add(titles: list[str], numbers: Any) -> None:
+    def add(title: str, numbers: Any, what: str = "") -> None:
         table = numbers.reshape(len(numbers), -1).T.tolist()
-        columns.update(zip(titles, table, strict=True))
+        titles = [title] if numbers.ndim == 1 else [f"{title} {at}" for at in range(len(table))]
+        columns.update(zip([one + what for one in titles], table, strict=True))
 
-    add(outputs, values)
-    for what, bound in zip(("lower", "upper"), both, strict=False):
-        add([f"{one} {what}" for one in outputs], bound)
-    if interval is not None and not bounds:
-        labels = [str(label) for label in target.classes]
-        sets = loaded.predict_set(source, interval)
-        columns[f"{name} set"] = ["; ".join(compress(labels, row)) for row in sets]
+    def by_name(parts: Any) -> dict[str, Any]:
+        return parts if several else {name: parts}
+
+    kinds = {part.name: part.kind for part in target.parts} or {name: target.kind}
+    for title, part in by_name(values).items():
+        add(title, part)
+    for what, bound in zip((" lower", " upper"), both, strict=False):
+        for title, part in by_name(bound).items():
+            add(title, part, what)
+    classes = any(kind.classes is not None for kind in kinds.values())
+    if interval is not None and classes:
+        for title, sets in by_name(loaded.predict_set(source, interval)).items():
+            labels = [str(label) for label in kinds[title].classes]
+            columns[f"{title} set"] = ["; ".join(compress(labels, row)) for row in sets]
     if probabilities:
-        for label, column in zip(target.classes, loaded.predict_proba(source).T, strict=True):
-            columns[f"probability of {label}"] = column.tolist()
+        for title, chances in by_name(loaded.predict_proba(source)).items():
+            start = f"{title}: probability of" if several else "probability of"
+            for label, column in zip(kinds[title].classes, chances.T, strict=True):
+                columns[f"{start} {label}"] = column.tolist()
     return columns
 
 
@@ -299,7 +310,10 @@ def _write_predictions(
     from fewer._tables import write_table
 
     name = loaded.target.name or "target"
-    columns = {title: part for title, part in opt.text_columns(source).items() if title != name}
+    taken = {name, *loaded.target.columns}
+    columns = {
+        title: part for title, part in opt.text_columns(source).items() if title not in taken
+    }
     columns |= found
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     write_table(out, columns, rows)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from fewer.assess import Scorecard
 
+# of scores in JSON, by kind of target
+KEYS = {"class": "accuracy", "number": "r2", "count": "d2", "ordinal": "d2"}
+KEYS |= {"survival": "concordance"}
 HARDEST = 10  # features that are printed
 WEAK = 0.05  # p-value from which a contribution may be chance
 
@@ -91,11 +94,11 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     from fewer.data.open import column_names
 
     loaded = opt.load_panel(path)
-    name = None if loaded.target is None else loaded.target.name
+    names = () if loaded.target is None else loaded.target.columns
     cells = opt.holds_cells(data)
     columns = open_any(data).metadata_columns if cells else column_names(data) or ()
-    with_target = name is not None and name in columns
-    source = reading.open_for(loaded, data, metadata=(name,) if with_target else ())
+    with_target = bool(names) and set(names) <= set(columns)
+    source = reading.open_for(loaded, data, metadata=names if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
     result = loaded.score(part)
     found: dict[str, Any] = {
@@ -110,36 +113,67 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
         ),
     }
     if with_target:
-        found["target"] = _score_target(loaded, source, part, str(name))
+        found["target"] = _score_target(loaded, source, part)
     return found
 
 
-def _score_target(loaded: Any, source: Any, part: Any, name: str) -> dict[str, Any]:
+def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
     import numpy as np
-    from sklearn.metrics import accuracy_score, r2_score
+
+    from fewer.data import read_all
+    from fewer.errors import InputError
+
+    target, texts = loaded.target, opt.text_columns(source)
+    columns = {
+        name: np.array([str(value) for value in texts[name]], dtype=object)
+        for name in target.columns
+    }
+    missing = np.any([np.isin(one, ("", "None", "nan", "NaN")) for one in columns.values()], axis=0)
+    if missing.all():
+        raise InputError(f"{target.name} is missing in every row; score rows that have it")
+    columns = {name: one[~missing] for name, one in columns.items()}
+    measured = read_all(part, loaded.indices)[~missing]
+    found: dict[str, Any] = {"name": target.name, "rows": int((~missing).sum())}
+    if target.kind.name == "survival":
+        truth: Any = tuple(_numbers(one, name) for name, one in columns.items())
+    elif target.parts:
+        truth = {one.name: _truth(one.kind, columns[one.name], one.name) for one in target.parts}
+        scores = loaded.score_target(measured, truth)
+        return found | {
+            f"{KEYS[one.kind.name]} of {one.name}": scores[one.name] for one in target.parts
+        }
+    else:
+        truth = _truth(target.kind, columns[target.columns[0]], target.columns[0])
+    return found | {KEYS[target.kind.name]: loaded.score_target(measured, truth)}
+
+
+def _truth(kind: Any, texts: Any, name: str) -> Any:
+    """The text of a column as labels of classes, or as numbers."""
+    import numpy as np
 
     from fewer._checks import join_names
-    from fewer.data import read_all
-    from fewer.errors import InputError, warn
+    from fewer.errors import warn
 
-    truth: Any = opt.read_column(source, name)
-    predicted = loaded.predict(read_all(part, loaded.indices))
-    missing = np.isin(truth, ("", "None", "nan", "NaN"))
-    if missing.all():
-        raise InputError(f"{name} is missing in every row; score rows that have it")
-    truth, predicted = truth[~missing], predicted[~missing]
-    found: dict[str, Any] = {"name": name, "rows": len(truth)}
-    if loaded.target.classes is None:
-        return found | {"r2": r2_score(truth.astype(float), predicted)}
-    known = [str(label) for label in loaded.target.classes]
-    new = np.unique(truth[~np.isin(truth, known)])
-    if len(new):
-        count = int(np.isin(truth, new).sum())
+    if kind.classes is None:
+        return _numbers(texts, name)
+    known = {str(label): label for label in kind.classes.tolist()}
+    new = sorted({text for text in texts if text not in known})
+    if new:
+        count = int(np.isin(texts, new).sum())
         warn(
             f"{count} rows have classes of {name} that the panel has never seen "
-            f"({join_names(new.tolist())}); they count as wrong"
+            f"({join_names(new)}); they count as wrong"
         )
-    return found | {"accuracy": accuracy_score(truth, [str(x) for x in predicted])}
+    return np.array([known.get(text) for text in texts], dtype=object)
+
+
+def _numbers(texts: Any, name: str) -> Any:
+    from fewer.errors import InputError
+
+    try:
+        return texts.astype(float)
+    except ValueError as error:
+        raise InputError(f"{name} has values that are not numbers ({error})") from error
 
 
 def _score_list(
@@ -233,9 +267,10 @@ def _show(
     if "held_out" in found:
         screen.print(f"{percent(found['held_out'])} on the rows held out by fewer select")
     for metric, value in found.get("target", {}).items():
-        if metric != "name":
-            label = {"r2": "R²"}.get(metric, metric)
-            screen.print(f"[bold]{value:.3f}[/] {label} of {visible(found['target']['name'])}")
+        if metric not in ("name", "rows"):
+            label = metric.replace("r2", "R²").replace("d2", "D²")
+            of = "" if " of " in label else f" of {found['target']['name']}"
+            screen.print(f"[bold]{value:.3f}[/] {visible(label + of)}")
     known = [row for row in rows if row["r2"] is not None and not row["measured"]]
     hardest = [
         (str(row["feature"]), f"{row['r2']:.3f}", f"{row['error']:.4g}")

@@ -150,8 +150,31 @@ def select(
     out: Annotated[Path, typer.Option(help="The folder to save the panel in.")] = Path("panel"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing panel.")] = False,
     target: Annotated[
+        list[str] | None,
+        choice(
+            help="Choose features that predict this column instead (.h5ad: a column of obs); can "
+            "be repeated, to predict several at once."
+        ),
+    ] = None,
+    target_kind: Annotated[
+        list[str] | None,
+        choice(
+            help="What --target is: class, number, count, ordinal or survival; of several targets, "
+            "NAME=KIND, which can be repeated. By default, text and whole numbers are classes, "
+            "other numbers are numbers.",
+            show_default=False,
+        ),
+    ] = None,
+    target_weight: Annotated[
+        list[str] | None,
+        choice(help="How much one of several targets counts, NAME=2; can be repeated."),
+    ] = None,
+    event: Annotated[
         str | None,
-        choice(help="Choose features that predict this column instead (.h5ad: a column of obs)."),
+        choice(
+            help="For survival: the column that is 1 where the event was observed at the time "
+            "--target, and 0 where the row was censored."
+        ),
     ] = None,
     reconstruct: Annotated[
         float,
@@ -225,6 +248,7 @@ def select(
     Examples: [bold]fewer select data.csv -k 50 --out panel/[/];
     [bold]fewer select data.parquet --costs costs.csv --budget 100 --include 'IL*'[/];
     [bold]fewer select cells.h5ad -k 200 --target cell_type[/];
+    [bold]fewer select trial.csv -k 10 --target months --event died[/];
     [bold]fewer select cells.h5ad -k 200 --devices 8 --resume[/]
     """
     if k is None and budget is None and reach is None:
@@ -252,7 +276,7 @@ def select(
         "strategies": parse.strategies(strategies),
         "budget": budget,
         "cost_weight": cost_weight,
-        "target": target,
+        **parse.target(target or [], target_kind or [], target_weight or [], event),
         "class_weight": class_weight,
         "reconstruct": reconstruct,
         "scale": scale,
@@ -270,7 +294,7 @@ def select(
     ):
         keep = tuple(name for text in include or () for name in text.split(","))
         source = reading.open_features(
-            data, metadata=(target, row_groups, sample_weight), keep=keep
+            data, metadata=(*(target or ()), event, row_groups, sample_weight), keep=keep
         )
         options |= {
             "include": parse.features(include or (), source.names, "--include"),
@@ -354,10 +378,9 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     ]
     print_table(screen, ("explained variance, held-out rows", *scores), references, (1, 2))
     if panel.target is not None:
-        metric = "R²" if panel.target.classes is None else "accuracy"
-        screen.print(
-            f"[bold]{panel.target.held_out:.3f}[/] {metric} of {panel.target.name} on held-out rows"
-        )
+        for one in (panel.target, *panel.target.parts):
+            value = f"[bold]{one.held_out:.3f}[/] {one.kind.metric}"
+            screen.print(f"{value} of {one.name} on held-out rows")
     screen.print(
         f"panel of {panel.k} of {panel.d} features saved to [bold]{about['out']}[/]", soft_wrap=True
     )

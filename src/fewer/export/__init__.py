@@ -44,7 +44,17 @@ def describe(panel: Panel) -> dict[str, Any]:
         "settings": panel.settings,
     }
     if panel.target is not None:
-        about["target"] = {"name": panel.target.name, "held_out": panel.target.held_out}
+        about["target"] = {
+            "name": panel.target.name,
+            "kind": panel.target.kind.name,
+            "metric": panel.target.kind.metric,
+            "held_out": panel.target.held_out,
+        }
+        if panel.target.parts:
+            about["target"]["parts"] = [
+                {"name": part.name, "kind": part.kind.name, "held_out": part.held_out}
+                for part in panel.target.parts
+            ]
     if known is not None:
         about["order"] = [names[j] for j in known.order]
         about["gains"] = known.gains.tolist()

@@ -22,6 +22,7 @@ from fewer._files import write_whole
 from fewer._optional import import_optional
 from fewer.errors import InputError
 from fewer.nn import MeasuredDecoder
+from fewer.nn.decoder import links_of
 from fewer.panel import Panel
 from fewer.reconstructor import run_decoder
 
@@ -29,6 +30,7 @@ OPSET, IR = 20, 9  # of 2023: what runtimes in use understand
 CLOSE = 1e-3  # standard deviations that a float32 graph may be off
 ROWS = 64
 
+OPERATIONS = {"sigmoid": "Sigmoid", "exp": "Exp", "softmax": "Softmax"}
 INPUT, OUTPUT, TARGET = "measured", "reconstructed", "target"
 
 
@@ -38,7 +40,8 @@ def export_onnx(panel: Panel, path: str | os.PathLike[str]) -> float:
     Input ``measured`` (n x k): the chosen features in column order, NaN where not measured, which
     is predicted from the others as the panel does it.
     Output ``reconstructed`` (n x d): all features. A panel with a target has the output ``target``
-    too: the probability of each class, or the number. Names of features and classes are in the
+    too: the probability of each class, the number, the mean of a count or the log hazard; several
+    targets lie side by side. Names of features and classes are in the
     metadata of the file. Numbers are float32; float64 where that is not exact enough.
 
     Parameters
@@ -111,6 +114,17 @@ def _model(panel: Panel, dtype: np.dtype) -> Any:
     if panel.target is not None:
         classes = panel.target.classes
         about["target"] = [panel.target.name]
+        about["kind"] = panel.target.kind.name
+        if panel.target.parts:
+            about["parts"] = [
+                {
+                    "name": part.name,
+                    "kind": part.kind.name,
+                    "outputs": part.kind.outputs,
+                    "classes": None if part.kind.classes is None else part.kind.classes.tolist(),
+                }
+                for part in panel.target.parts
+            ]
         about["classes"] = None if classes is None else classes.tolist()
     onnx.helper.set_model_props(model, {name: json.dumps(part) for name, part in about.items()})
     onnx.checker.check_model(model, full_check=True)
@@ -158,9 +172,7 @@ class _Graph:
         for layer in decoder.net if isinstance(decoder.net, nn.Sequential) else [decoder.net]:
             x = self.layer(layer, x)
         if decoder.link is not None:
-            x = self.add("Add", x, self.constant(decoder.offset))
-            kind = {"sigmoid": "Sigmoid", "exp": "Exp", "softmax": "Softmax"}[decoder.link]
-            x = self.add(kind, x)  # the axis of Softmax is the last
+            x = self.linked(decoder.link, self.add("Add", x, self.constant(decoder.offset)))
         x = self.add("Mul", x, self.constant(decoder.out_scale))
         x = self.add("Add", x, self.constant(decoder.out_center))
         if decoder.known is None:
@@ -179,6 +191,19 @@ class _Graph:
         value = self.onnx.helper.make_tensor_value_info
         typed = [[value(name, *kind) for name, kind in side.items()] for side in (inputs, outputs)]
         return self.onnx.helper.make_graph(self.nodes, f"body_{next(self.numbers)}", *typed)
+
+    def linked(self, link: str, x: str) -> str:
+        """The steps of `fewer.nn.decoder.apply_link`."""
+        if link in OPERATIONS:
+            return self.add(OPERATIONS[link], x)  # the axis of Softmax is the last
+        parts, start = [], 0
+        for name, size in links_of(link):
+            part = self.add(
+                "Gather", x, self.constant(np.arange(start, start + size), np.int64), axis=1
+            )
+            parts.append(part if name is None else self.add(OPERATIONS[name], part))
+            start += size
+        return self.add("Concat", *parts, axis=1)
 
     def completed(self, mean: Tensor, precision: Tensor, measured: str, gaps: str) -> str:
         """The steps of `fewer.nn.completion.complete`, for each row on its own.

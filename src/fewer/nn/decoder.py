@@ -1,5 +1,6 @@
 """Decoders: from k measured values to everything that is predicted."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
@@ -22,6 +23,7 @@ __all__ = [
     "check_decoder",
     "hidden_widths",
     "linear_layer",
+    "links_of",
     "without_norms",
 ]
 
@@ -40,6 +42,7 @@ LINKS: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": torch.exp,
     "softmax": partial(torch.softmax, dim=-1),
 }
+SEVERAL = re.compile(r"(?:(?:none|sigmoid|exp|softmax):[1-9]\d{0,6},)+")
 NORMS: dict[str, type[nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
@@ -109,6 +112,35 @@ def check_decoder(spec: object, activation: object, dropout: object, norm: objec
     check_choice("activation", activation, tuple(ACTIVATIONS))
     check_choice("norm", norm, (*NORMS, None))
     check_number("dropout", dropout, below=1)
+
+
+def links_of(link: str) -> list[tuple[str | None, int]]:
+    """The parts of a link of several targets, such as "softmax:3,none:1", with their outputs.
+
+    Examples
+    --------
+    >>> links_of("softmax:3,none:1")
+    [('softmax', 3), (None, 1)]
+    """
+    if SEVERAL.fullmatch(link + ",") is None:
+        raise ValueError(f"the link {link[:40]!r} is unknown")
+    pairs = (part.split(":") for part in link.split(","))
+    return [(None if name == "none" else name, int(count)) for name, count in pairs]
+
+
+def apply_link(link: str, output: Tensor) -> Tensor:
+    """Outputs of a network in the units of what it predicts."""
+    if link in LINKS:
+        return LINKS[link](output)
+    names, sizes = zip(*links_of(link), strict=True)
+    parts = output.split(list(sizes), dim=-1)
+    return torch.cat(
+        [
+            part if name is None else LINKS[name](part)
+            for name, part in zip(names, parts, strict=True)
+        ],
+        dim=-1,
+    )
 
 
 class MeasuredDecoder(nn.Module):
@@ -194,7 +226,7 @@ class MeasuredDecoder(nn.Module):
         measured = self.complete(measured)
         output = self.net(self.inputs(measured))
         if self.link is not None:
-            output = LINKS[self.link](output + self.offset)
+            output = apply_link(self.link, output + self.offset)
         output = output * self.out_scale + self.out_center
         if self.known is None:
             return output

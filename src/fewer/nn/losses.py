@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fewer.errors import InputError, TypeInputError
 
-__all__ = ["LOSSES", "Loss", "make_loss"]
+__all__ = ["LOSSES", "Loss", "cox_loss", "make_loss", "ordinal_entries"]
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 TINY = 1e-30  # sum of weights
@@ -37,7 +37,13 @@ class Loss:
     check : callable, default=None
         ``(lowest, highest, what)`` of the targets to the reason why they cannot be used, or None.
     smoothing : float, default=0.0
-        Share of each label that is spread over all classes.
+        Share of each label that is spread over other classes.
+    whole : callable, default=None
+        ``(output, target, weights) -> scalar``, where the loss is not a mean over entries; the
+        weights of the rows (n) may be None.
+    parts : tuple of (Loss, int, callable), default=()
+        Of several targets: the loss of each, its number of outputs, and the function that takes its
+        own targets from those of all.
 
     Examples
     --------
@@ -57,9 +63,14 @@ class Loss:
     degree: int | None = None
     check: Callable[[float, float, str], str | None] | None = None
     smoothing: float = 0.0
+    whole: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None = None
+    parts: "tuple[tuple[Loss, int, Callable[[Tensor], Tensor]], ...]" = ()
 
     def __call__(self, output: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
         """Mean loss over all entries, over the ``observed`` ones, or with these weights."""
+        if self.whole is not None:
+            rows = observed if observed is None or observed.ndim == 1 else observed[:, 0]
+            return self.whole(output, target, rows)
         if observed is None:
             if self.mean is not None:
                 return self.mean(output, target)
@@ -119,6 +130,64 @@ def _huber(delta: float) -> Loss:
         return F.huber_loss(output, target, reduction="none", delta=delta) / delta
 
     return Loss("huber", entries, degree=1)
+
+
+def ordinal_entries(output: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
+    r"""Cross-entropy of ordered classes plus their ranked probability score, per row.
+
+    The latter, :math:`\sum_j (F_j - [y \le j])^2` with the cumulative probabilities F, is a proper
+    score that grows with the distance from the true class. Smoothing gives a share of each label
+    to the classes next to it.
+    """
+    levels = torch.arange(output.shape[-1], device=output.device)
+    logs = torch.log_softmax(output, dim=-1)
+    gaps = (logs.exp().cumsum(-1) - (target[:, None] <= levels).to(logs))[:, :-1]
+    missed = -logs.gather(1, target[:, None])[:, 0]
+    if smoothing:
+        beside = ((levels - target[:, None]).abs() == 1).to(logs)
+        beside = beside / beside.sum(1, keepdim=True)
+        missed = (1 - smoothing) * missed - smoothing * (beside * logs).sum(1)
+    return missed + gaps.square().sum(1)
+
+
+def cox_loss(output: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
+    r"""Negative log partial likelihood of Cox's model per event, with Efron's method for ties.
+
+    ``target`` has times and events (1: observed, 0: censored); the output is the log hazard f:
+
+    .. math:: \frac1m \sum_{i: \text{event}} \Bigl[\log \Bigl(\sum_{j: t_j \ge t_i} e^{f_j} -
+        \frac{l_i}{m_i} \sum_{j: \text{event}, t_j = t_i} e^{f_j}\Bigr) - f_i\Bigr]
+
+    with the number l, from 0, of event i among the m events of its time. Weighted rows count in
+    proportion; tied events then share their mean weight. In a batch, the rows at risk are those of
+    the batch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> times = torch.tensor([[1.0, 1.0], [2.0, 1.0], [3.0, 0.0]])
+    >>> round(cox_loss(torch.zeros(3, 1), times).exp().item() ** 2, 3)  # 3 at risk, then 2
+    6.0
+    """
+    order = torch.argsort(target[:, 0], descending=True, stable=True)
+    time, event = target[order, 0].contiguous(), target[order, 1].to(output)
+    log_hazard = output[order, 0]
+    weight = torch.ones_like(event) if weights is None else weights[order].to(output)
+    top = log_hazard.detach().max()
+    hazard = weight * torch.exp(log_hazard - top)
+    tie = torch.cat([time.new_zeros(1), (time[1:] != time[:-1]).to(time)]).cumsum(0)
+    first = torch.searchsorted(tie, tie)  # the first row of the same time, and the last
+    last = torch.searchsorted(tie, tie, right=True) - 1
+
+    def tied(values: Tensor) -> Tensor:
+        return torch.zeros_like(values).index_add(0, first, values)[first]
+
+    before = event.cumsum(0) - event
+    number, count = before - before[first], tied(event).clamp_min(1)
+    at_risk = hazard.cumsum(0)[last] - number / count * tied(hazard * event)
+    shared = tied(weight * event) / count
+    each = shared * (at_risk.clamp_min(TINY).log() + top) - weight * log_hazard
+    return (event * each).sum() / (event * weight).sum().clamp_min(TINY)
 
 
 LOSSES: dict[str, Loss] = {

@@ -47,7 +47,7 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
         "training": _training(about["history"]),
         "correlation": _correlation(about["correlation"]),
         "image": _image(about),
-        "target": _target(about["target"]),
+        "targets": [_target(part) for part in (about["target"] or {"parts": []})["parts"]],
         "tradeoff": _tradeoff(about["target"]),
     }
 
@@ -100,16 +100,16 @@ def _curve(curve: dict[str, Any] | None) -> str:
     )
 
 
-def _target(about: dict[str, Any] | None) -> str:
-    """Predicted against true numbers, or the confusion of many classes as an image."""
-    if about is None:
-        return ""
+def _target(about: dict[str, Any]) -> str:
+    """Predicted against true numbers, survival by hazard, or the confusion of many classes."""
     if about["confusion"] is not None and not about["confusion"]["small"]:
         shares = np.array(about["confusion"]["shares"])
         pixels = np.zeros((*shares.shape, 4), dtype=np.uint8)
         pixels[..., :3] = COLD
         pixels[..., 3] = (255 * shares).round()
         return _png(pixels)
+    if about["survival"]:
+        return _survival(about)
     if not about["true"]:
         return ""
     true, predicted = np.array(about["true"]), np.array(about["predicted"])
@@ -125,6 +125,21 @@ def _target(about: dict[str, Any] | None) -> str:
         x_label=f"true{unit}",
         y_label=f"predicted{unit}",
         title=f"Predicted against true values of {about['name']} on {len(true)} held-out rows",
+    )
+
+
+def _survival(about: dict[str, Any]) -> str:
+    """Kaplan and Meier's curves as steps."""
+    colours = {"low": "panel", "medium": "greedy", "high": "random"}
+    lines = []
+    for name, (times, alive) in about["survival"].items():
+        x, y = np.repeat(times, 2)[1:].tolist(), np.repeat(alive, 2)[:-1].tolist()
+        lines.append(Series(f"{name} hazard", x, y, colours.get(name, "random")))
+    return line_chart(
+        lines,
+        x_label="time",
+        y_label="share without event",
+        title=f"Survival by predicted hazard of {about['name']}",
     )
 
 

@@ -113,7 +113,7 @@ def brief(panel: Reported) -> str:
         if any(role in shares for shares in metrics)
     ]
     if panel.target is not None:
-        kind = "R²" if panel.target.classes is None else "Accuracy"
+        kind = panel.target.kind.metric.capitalize()
         facts.append(
             (f"{kind} of {panel.target.name or 'the target'}", f"{panel.target.held_out:.3g}")
         )

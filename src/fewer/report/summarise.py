@@ -26,7 +26,7 @@ BASELINES = {
     "all": ("all", "pca", "All features", "the same predictor, with everything measured"),
     "label_free": ("label_free", "greedy", "Chosen without the target", "the same predictor"),
     "random": ("random", "random", "Random selection", "mean of 3 draws, the same predictor"),
-    "constant": ("constant", "random", "Constant", "the most frequent class, or the mean"),
+    "constant": ("constant", "random", "Constant", "the same prediction for all rows"),
 }
 MOST_CLASSES = 20  # of a confusion matrix that is written as a table
 MISTAKES = 5
@@ -120,11 +120,13 @@ def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
     if target is None:
         return None
     about = {} if known is None else known.target
-    kind = "R²" if target.classes is None else "accuracy"
     scores = about.get("scores", {})
+    name = target.name or "the target"
+    several = about.get("parts", [])
     return {
-        "name": target.name or "the target",
-        "kind": kind,
+        "name": name,
+        "kind": target.kind.metric,
+        "note": target.kind.metric_note,
         "score": float(target.held_out),
         "rows": about.get("rows"),
         "bars": [
@@ -132,10 +134,31 @@ def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
             for name, (role, colour, label, note) in BASELINES.items()
             if name in scores
         ],
+        "parts": [_predicted(part) for part in several or [about | {"name": name}]],
+        "several": [
+            {
+                "name": part["name"],
+                "metric": part["metric"],
+                "score": part["score"],
+                "weight": part["weight"],
+            }
+            for part in several
+        ],
+        "classes": not several and "confusion" in about,
+        "tradeoff": about.get("tradeoff"),
+    }
+
+
+def _predicted(about: dict[str, Any]) -> dict[str, Any]:
+    """What was predicted of one target."""
+    return {
+        "name": about["name"],
         "confusion": _confusion(about),
         "true": about.get("true", []),
         "predicted": about.get("predicted", []),
-        "tradeoff": about.get("tradeoff"),
+        "survival": about.get("survival"),
+        "rank_error": about.get("rank_error"),
+        "accuracy": about.get("accuracy"),
     }
 
 

@@ -25,7 +25,8 @@ from fewer.data.moments import Moments
 from fewer.data.open import as_source
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
-from fewer.panel import Leaderboard, Panel, Target
+from fewer.kinds import Several
+from fewer.panel import Leaderboard, Panel
 from fewer.reconstructor import Reconstructor, Score
 from fewer.selection.compare import (
     Candidate,
@@ -56,6 +57,7 @@ from fewer.selection.strategies import (
 )
 from fewer.selection.target import TargetData, read_target, with_weights
 from fewer.storage import describe_parameters, restore_parameters
+from fewer.target import Target
 from fewer.train import Checkpoint, TrainingConfig
 from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
@@ -74,6 +76,7 @@ from fewer.validation import (
 __all__ = ["attach", "select"]
 
 CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
+PER_TARGET = ("target_kind", "target_weight", "class_weight", "reconstruct")
 PER_ROW = ("target", "row_groups", "sample_weight")  # options with a value for each row
 FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the proposed panels
 # what determines the result, besides the data and the training options
@@ -84,6 +87,8 @@ RESULT_OPTIONS = (
     "k",
     "reconstruct",
     "class_weight",
+    "target_kind",
+    "target_weight",
     *CONSTRAINTS,
 )
 LOOKED_AT = 500  # rows, to see whether the target is a feature
@@ -102,6 +107,8 @@ def select(
     *,
     decoder: Any = "linear",
     target: Any = None,
+    target_kind: Any = "auto",
+    target_weight: Any = None,
     reconstruct: float = 0.0,
     include: Any = (),
     exclude: Any = (),
@@ -144,11 +151,21 @@ def select(
     decoder : "linear", tuple of int or callable, default="linear"
         What reconstructs the features: a linear map, a network with hidden layers of these widths,
         or your own function ``(k, d) -> torch.nn.Module``.
-    target : array of length n or (n, m), or name of a column, default=None
+    target : array of length n or (n, m), name(s) of columns, mapping or table, default=None
         Choose features that predict this instead: text, integers and booleans are classes,
-        floating-point numbers are quantities. ``decoder`` is then the predictor
-        (``panel.predict``); the other features are reconstructed by a linear decoder. Rows whose
-        target is missing (None, NaN) only count in that reconstruction.
+        floating-point numbers are quantities, an ordered pandas Categorical is ordinal.
+        ``decoder`` is then the predictor (``panel.predict``); the other features are reconstructed
+        by a linear decoder. Rows whose target is missing (None, NaN) only count in that
+        reconstruction. A list of names, a mapping from names to arrays, or a table are several
+        targets at once, of which rows need all; ``panel.predict`` then returns a dictionary.
+    target_kind : {"auto", "class", "number", "count", "ordinal", "survival"}, default="auto"
+        What the target is. "count": whole numbers, Poisson loss. "ordinal": classes in order.
+        "survival": ``target`` is (time, event), as two arrays, two columns or two names; event is 1
+        where it was observed and 0 where the row was censored; Cox's partial likelihood with
+        Efron's method for ties. For several targets, one for all, or a mapping by name.
+    target_weight : mapping from name to number, or list, default=None
+        How much each of several targets counts; the losses are relative to those of a constant
+        prediction.
     reconstruct : float, default=0.0
         With a target, how much reconstructing the other features counts beside predicting it: one
         panel for both minimises ``1 - reconstruct`` times the loss of the predictor plus
@@ -263,11 +280,13 @@ def _prepare(
     budget = TimeBudget(options["time_limit"])
     scaling, given, target = Scaling(options["scale"]), data, None
     if options["target"] is not None:
-        target, data = read_target(options["target"], data)
+        asked = options["target"], data, options["target_kind"], options["target_weight"]
+        target, data = read_target(*asked)
     if target is None and options["strategies"] != "auto" and FILTERS_NAME in options["strategies"]:
         raise InputError("strategies: 'filters' need a target; give target=, or leave them out")
-    for name in ("sample_weight", "class_weight"):
-        if target is None and options[name] is not None:
+    for name in ("sample_weight", "class_weight", "target_kind", "target_weight"):
+        left_out = options[name] is None or (name == "target_kind" and options[name] == "auto")
+        if target is None and not left_out:
             raise InputError(f"{name} is for panels that predict; give target= as well")
     check_number("reconstruct", options["reconstruct"], least=0)
     if options["reconstruct"] >= 1 or (target is None and options["reconstruct"]):
@@ -404,11 +423,9 @@ def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) ->
 def _warn_if_a_feature(target: TargetData, source: Source, constraints: Constraints) -> None:
     """Warn where the target is one of the features, by the first rows that have a label."""
     rows = target.rows(np.arange(source.shape[0]))[:LOOKED_AT]
-    numbers = target.values[torch.from_numpy(rows)].double()
-    if target.classes is not None:
-        if target.classes.dtype.kind not in "fiub":
-            return
-        numbers = torch.from_numpy(target.classes.astype(np.float64))[numbers.long()][:, None]
+    numbers = target.kind.numbers(target.values[torch.from_numpy(rows)])
+    if numbers is None:
+        return
     x = source.rows(rows, torch.float64)
     same = (x[:, :, None] == numbers[:, None]).all(0).any(1).numpy() & constraints.allowed
     for j in np.flatnonzero(same)[:1]:
@@ -607,13 +624,19 @@ def _wrap(
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)
+        kind = data.kind
+        if isinstance(kind, Several):
+            kind = kind.scored(
+                comparison.scores_of_parts(*comparison.predictions(winner.panels, folds))
+            )
         target = Target(
             to_data_units(predictor, columns, everything, outputs=False),
-            data.classes,
+            kind,
             comparison.score(winner, folds),
             data.name,
             data.one,
             comparison.misses(winner, folds),
+            data.columns,
         )
     evidence = partial(
         gather_evidence,
@@ -709,7 +732,7 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     3
     """
     stored = {} if panel.evidence is None else panel.evidence.options
-    kept = (*CONSTRAINTS, "row_groups", "sample_weight", "class_weight", "reconstruct")
+    kept = (*CONSTRAINTS, *PER_TARGET, "row_groups", "sample_weight")
     known = {name: part for name, part in stored.items() if name in kept}
     if panel.target is not None and "target" not in options:
         raise InputError("attach: give the target again, target=...")

@@ -17,6 +17,7 @@ from fewer import distributed
 from fewer.constraints import Constraints
 from fewer.data.moments import moments
 from fewer.data.source import Source, array_source, is_remote, read_blocks
+from fewer.kinds import Several, Survival
 from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.nn.decoder import linear_layer, without_norms
 from fewer.reconstructor import explained_variance
@@ -26,7 +27,6 @@ from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
 from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING
-from fewer.train.training_data import weighted_mean
 from fewer.validation import RIDGES, Fold, best_ridge
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
@@ -36,6 +36,7 @@ REPEATS = 2
 MANY_ROWS = 20_000  # one repeat is enough, and classes are trained as well in larger batches
 LARGE_BATCH = 1024
 MOST_IN_MEMORY = 2**24  # values of held-out rows
+RISK_SET = 1024  # rows of a batch of times until an event
 MOST_MISSES = 2000  # held-out predictions that are kept for conformal prediction
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
@@ -360,7 +361,7 @@ class NetworkComparison(TrainedComparison):
 
 @dataclass
 class TargetComparison(TrainedComparison):
-    """Predictors of the target, compared by cross-entropy or mean squared error."""
+    """Predictors of the target, compared by their held-out loss; see `fewer.kinds`."""
 
     target: TargetData = field(kw_only=True)
     # lowest loss and lowest error of a linear decoder on each fold, where both count
@@ -411,7 +412,7 @@ class TargetComparison(TrainedComparison):
             self.retrain_close(candidates, folds)
 
     def score(self, candidate: Candidate, folds: Sequence[Fold]) -> float:
-        """Accuracy, or R squared, on held-out rows."""
+        """Score on held-out rows; see `fewer.kinds`."""
         return self.score_of(*self.predictions(candidate.panels, folds))
 
     def predictions(
@@ -425,14 +426,12 @@ class TargetComparison(TrainedComparison):
             rows.append(held)
         return torch.cat(outputs), np.concatenate(rows)
 
-    def misses(self, candidate: Candidate, folds: Sequence[Fold]) -> NDArray[np.float64]:
-        """How far held-out predictions miss, ascending, per number; see `fewer.panel.Target`."""
+    def misses(self, candidate: Candidate, folds: Sequence[Fold]) -> NDArray[np.float64] | None:
+        """How far held-out predictions miss, ascending, per number; see `fewer.target.Target`."""
         output, rows = self.predictions(candidate.panels, folds)
-        truth = self.target.values[torch.from_numpy(rows)]
-        if self.target.classes is not None:
-            missed = 1 - output.gather(1, truth[:, None])
-        else:
-            missed = (output - truth).abs()
+        missed = self.target.kind.misses(output, self.target.values[torch.from_numpy(rows)])
+        if missed is None:
+            return None
         found = missed.sort(0).values
         if len(found) > MOST_MISSES:  # quantiles, such that ranks keep their meaning
             at = np.ceil(np.arange(1, MOST_MISSES + 1) * (len(found) + 1) / (MOST_MISSES + 1))
@@ -440,54 +439,47 @@ class TargetComparison(TrainedComparison):
         return found.double().numpy()
 
     def score_of(self, output: Tensor, rows: Columns) -> float:
-        """Accuracy, or mean R squared, of outputs for these rows."""
-        truth, weights = (
-            self.target.values[torch.from_numpy(rows)],
-            self.target.score_weights(rows),
-        )
-        if self.target.classes is not None:
-            right = (output.argmax(1) == truth).double()[:, None]
-            return float(weighted_mean(right, weights))
-        middle = weighted_mean(truth, weights)
-        spread = weighted_mean((truth - middle).square(), weights).clamp_min(1e-300)
-        return 1.0 - float((weighted_mean((output - truth).square(), weights) / spread).mean())
+        """Score of outputs for these rows; see `fewer.kinds`."""
+        return self.target.judge.score(output, *self._truth(rows))
+
+    def scores_of_parts(self, output: Tensor, rows: Columns) -> list[float]:
+        """The scores of several targets."""
+        kind = self.target.judge
+        return kind.scores(output, *self._truth(rows)) if isinstance(kind, Several) else []
+
+    def _truth(self, rows: Columns) -> tuple[Tensor, Tensor | None]:
+        return self.target.values[torch.from_numpy(rows)], self.target.score_weights(rows)
 
     def recipe(self, config: TrainingConfig, rows: int) -> tuple[TrainingConfig, Loss]:
-        """With classes, what predicts best; the norm becomes part of the layer before it."""
-        if self.target.classes is None or config.linear or callable(config.decoder):
-            return config, self.target.loss
+        """With classes, what predicts best; the norm becomes part of the layer before it.
+
+        Rows at risk are those of a batch, so batches of times until an event are large.
+        """
+        target = self.target
+        if target.kind.name == Survival.name:
+            config = replace(config, batch_size=max(config.batch_size, min(rows, RISK_SET)))
+        if target.classes is None or config.linear or callable(config.decoder):
+            return config, target.loss
         size, dropout = config.batch_size, CLASS_DROPOUT
         if rows >= MANY_ROWS:
             size, dropout = LARGE_BATCH, 0.0
         config = replace(config, norm="batch", dropout=dropout, batch_size=size)
-        return config, make_loss("cross_entropy", smoothing=CLASS_SMOOTHING)
+        return config, target.kind.loss(smoothing=CLASS_SMOOTHING)
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
         """Outputs in the units of the target, and the layers that were asked for."""
         if not callable(self.context.config.decoder):
             decoder.net = without_norms(decoder.net)
-        spread = self.target.spread(rows)
-        decoder.out_center = decoder.out_center * spread
-        decoder.out_scale = decoder.out_scale * spread
-        return decoder
+        return self.target.restore_units(decoder, rows)
 
     def held_out_error(
         self, decoder: MeasuredDecoder, values: Source, held: Columns, panel: Columns
     ) -> float:
-        """Held-out loss: cross-entropy, or mean squared error."""
+        """Held-out loss; several numbers count the same, and a single one keeps its unit."""
         target = self.target
         output = _outputs(decoder, values, panel)
         truth, weights = target.values[torch.from_numpy(held)], target.weights_of(held)
-        if target.classes is not None:
-            likelihood = output.gather(1, truth[:, None]).clamp_min(1e-9)
-            return float(-weighted_mean(likelihood.log(), weights))
-        # several numbers count the same, whatever their units; a single one keeps its unit
-        unit = torch.ones(1)
-        if target.outputs > 1:
-            unit = target.values[torch.from_numpy(target.rows(np.arange(len(target.values))))].var(
-                0
-            )
-        return float(weighted_mean((output - truth).square() / unit, weights).mean())
+        return target.judge.error(output, truth, weights, target.unit)
 
 
 def complete(candidates: Sequence[Candidate], folds: Sequence[Fold]) -> list[Candidate]:

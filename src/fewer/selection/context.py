@@ -266,8 +266,9 @@ class SelectionContext:
         own = np.array_equal(rows, fold.train_rows)
         few = 4 * len(rows) * d * len(self.covariances.folds) <= PREPARED_BYTES
         keeps = own and few and config.validation_fraction == self.config.validation_fraction
+        keeps = keeps and loss.link != "exp"  # of which the loss depends on the rows
         if keeps and key in self.prepared:
-            return replace(self.prepared[key], config=config, loss=loss)
+            return replace(self.prepared[key], config=config, loss=loss, given_loss=loss)
         part, target = fold.rows(rows), self.target
         data = prepare(
             part,

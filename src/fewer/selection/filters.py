@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from fewer.constraints import Constraints
+from fewer.kinds import Classes, Numbers
 from fewer.selection.context import SelectionContext
 from fewer.validation import Fold
 
@@ -29,10 +30,12 @@ def filter_panel(context: SelectionContext, fold: Fold, name: str) -> Columns:
         rows = np.sort(np.random.default_rng(context.seed).choice(rows, MOST_ROWS, replace=False))
     x = fold.rows(rows).rows(slice(0, len(rows)), torch.float64)
     x = (x - fold.scaled_mean).nan_to_num_(nan=0.0)
-    values = context.target.values[torch.from_numpy(rows)].numpy()
+    values = context.target.values[torch.from_numpy(rows)]
+    if context.target.kind.name not in (Classes.name, Numbers.name):
+        values = context.target.centred(rows)
     rules = context.constraints
     most = rules.most_units + len(rules.include) + 1
-    order = rank_features(name, x.numpy(), values, context.seed, rules.allowed, most)
+    order = rank_features(name, x.numpy(), values.numpy(), context.seed, rules.allowed, most)
     return _obeying(order, rules)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from fewer.data.moments import Summary
+from fewer.kinds import Classes, Kind, Ordinal, Several, Survival, survival_by_risk
 from fewer.search import greedy, swap
 from fewer.search.greedy import nested
 from fewer.search.substitutes import substitutes
@@ -23,7 +23,6 @@ from fewer.selection.strategies import (
     search_panel,
 )
 from fewer.train.surrogate import RandomFeatureSurrogate
-from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
 __all__ = ["describe_target", "usefulness"]
@@ -127,20 +126,50 @@ def describe_target(
         scores["all"] = comparison.score_of(*comparison.predictions(whole, folds, 0))
     scores["constant"] = comparison.score_of(*_constant(comparison, folds))
     found: dict[str, Any] = {
-        "metric": "R²" if target.classes is None else "accuracy",
+        "metric": target.kind.metric,
+        "note": target.kind.metric_note,
         "scores": scores,
         "rows": len(truth),
     }
     if context.reconstruct:
         found["tradeoff"] = _tradeoff(context, comparison, winner)
-    if target.classes is not None:
-        m = len(target.classes)
-        both = truth * m + output.argmax(1)
-        found["confusion"] = torch.bincount(both, minlength=m * m).view(m, m).tolist()
-        found["classes"] = [str(label) for label in target.classes]
-        return found
+    if not isinstance(target.kind, Several):
+        return found | _described(target.kind, output, truth)
+    found["parts"] = [
+        {
+            "name": part.name,
+            "kind": part.kind.name,
+            "metric": part.kind.metric,
+            "weight": part.weight,
+            "score": score,
+            **_described(part.kind, own, values),
+        }
+        for (part, own, values), score in zip(
+            target.kind.each(output, truth), comparison.scores_of_parts(output, rows), strict=True
+        )
+    ]
+    return found
+
+
+def _described(kind: Kind, output: Tensor, truth: Tensor) -> dict[str, Any]:
+    """What held-out rows are, and what they were predicted to be."""
     some = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), SHOWN)).astype(int))
-    found["true"], found["predicted"] = truth[some].tolist(), output[some].tolist()
+    if isinstance(kind, Survival):
+        return {"survival": survival_by_risk(truth, output[:, 0])}
+    if not isinstance(kind, Classes):
+        return {"true": truth[some].tolist(), "predicted": output[some].tolist()}
+    assert kind.classes is not None
+    m, guess = len(kind.classes), torch.from_numpy(kind.ranks(output.numpy()))
+    found: dict[str, Any] = {
+        "confusion": torch.bincount(truth * m + guess, minlength=m * m).view(m, m).tolist(),
+        "classes": [str(label) for label in kind.classes],
+    }
+    if isinstance(kind, Ordinal):
+        gap = (guess - truth).abs().double()
+        found["rank_error"], found["accuracy"] = (
+            float(gap.mean()),
+            float((gap == 0).double().mean()),
+        )
     return found
 
 
@@ -177,12 +206,11 @@ def _trainable(context: SelectionContext, classes: int) -> bool:
 
 
 def _constant(comparison: TargetComparison, folds: Sequence[Fold]) -> tuple[Tensor, Columns]:
-    """What predicts the most frequent class, or the mean, of the training rows."""
+    """The best prediction that is the same for all rows, by the training rows."""
     target, outputs, rows = comparison.target, [], []
     for fold in folds:
         train_rows, held = comparison.rows(fold, 0)
         train, weights = target.values[torch.from_numpy(train_rows)], target.weights_of(train_rows)
-        guess = train if target.classes is None else one_hot(train, target.outputs)
-        outputs.append(weighted_mean(guess.double(), weights).expand(len(held), -1))
+        outputs.append(target.kind.constant(train, weights).expand(len(held), -1))
         rows.append(held)
     return torch.cat(outputs), np.concatenate(rows)

@@ -1,4 +1,4 @@
-r"""Exact linear decoders for given features: least squares and logistic regression.
+r"""Exact linear decoders for given features: least squares and maximum likelihood.
 
 With standardised inputs x, weights W, intercepts b and n rows, the classifier solves
 
@@ -6,11 +6,12 @@ With standardised inputs x, weights W, intercepts b and n rows, the classifier s
     + \frac{\lambda}{2} \lVert W \rVert^2
 
 The penalty keeps the weights finite where the classes are separable. It is chosen by
-cross-validation, or minimal where there are many rows.
+cross-validation, or minimal where there are many rows. Other losses are solved in the same way; of
+ordered classes j = 0, 1, ... the weights are j w with one vector w (adjacent-category logits).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,11 +22,12 @@ from fewer.data import Moments, Source, read_blocks
 from fewer.data.moments import Summary, rows_on
 from fewer.data.source import shard_of_rank
 from fewer.distributed import all_or_raise, all_reduce, shard_bounds
+from fewer.nn import Loss
 from fewer.nn.decoder import linear_layer
 from fewer.search.objective import solve_normal
 from fewer.validation import split_rows
 
-__all__ = ["fit_classifier", "fit_linear", "fits"]
+__all__ = ["fit_likelihood", "fit_linear", "fits"]
 
 GRAM_BYTES = 256 * 2**20
 
@@ -188,21 +190,23 @@ def fits(source: Source, k: int) -> bool:
     return 8 * source.shape[0] * k <= room
 
 
-def fit_classifier(
+def fit_likelihood(
     source: Source,
     columns: np.ndarray,
     stats: Moments,
-    codes: Tensor,
-    classes: int,
+    targets: Tensor,
+    out: int,
+    loss: Loss,
     *,
     ridge: float = 0.0,
     groups: NDArray | None = None,
     weights: Tensor | None = None,
     device: torch.device | None = None,
 ) -> nn.Linear:
-    """Linear map from these columns, in the units of the data, to the logits of the classes.
+    """Linear map from these columns, in the units of the data, to what the link of a loss takes.
 
-    Missing inputs are replaced by the mean. ``ridge`` is the penalty on squared weights of
+    That is, to the logits of classes (``targets`` are then their numbers), to log rates or to log
+    hazards. Missing inputs are replaced by the mean. ``ridge`` is the penalty on squared weights of
     standardised inputs; 0 chooses it by cross-validation, in which rows with the same label in
     ``groups`` stay together. Rows may have ``weights``. ``device`` must support float64.
     """
@@ -215,46 +219,98 @@ def fit_classifier(
         x[part] = block[:, torch.as_tensor(columns, device=home)]
     x.sub_(center.to(home)).nan_to_num_(nan=0.0).div_(spread.to(home))
     share = None if weights is None else (weights.double() / weights.sum()).to(home)
-    rows = _Rows(x, codes.to(home), classes, share)
-    n, size = len(codes), len(columns) * (classes - 1)
-    penalty = ridge or _chosen_penalty(rows, n, size, groups) / n
-    W, b = _solved_classifier(rows, penalty, None, FINE)
-    weight = W.T.cpu() / spread
-    return linear_layer(weight, b.cpu() - weight @ center)
+    targets = targets.to(home)
+    found = []
+    for own, size, take in loss.parts or ((loss, out, None),):  # several are independent
+        rows = _Rows(x, targets if take is None else take(targets), size, share, own)
+        free = 1 if rows.mix is not None else max(size - 1, 1) if own.link == "softmax" else size
+        n = len(targets)
+        penalty = ridge or _chosen_penalty(rows, n, len(columns) * free, groups) / n
+        W, b = _solved(rows, penalty, None, FINE)
+        found.append(((W if rows.mix is None else W @ rows.mix).T.cpu(), b.cpu()))
+    weight = torch.cat([W for W, _ in found]) / spread
+    return linear_layer(weight, torch.cat([b for _, b in found]) - weight @ center)
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Standardised inputs and classes of some rows."""
+    """Standardised inputs and targets of some rows."""
 
     x: Tensor  # n x k
-    codes: Tensor
-    classes: int
-    share: Tensor | None = None  # of each row in the mean loss; None is the same for all
+    targets: Tensor
+    out: int
+    share: Tensor | None  # of each row in the mean loss; None is the same for all
+    objective: Loss
+
+    @property
+    def mix(self) -> Tensor | None:
+        """From the free outputs to all: of ordered classes, one is free."""
+        if self.objective.name != "ordinal":
+            return None
+        return torch.arange(self.out, device=self.x.device).to(self.x)[None]
 
     def some(self, index: NDArray[np.int64]) -> "_Rows":
         at = torch.from_numpy(index).to(self.x.device)
         share = None
         if self.share is not None:
             share = self.share[at] / self.share[at].sum().clamp_min(1e-300)
-        return _Rows(self.x[at], self.codes[at], self.classes, share)
+        return replace(self, x=self.x[at], targets=self.targets[at], share=share)
 
     def loss(self, W: Tensor, b: Tensor) -> float:
-        return self._mean(torch.log_softmax(self.x @ W + b, dim=1))
+        output = self._outputs(W, b)
+        if self._classes:
+            return self._mean(torch.log_softmax(output, dim=1))
+        return float(self.objective(output, self.targets, self._weights))
+
+    @property
+    def _classes(self) -> bool:
+        """Whether the loss is the likelihood of classes, ordered or not."""
+        return self.objective.name in ("cross_entropy", "ordinal")
+
+    @property
+    def _weights(self) -> Tensor | None:
+        if self.share is None or self.targets.ndim == 1 or self.objective.whole is not None:
+            return self.share
+        return self.share[:, None].expand_as(self.targets)
+
+    def _outputs(self, W: Tensor, b: Tensor) -> Tensor:
+        mix = self.mix
+        return self.x @ W + b if mix is None else (self.x @ W) @ mix + b
 
     def _mean(self, logs: Tensor) -> float:
         if self.share is None:
-            return float(nn.functional.nll_loss(logs, self.codes))
-        return -float(self.share @ logs.gather(1, self.codes[:, None])[:, 0])
+            return float(nn.functional.nll_loss(logs, self.targets))
+        return -float(self.share @ logs.gather(1, self.targets[:, None])[:, 0])
 
     def gradient(self, W: Tensor, b: Tensor) -> tuple[float, Tensor, Tensor]:
         """Mean loss and its gradient."""
-        logs = torch.log_softmax(self.x @ W + b, dim=1)
+        if not self._classes:
+            output = self._outputs(W, b).requires_grad_()
+            with torch.enable_grad():
+                found = self.objective(output, self.targets, self._weights)
+            (gap,) = torch.autograd.grad(found, output)
+            return float(found.detach()), self.x.T @ gap, gap.sum(0)
+        logs = torch.log_softmax(self._outputs(W, b), dim=1)
         value = self._mean(logs)
         gap = logs.exp_()
-        gap[torch.arange(len(gap), device=gap.device), self.codes] -= 1
+        gap[torch.arange(len(gap), device=gap.device), self.targets] -= 1
         gap *= 1 / len(gap) if self.share is None else self.share[:, None]
-        return value, self.x.T @ gap, gap.sum(0)
+        mix = self.mix
+        return value, self.x.T @ (gap if mix is None else gap @ mix.T), gap.sum(0)
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        """No weights, and intercepts that give a good constant prediction."""
+        free = self.out if self.mix is None else 1
+        first = torch.zeros(self.x.shape[1], free, dtype=torch.float64)
+        if self._classes:
+            counts = torch.bincount(self.targets, minlength=self.out).double()
+            log_shares = (counts + 1).log()
+            return first, (log_shares - log_shares.mean()).cpu()
+        mean = torch.zeros(self.out, dtype=torch.float64)
+        if self.objective.whole is None:
+            mean = self.targets.double().mean(0).cpu()
+            mean = mean if self.objective.link is None else self.objective.offset(mean)
+        return first, mean
 
 
 def _chosen_penalty(rows: _Rows, n: int, weights: int, groups: NDArray | None) -> float:
@@ -268,26 +324,23 @@ def _chosen_penalty(rows: _Rows, n: int, weights: int, groups: NDArray | None) -
         train, out = rows.some(splits.train_rows(fold)), rows.some(splits.held_rows(fold))
         start = None
         for at, penalty in enumerate(PENALTIES):  # each starts from the solution before it
-            start = _solved_classifier(train, penalty / len(train.codes), start, ROUGH)
-            losses[at] += out.loss(*start) * len(out.codes)
+            start = _solved(train, penalty / len(train.targets), start, ROUGH)
+            losses[at] += out.loss(*start) * len(out.targets)
     return PENALTIES[int(losses.argmin())]
 
 
-def _solved_classifier(
+def _solved(
     rows: _Rows, penalty: float, start: Sequence[Tensor] | None, least: float
 ) -> tuple[Tensor, Tensor]:
-    """Weights (k x classes) and intercepts at the minimum, by L-BFGS."""
+    """Weights (k x free outputs) and intercepts at the minimum, by L-BFGS."""
     from scipy.optimize import minimize  # noqa: PLC0415 (20 MB, which other panels do not need)
 
-    k, m, device = rows.x.shape[1], rows.classes, rows.x.device
-    if start is None:
-        counts = torch.bincount(rows.codes, minlength=m).double()
-        log_shares = (counts + 1).log()
-        start = torch.zeros(k, m, dtype=torch.float64), log_shares - log_shares.mean()
+    start = rows.start() if start is None else start
+    shape, size, device = start[0].shape, start[0].numel(), rows.x.device
 
     def parts(flat: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
         both = torch.from_numpy(flat).to(device)
-        return both[: k * m].reshape(k, m), both[k * m :]
+        return both[:size].reshape(shape), both[size:]
 
     def objective(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         W, b = parts(flat)

@@ -26,7 +26,7 @@ from fewer.nn.decoder import DecoderStack, LinearStack
 from fewer.train.checkpoint import Checkpoint, TrainingState
 from fewer.train.config import REFIT_STEPS, TrainingConfig
 from fewer.train.device import enough_memory, float64_device, products, seeded
-from fewer.train.linear import fit_classifier, fit_linear, fits
+from fewer.train.linear import fit_likelihood, fit_linear, fits
 from fewer.train.optimize import Adam, CosineDecay, KeepBestMembers
 from fewer.train.training_data import TrainingData, new_decoder, prepare
 
@@ -49,6 +49,14 @@ USUAL_BATCH = 256  # rows, for which the rate and the steps of classes are meant
 WARM_UP = 0.1  # of the epochs
 LAST_RIDGES = 10.0 ** np.arange(-6, 1)  # of a last layer, relative to the mean variance
 SPREAD = 0.25  # of the logarithm of the factor of outputs, before any row is seen
+LIKELIHOODS = (
+    "cross_entropy",
+    "ordinal",
+    "poisson",
+    "cox",
+    "several",
+)  # what linear predictors maximise
+SHORT = ("mse", "poisson", "cox", "several")  # losses of short trainings, besides smoothed ones
 SHARED, CACHED = 2**17, 2**20  # outputs of a step for each core, and at most
 
 History = list[dict[str, Any]]
@@ -274,9 +282,9 @@ def fit_decoder(
         options: dict[str, Any] = {"ridge": config.ridge, "device": data.device}
         linear = fit_linear(source, columns, stats, targets=targets, weights=weights, **options)
         return MeasuredDecoder(linear, fill=torch.from_numpy(data.stats.mean[columns])), []
-    labels = data.loss.name == "cross_entropy" and data.targets is not None
-    if config.linear and labels and fits(data.source, len(columns)):
-        return _exact_classifier(data, columns, hold_out, groups)
+    likely = data.loss.name in LIKELIHOODS and data.targets is not None
+    if config.linear and likely and fits(data.source, len(columns)):
+        return _exact_likelihood(data, columns, hold_out, groups)
     net = new_decoder(data, len(columns))
     history: History = []
     decoder = _fit_networks(
@@ -495,11 +503,11 @@ class _Plan:
         config, rows = data.config, len(data.train)
         classes = data.loss.smoothing > 0 and config.norm == "batch"
         short = not finetune and not config.linear and not callable(config.decoder)
-        short = short and (classes or data.loss.name == "mse")
+        short = short and (classes or data.loss.name in SHORT)
         auto = isinstance(config.learning_rate, str)
         rate = config.decoder_rate * (FINETUNE_RATE if finetune else 1.0)
         if short and auto:
-            rate = CLASS_RATE if classes else RATE
+            rate = RATE if data.loss.name == "mse" else CLASS_RATE
         larger = config.batch_size / USUAL_BATCH if short and classes else 1.0
         if auto:  # larger batches: fewer steps at a higher rate
             rate *= larger**0.5
@@ -787,47 +795,46 @@ def _rows_to_fit(
     return source, moments(source, data.device), targets, weights
 
 
-def _exact_classifier(
+def _exact_likelihood(
     data: TrainingData, columns: NDArray[np.int64], hold_out: bool, groups: NDArray | None
 ) -> tuple[MeasuredDecoder, History]:
-    """The exact linear classifier, and its losses as a history of one row."""
-    source, stats, codes, weights = _rows_to_fit(data, hold_out)
-    assert codes is not None
+    """The exact linear predictor, and its losses as a history of one row."""
+    source, stats, targets, weights = _rows_to_fit(data, hold_out)
+    assert targets is not None
     if hold_out and groups is not None:
         groups = groups[data.train.index]
-    linear = fit_classifier(
+    linear = fit_likelihood(
         source,
         columns,
         stats,
-        codes,
+        targets,
         data.out,
+        data.given_loss,
         ridge=data.config.ridge,
         groups=groups,
         weights=weights,
         device=float64_device(data.device),
     )
     fill = torch.from_numpy(stats.mean[columns])
-    decoder = MeasuredDecoder(linear, fill=fill, link=data.loss.link)
+    decoder = MeasuredDecoder(linear, fill=fill)
     held_out = data.valid.index if hold_out and data.valid is not None else None
-    value = None if held_out is None else _log_loss(decoder, data, held_out, columns)
-    loss = _log_loss(decoder, data, np.arange(data.source.shape[0]), columns)
+    value = None if held_out is None else _loss_of(decoder, data, held_out, columns)
+    loss = _loss_of(decoder, data, np.arange(data.source.shape[0]), columns)
+    decoder.link = data.loss.link
     return decoder, [{"epoch": 1, "loss": loss, "val_loss": value, "trained": 1}]
 
 
 @torch.no_grad()
-def _log_loss(
+def _loss_of(
     decoder: MeasuredDecoder,
     data: TrainingData,
     index: NDArray[np.int64],
     columns: NDArray[np.int64],
 ) -> float:
+    """The loss of some rows, before the link."""
     assert data.targets is not None
-    codes = data.targets[index]
-    total = 0.0
-    for rows, x in read_blocks(RowView(data.source, index)):
-        chance = decoder(x[:, columns]).gather(1, codes[rows].cpu()[:, None])
-        total -= float(chance.clamp_min(torch.finfo(chance.dtype).tiny).log().sum())
-    return total / len(codes)
+    blocks = [decoder(x[:, columns]) for _, x in read_blocks(RowView(data.source, index))]
+    return float(data.given_loss(torch.cat(blocks), data.targets[index].cpu()))
 
 
 def stops_after(config: TrainingConfig, row: dict[str, Any]) -> bool:

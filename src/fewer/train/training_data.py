@@ -54,6 +54,7 @@ class TrainingData:
     out_scale: float
     offset: Tensor  # of the network's output, before the link
     targets: Tensor | None  # in their own units, all rows
+    given_loss: Loss  # for outputs and targets in their own units
     weights: Tensor | None = None  # of the rows, with targets
 
     @property
@@ -137,10 +138,10 @@ def prepare(
     scale = inputs.scale if config.normalize else 1.0
     # center and scale of what is predicted; classes have none
     zero = torch.zeros(())
-    offset, out_center, out_scale, scaled = zero, zero, 1.0, targets
+    offset, out_center, out_scale, scaled, given = zero, zero, 1.0, targets, loss
     if targets is None:
         out_center, out_scale = mean, stats.scale
-    elif targets.is_floating_point():
+    elif targets.is_floating_point() and loss.whole is None:
         out_center = weighted_mean(targets.double(), weights)
         squares = (targets.double() - out_center).square()
         out_scale = float(weighted_mean(squares, weights).mean().sqrt()) or 1.0
@@ -149,6 +150,8 @@ def prepare(
         loss = loss.in_units_of(out_scale)
         if targets is not None:
             scaled = (targets.double() - out_center) / out_scale
+    elif loss.whole is not None:
+        pass
     elif config.normalize and loss.link is None:
         loss = loss.of_scaled(out_scale, out_center.float().to(device))
     else:
@@ -193,6 +196,7 @@ def prepare(
         out_scale=out_scale,
         offset=offset,
         targets=targets,
+        given_loss=given,
         weights=weights,
     )
 
