@@ -1,7 +1,7 @@
 """Panels that predict classes: test accuracy of features chosen with labels, without, and by peers.
 
     FEWER_DATA=... python benchmarks/supervised.py [--data mnist,isolet] [--k 50,25] [--seeds 3] \
-        [--methods select,label-free] [--device auto] [--out supervised.json] [--quick] [--both]
+        [--methods select,label-free] [--device auto] [--out results/cells/supervised.json] [--quick] [--both]
 
 MNIST and Fashion-MNIST (60,000 images to fit), ISOLET and HAR have their official test rows;
 COIL-20 (32 x 32) and Mice are split 80/20 at random by the seed, Mice also by mouse. Features are
@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--peer-rows", type=int, default=5000)
-    parser.add_argument("--out", default="supervised.json")
+    parser.add_argument("--out", default="results/cells/supervised.json")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--both", action="store_true")
     options = parser.parse_args()
@@ -278,6 +278,7 @@ def main() -> None:
         return
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     out = Path(options.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
     for seed in range(options.seeds):
         for name in names:

@@ -137,7 +137,8 @@ def lassonet(data: Times, k: int, seed: int, *, features: bool = False) -> float
         device="cpu",
         verbose=0,
     )
-    path = model.path(data.fit.astype(np.float32), data.times.astype(np.float32))
+    rows, times = data.fit.astype(np.float32), data.times.astype(np.float32)
+    path = model.path(rows, times, return_state_dicts=True)
     if features:
         last = np.argsort(-model.feature_importances_.numpy(), kind="stable")[:k]
         return scored(data, chosen(data, k, seed, include=last.tolist()))

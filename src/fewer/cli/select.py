@@ -378,7 +378,8 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     ]
     print_table(screen, ("explained variance, held-out rows", *scores), references, (1, 2))
     if panel.target is not None:
-        for one in (panel.target, *panel.target.parts):
+        found: tuple[Any, ...] = (panel.target, *panel.target.parts)
+        for one in found:
             value = f"[bold]{one.held_out:.3f}[/] {one.kind.metric}"
             screen.print(f"{value} of {one.name} on held-out rows")
     screen.print(

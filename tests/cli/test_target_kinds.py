@@ -1,0 +1,72 @@
+"""fewer select --target-kind, --event and several targets, then predict and score."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.cli.conftest import QUICK
+
+
+@pytest.fixture
+def trial(tmp_path, monkeypatch):
+    """300 patients with 8 measurements; three of them decide."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    X = random.normal(size=(300, 8))
+    risk = X[:, 0] - 0.7 * X[:, 1]
+    time, end = random.exponential(10 * np.exp(-risk)), random.exponential(20, size=300)
+    table = pd.DataFrame(X, columns=[f"x{j}" for j in range(8)]).assign(
+        months=np.minimum(time, end),
+        died=(time <= end).astype(int),
+        visits=random.poisson(np.exp(0.5 * risk)),
+        arm=np.where(X[:, 2] + 0.4 * random.normal(size=300) > 0, "a", "b"),
+    )
+    table[:200].to_csv("train.csv", index=False)
+    table[200:].to_csv("test.csv", index=False)
+    return table[200:]
+
+
+def test_times_until_an_event(trial, asked, refused, typed):
+    words = ["--target", "months", "--event", "died", "--ignore", "visits,arm", *QUICK]
+    found = asked("select", "train.csv", "-k", "2", *words)
+    assert found["features"] == ["x0", "x1"]
+    assert found["target"]["metric"] == "concordance"
+    scored = asked("score", "panel", "test.csv")["target"]
+    assert scored["concordance"] > 0.7
+    typed("predict", "panel", "test.csv")
+    table = pd.read_csv("predictions.csv")
+    assert np.corrcoef(table["months"], trial["x0"] - 0.7 * trial["x1"])[0, 1] > 0.9
+    assert "of kind 'survival'" in refused(
+        "predict", "panel", "test.csv", "--force", "--interval", ".9"
+    )
+
+
+def test_several_targets(trial, asked, typed):
+    words = ["--target", "visits", "--target", "arm", "--ignore", "months,died", *QUICK]
+    words += ["--target-kind", "visits=count", "--target-weight", "arm=3"]
+    found = asked("select", "train.csv", "-k", "3", *words)
+    assert found["features"] == ["x0", "x1", "x2"]
+    assert [part["kind"] for part in found["target"]["parts"]] == ["count", "class"]
+    shown = typed("score", "panel", "test.csv").stdout
+    assert "D² of visits\n" in shown
+    assert "accuracy of arm\n" in shown
+    typed("predict", "panel", "test.csv", "--interval", "0.9", "--probabilities")
+    table = pd.read_csv("predictions.csv")
+    wanted = ["visits", "arm", "visits lower", "visits upper", "arm set"]
+    assert [name for name in wanted if name in table.columns] == wanted
+    assert "arm: probability of a" in table.columns
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--event", "died"], "--event is for panels that predict; give --target"),
+        (["--target", "months", "--target-kind", "survival"], "needs --event COLUMN"),
+        (["--target", "visits", "--target-kind", "conut"], "target_kind='conut' is not known"),
+        (["--target", "visits", "--target-kind", "arm=class"], "'arm' is not a --target"),
+        (["--target", "visits", "--target-weight", "visits=much"], "'much' is not a number"),
+        (["--target", "arm", "--event", "died", "--target-kind", "class"], "of kind survival"),
+    ],
+)
+def test_impossible_requests_are_one_line_errors(trial, refused, words, message):
+    assert message in refused("select", "train.csv", "-k", "2", *words, *QUICK)
