@@ -1,7 +1,7 @@
 """Panels that predict classes: test accuracy of features chosen with labels, without, and by peers.
 
     FEWER_DATA=... python benchmarks/supervised.py [--data mnist,isolet] [--k 50,25] [--seeds 3] \
-        [--methods select,label-free] [--device auto] [--out results/cells/supervised.json] [--quick] [--both]
+        [--methods select,label-free] [--device auto] [--out FILE] [--quick] [--both]
 
 MNIST and Fashion-MNIST (60,000 images to fit), ISOLET and HAR have their official test rows;
 COIL-20 (32 x 32) and Mice are split 80/20 at random by the seed, Mice also by mouse. Features are
