@@ -131,6 +131,22 @@ def test_classes_are_predicted_with_sets_and_probabilities(classes):
     conforms(port, "/predict", found)
 
 
+def test_several_targets_are_predicted_by_name():
+    X, y = load_iris(return_X_y=True)
+    both = {"kind": np.array(["a", "b", "c"])[y], "width": X[:, 3]}
+    panel = fewer.select(X[:, :3], 2, target=both, **QUICK)
+    rows = X[:2, :3][:, panel.indices]
+    with running(panel) as port:
+        body = {"rows": rows.tolist(), "interval": 0.8, "probabilities": True}
+        status, _, found = ask(port, "/predict", body)
+        conforms(port, "/predict", found)
+    assert status == 200
+    assert found["predictions"]["kind"] == ["a", "a"]
+    assert found["lower"]["width"][0] < found["predictions"]["width"][0]
+    assert found["sets"]["kind"][0][0] == "a"
+    assert sum(found["probabilities"]["kind"][1].values()) == pytest.approx(1)
+
+
 def test_numbers_are_predicted_with_bounds():
     X = load_iris().data
     panel = fewer.select(X[:, :3], 2, target=X[:, 3], **QUICK)

@@ -330,9 +330,11 @@ class _Service:
         if not isinstance(wanted, bool):
             raise Refused(422, '"probabilities" must be true or false')
         answer: dict[str, Any] = {"target": target.name or "target"}
+        if target.parts:
+            return answer | self._several(rows.values, interval, wanted)
         if target.classes is None:
             if wanted:
-                raise Refused(422, "the target is a number, which has no probabilities")
+                raise Refused(422, f"a target of kind {target.kind.name} has no probabilities")
             found = panel.predict(rows.values, interval=interval)
             parts = (found,) if interval is None else found
             titles = ("predictions", "lower", "upper")
@@ -347,6 +349,39 @@ class _Service:
             labels = [str(label) for label in target.classes]
             chances = _plain(panel.predict_proba(rows.values))
             answer["probabilities"] = [dict(zip(labels, row, strict=True)) for row in chances]
+        return answer
+
+    def _several(self, values: Any, interval: float | None, wanted: bool) -> dict[str, Any]:
+        """Several targets by name, each as it is by itself."""
+        panel = self.panel
+        assert panel.target is not None
+        classes = {
+            part.name: part.kind.classes
+            for part in panel.target.parts
+            if part.kind.classes is not None
+        }
+        if wanted and not classes:
+            raise Refused(422, "none of the targets is of classes, which have probabilities")
+        found = panel.predict(values, interval=interval)
+        parts = (found,) if interval is None else found
+        answer: dict[str, Any] = {
+            title: {name: _labels(own) for name, own in part.items()}
+            for title, part in zip(("predictions", "lower", "upper"), parts, strict=False)
+        }
+        if interval is not None and classes:
+            sets = panel.predict_set(values, interval)
+            answer["sets"] = {
+                name: [labels[row].tolist() for row in sets[name]]
+                for name, labels in classes.items()
+            }
+        if wanted:
+            chances = panel.predict_proba(values)
+            answer["probabilities"] = {
+                name: [
+                    dict(zip(map(str, labels), row, strict=True)) for row in _plain(chances[name])
+                ]
+                for name, labels in classes.items()
+            }
         return answer
 
     def check(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -365,6 +400,11 @@ def _interval(asked: dict[str, Any]) -> float | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise Refused(422, '"interval" must be a number such as 0.9, or null')
     return value
+
+
+def _labels(found: Any) -> Any:
+    """Predictions as JSON: numbers, or labels of classes."""
+    return _plain(found) if found.dtype.kind == "f" else found.tolist()
 
 
 def _plain(values: NDArray) -> Any:

@@ -163,6 +163,10 @@ def _reconstruction(d: int) -> Json:
 def _prediction(panel: Panel) -> Json:
     assert panel.target is not None
     name = {"type": "string"}
+    if panel.target.parts:  # objects by target
+        titles = ("predictions", "lower", "upper", "sets", "probabilities")
+        objects = {title: {"type": "object"} for title in titles}
+        return _object({"target": name, **objects}, titles[1:])
     if panel.target.classes is None:
         one = {"oneOf": [MISSING, {"type": "array", "items": MISSING}]}
         part = {"type": "array", "items": one}
