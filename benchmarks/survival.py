@@ -20,6 +20,7 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ HIDDEN = (32,)
 SIZES = {"simulated": 4, "gbsg2": 4, "actg175": 6, "gse7390": 10}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Times:
     """Standardised rows to fit on and to test on, with (time, event)."""
 
@@ -85,6 +86,7 @@ def load_times(name: str) -> tuple[np.ndarray, np.ndarray]:
     return pd.DataFrame(codes).to_numpy(dtype=float), np.c_[time, event].astype(float)
 
 
+@cache
 def split(name: str, seed: int) -> Times:
     """Rows to fit on and to test on."""
     X, times = load_times(name)
@@ -124,8 +126,9 @@ def at_random(data: Times, k: int, seed: int) -> float:
     return scored(data, chosen(data, k, seed, include=columns.tolist()))
 
 
-def lassonet(data: Times, k: int, seed: int, *, features: bool = False) -> float:
-    """LassoNet's Cox regression."""
+@cache
+def lassonet_path(data: Times, seed: int) -> tuple[Any, list[Any]]:
+    """LassoNet's Cox regression, and its models with fewer and fewer features."""
     from lassonet import LassoNetCoxRegressor  # noqa: PLC0415 (optional)
 
     model = LassoNetCoxRegressor(
@@ -138,7 +141,12 @@ def lassonet(data: Times, k: int, seed: int, *, features: bool = False) -> float
         verbose=0,
     )
     rows, times = data.fit.astype(np.float32), data.times.astype(np.float32)
-    path = model.path(rows, times, return_state_dicts=True)
+    return model, model.path(rows, times, return_state_dicts=True)
+
+
+def lassonet(data: Times, k: int, seed: int, *, features: bool = False) -> float:
+    """LassoNet itself, or the features that leave its path last."""
+    model, path = lassonet_path(data, seed)
     if features:
         last = np.argsort(-model.feature_importances_.numpy(), kind="stable")[:k]
         return scored(data, chosen(data, k, seed, include=last.tolist()))
