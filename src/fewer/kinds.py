@@ -526,7 +526,8 @@ class Several(Kind):
         """The first reason of a part."""
         parts = zip(self.parts, self.split(values), strict=True)
         found = [(part.name, part.kind.check_part(own, training)) for part, own in parts]
-        return next((f"{name}: {reason}" for name, reason in found if reason), None)
+        plain = [(name.replace("{", "{{").replace("}", "}}"), reason) for name, reason in found]
+        return next((f"{name}: {reason}" for name, reason in plain if reason), None)
 
     def units(self, values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Centre and scale of numbers, 0 and 1 of other values; by column of the values."""

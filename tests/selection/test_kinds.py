@@ -231,3 +231,6 @@ def test_folds_without_events_are_refused():
     options = {"strategies": ["search"], "validation": "time"}
     with pytest.raises(InputError, match="no event was observed of the"):
         fewer.select(X, 2, target=(TIMES, event), target_kind="survival", **options)
+    both = {"{a}": event, "b": X[:, 0]}
+    with pytest.raises(InputError, match=r"\{a\}: the labels of the .* are all the same"):
+        fewer.select(X, 2, target=both, **options)
