@@ -35,6 +35,7 @@ LAYERS = [
     "callbacks",
     "baselines",
     "evidence",
+    "reproduce",
     "report",
     "panel",
     "selection",

@@ -31,6 +31,8 @@ STORED: dict[Any, Any] = {
         "missing": float,
         "path?": (str, None),
         "metadata_columns?": [str],
+        "config?": ({str: ANY}, None),
+        "reading?": {str: ANY},
         "left_out?": [str],
         "held?": (int, None),
         "folds?": int,

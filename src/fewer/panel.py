@@ -34,7 +34,8 @@ from fewer.reconstructor import (
     sample_size,
 )
 from fewer.report import brief, write
-from fewer.report.summarise import network_note, rank_candidates
+from fewer.report.summarise import network_note, rank_candidates, substitutes
+from fewer.reproduce import config_of, toml_text
 from fewer.rows import read_rows
 from fewer.target import STORED as STORED_TARGET
 from fewer.target import Target
@@ -657,6 +658,45 @@ class Panel:
                 target=target,
                 evidence=evidence,
             )
+
+    def substitutes(self) -> list[dict[str, Any]]:
+        """What is lost without each feature of the panel, and what could replace it.
+
+        Returns
+        -------
+        list of dict
+            Per feature: explained variance that is lost without it, the features that depend on it
+            most, and its substitutes with what each loses; as `fewer substitutes` prints them.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> X = load_iris(as_frame=True).data
+        >>> panel = fewer.select(X, 2, strategies=["search"], random_state=0)
+        >>> [(row["feature"], row["substitutes"][0]["feature"]) for row in panel.substitutes()][0]
+        ('petal length (cm)', 'petal width (cm)')
+        """
+        return substitutes(self)
+
+    def to_config(self) -> str:
+        """The options that make the panel again, as TOML for ``fewer select --config``.
+
+        Objects that were passed in Python, such as arrays, are comments there. The call in Python
+        is in the report, and ``fewer export PANEL --to python`` prints it.
+
+        Examples
+        --------
+        >>> import fewer
+        >>> from sklearn.datasets import load_iris
+        >>> panel = fewer.select(load_iris().data, 2, strategies=["search"], random_state=0)
+        >>> print(panel.to_config())
+        # data = ...  (it was an object in Python: give a file or a column)
+        k = 2
+        strategies = ["search"]
+        seed = 0
+        """
+        return toml_text(config_of(self.evidence))
 
     def report(
         self,

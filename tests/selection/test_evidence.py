@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 import fewer
 from fewer.errors import FileFormatError
-from fewer.report.summarise import reproducing_code as call
+from fewer.reproduce import python_of as call
 from fewer.search import residual
 from fewer.selection.api import describe_options
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from fewer import __version__
+from fewer.cli._config import drop_replaced
 from fewer.cli._options import CommandLine
 from fewer.cli._output import visible
 from fewer.cli.assess import compare, curve, inspect, stability
@@ -100,6 +101,8 @@ def _as_command(function: Callable[..., None]) -> Callable[..., None]:
         parameters += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in inner]
 
     def command(ctx: typer.Context, **given: Any) -> None:
+        drop_replaced(ctx)
+        given |= {name: ctx.params[name] for name in given if name in ctx.params}
         for name, kind in groups.items():
             given[name] = kind(**{one: given.pop(one) for one in signature(kind).parameters})
         given |= dict.fromkeys(lines, _command_line(ctx))
@@ -114,18 +117,21 @@ def _as_command(function: Callable[..., None]) -> Callable[..., None]:
 
 def _command_line(ctx: typer.Context) -> CommandLine:
     """The command with the options that differ from their defaults."""
-    words, options = ["fewer", str(ctx.info_name)], []
+    words, options, found = ["fewer", str(ctx.info_name)], [], {}
     for part in ctx.command.params:
         value = ctx.params.get(str(part.name))
         if part.param_type_name == "argument":
             words.append(str(value))
-        elif value not in (None, [], ()) and value != part.default:
+            found[str(part.name)] = str(value)
+        elif value not in (None, [], ()) and value != part.default and part.name != "config":
             values = value if isinstance(value, (list, tuple)) else [value]
             flag = getattr(part, "is_flag", False)
             name = max(part.secondary_opts if value is False else part.opts, key=len)
             for one in values:
                 options += [name] if flag else [name, str(one)]
-    return CommandLine(shlex.join([*words, *options]))
+            plain = [one if isinstance(one, (bool, int, float)) else str(one) for one in values]
+            found[str(part.name)] = plain if isinstance(value, (list, tuple)) else plain[0]
+    return CommandLine(shlex.join([*words, *options]), found)
 
 
 def _run_guarded(run: Callable[[], None], debug: bool, name: str) -> None:

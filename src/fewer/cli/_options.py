@@ -1,12 +1,13 @@
 """Arguments and options that several commands share, and what follows from them."""
 
+import shlex
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NewType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,9 +17,34 @@ if TYPE_CHECKING:
     from fewer.data import Source
     from fewer.panel import Panel
 
-CommandLine = NewType("CommandLine", str)  # the command as the user could type it again
+
+class CommandLine(str):
+    """The command as the user could type it again, and its options that are not defaults."""
+
+    options: dict[str, Any]
+
+    def __new__(cls, text: str, options: dict[str, Any]) -> "CommandLine":
+        """Attach the options to the text."""
+        self = super().__new__(cls, text)
+        self.options = options
+        return self
+
+    def selecting(self, k: int, **more: Any) -> str:
+        """The ``fewer select`` that reads the same data in the same way."""
+        options = {name: self.options[name] for name in SHARED if name in self.options} | more
+        words = ["fewer", "select", str(self.options["data"]), "-k", str(k)]
+        for name, value in options.items():
+            flag = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+            for one in value if isinstance(value, list) else [value]:
+                words += [flag] if isinstance(one, bool) else [flag, str(one)]
+        return shlex.join([*words, "--out", "panel/"])
+
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", ".xlsm")
+SHARED = (  # options that `fewer select` has too, and that decide which panel it makes
+    *("ignore", "dataset", "query", "layer", "delimiter", "header", "missing", "counts"),
+    *("memory_limit", "scale", "row_groups", "seed"),
+)
 PACKED = (".gz", ".bz2", ".zst", ".zip")
 DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb")
 TABLE_OUTPUT = (".csv", ".json")

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,7 +37,9 @@ class Scoring:
         }
 
 
-def inspect(output: Output, reading: opt.Reading, data: opt.DataArgument) -> None:
+def inspect(
+    output: Output, reading: opt.Reading, line: opt.CommandLine, data: opt.DataArgument
+) -> None:
     """Describe a file: its size, column types, missing and suspicious values, and a k to try.
 
     Example: [bold]fewer inspect data.csv[/]
@@ -52,12 +53,11 @@ def inspect(output: Output, reading: opt.Reading, data: opt.DataArgument) -> Non
         {"data": data, **found.describe()}, lambda screen: _show_inspection(found, data, screen)
     )
     if found.suggested_k is not None:
-        scale = " --scale none" if found.scale == "none" else ""
-        words = ",".join(f"{value:g}" for value in found.sentinels)
-        missing = f" --missing {quote(words)}" if words else ""
-        output.suggest(
-            f"fewer select {quote(data)} -k {found.suggested_k}{scale}{missing} --out panel/"
-        )
+        more: dict[str, Any] = {"scale": "none"} if found.scale == "none" else {}
+        if found.sentinels:
+            words = [f"{value:g}" for value in found.sentinels]
+            more["missing"] = [*line.options.get("missing", ()), ",".join(words)]
+        output.suggest(line.selecting(found.suggested_k, **more))
 
 
 def _show_inspection(found: "Inspection", data: str, screen: "Console") -> None:
@@ -100,6 +100,7 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
 def curve(
     output: Output,
     reading: opt.Reading,
+    line: opt.CommandLine,
     data: opt.DataArgument,
     k: Annotated[
         str,
@@ -164,7 +165,7 @@ def curve(
         document["reach"] = {"level": reach, "k": found.smallest_k(reach)}
         size = found.smallest_k(reach) or found.k[-1]
     output.result(document, lambda screen: _show_curve(found, out, reach, screen))
-    output.suggest(f"fewer select {quote(data)} -k {size} --out panel/")
+    output.suggest(line.selecting(size))
 
 
 def _default_sizes(d: int) -> list[int]:
@@ -199,6 +200,7 @@ def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "
 def compare(
     output: Output,
     reading: opt.Reading,
+    line: opt.CommandLine,
     data: opt.DataArgument,
     k: Annotated[int, typer.Option("-k", "--k", help="Number of features.", show_default=False)],
     panel: Annotated[
@@ -253,7 +255,7 @@ def compare(
     output.result(
         {"out": out, **found.describe()}, lambda screen: _show_comparison(found, out, screen)
     )
-    output.suggest(f"fewer select {quote(data)} -k {k} --out panel/")
+    output.suggest(line.selecting(k))
 
 
 def stability(

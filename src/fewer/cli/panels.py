@@ -11,7 +11,7 @@ import typer
 from fewer.cli import _options as opt
 from fewer.cli._output import Output, percent, print_table
 
-Format = StrEnum("Format", ["onnx", "list", "json"])
+Format = StrEnum("Format", ["onnx", "list", "json", "config", "command", "python"])
 
 
 def impute(
@@ -337,14 +337,9 @@ def substitutes(
     Example: [bold]fewer substitutes panel/[/]
     """
     from fewer._tables import write_table
-    from fewer.errors import InputError
-    from fewer.report.summarise import summarise
 
     opt.check_unused(out, force, opt.TABLE_OUTPUT)
-    loaded = opt.load_panel(panel)
-    if loaded.evidence is None:
-        raise InputError(f"{panel} was saved without evidence; make it again with fewer select")
-    rows = [_replaceable(row) for row in summarise(loaded, image_shape=None)["chosen"]]
+    rows = opt.load_panel(panel).substitutes()
     if out is not None:
         write_table(out, _columns(rows), rows)
     shown = [
@@ -361,16 +356,6 @@ def substitutes(
         {"panel": panel, "out": out, "features": rows},
         lambda screen: print_table(screen, header, shown, (1,)),
     )
-
-
-def _replaceable(row: dict[str, Any]) -> dict[str, Any]:
-    best = [] if row["substitute"] is None else [{"name": row["substitute"], "loss": row["loss"]}]
-    return {
-        "feature": row["name"],
-        "lost_without": row["without"],
-        "dependents": [{"feature": o["name"], "r2": o["loss"]} for o in row["dependents"][:3]],
-        "substitutes": [{"feature": o["name"], "loss": o["loss"]} for o in best + row["others"]],
-    }
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -443,22 +428,24 @@ def export(
         typer.Option(
             "--to",
             help="onnx: the decoder as an ONNX graph. list: the chosen features, one per line. "
-            "json: a description of the panel.",
+            "json: a description of the panel. config, command, python: how to make it again, "
+            "as a file for fewer select --config, a command, or a call.",
         ),
     ] = Format.list,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The output file; by default list and json go to stdout, onnx to PANEL.onnx.",
+            help="The output file; by default onnx goes to PANEL.onnx, all others to stdout.",
             show_default=False,
         ),
     ] = None,
     force: opt.ForceOption = False,
 ) -> None:
-    """Export a panel as ONNX, as a plain list of features, or as JSON.
+    """Export a panel as ONNX, a list of features, JSON, or what makes it again.
 
     Examples: [bold]fewer export panel/ --to list > genes.txt[/];
-    [bold]fewer export panel/ --to onnx --out panel.onnx[/]
+    [bold]fewer export panel/ --to onnx --out panel.onnx[/];
+    [bold]fewer export panel/ --to config --out fewer.toml[/]
     """
     import json
 
@@ -478,8 +465,10 @@ def export(
         return
     if to is Format.list:
         text = "".join(f"{name}\n" for name in loaded.features)
-    else:
+    elif to is Format.json:
         text = json.dumps(describe(loaded), indent=1, ensure_ascii=False) + "\n"
+    else:
+        text = loaded.to_config() if to is Format.config else _remaking(loaded, to)
     opt.check_unused(out, force)
     if out is not None:
         write_text(out, text)
@@ -488,3 +477,18 @@ def export(
         output.result(describe(loaded), "")
     else:
         typer.echo(text, nl=False)
+
+
+def _remaking(loaded: Any, to: Format) -> str:
+    """The command or the Python code that makes a panel again."""
+    from fewer.errors import InputError
+    from fewer.reproduce import python_of
+
+    known = loaded.evidence
+    text = None
+    if known is not None:
+        text = known.command if to is Format.command else python_of(known)
+    if text is None:
+        other = "python" if to is Format.command else "command"
+        raise InputError(f"this panel does not know a {to} that makes it again; try --to {other}")
+    return f"{text}\n"

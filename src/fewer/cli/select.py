@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fewer.cli import _options as opt
+from fewer.cli._config import use_config
 from fewer.cli._output import Output, percent, print_table
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ parallel = partial(typer.Option, rich_help_panel="Parallel runs and resuming")
 MAX_SHOWN = 100  # features that are printed; the panel has them all
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of a failure
 WORKER = "FEWER_WORKER"
+# options that do not decide which panel is made
+ONLY_THIS_RUN = ("json", "quiet", "debug", "force", "resume", "checkpoint", "report", "out")
 
 
 @dataclass(frozen=True)
@@ -240,6 +243,15 @@ def select(
     report: Annotated[
         Path | None, typer.Option(help="Also write a report to this .html file.")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file of options, such as k = 50; those on the command line win. fewer "
+            "export PANEL --to config writes one.",
+            callback=use_config,
+            is_eager=True,
+        ),
+    ] = None,
     *,
     processes: Processes,
 ) -> None:
@@ -249,7 +261,8 @@ def select(
     [bold]fewer select data.parquet --costs costs.csv --budget 100 --include 'IL*'[/];
     [bold]fewer select cells.h5ad -k 200 --target cell_type[/];
     [bold]fewer select trial.csv -k 10 --target months --event died[/];
-    [bold]fewer select cells.h5ad -k 200 --devices 8 --resume[/]
+    [bold]fewer select cells.h5ad -k 200 --devices 8 --resume[/];
+    [bold]fewer select --config fewer.toml[/]
     """
     if k is None and budget is None and reach is None:
         raise typer.BadParameter(
@@ -301,8 +314,8 @@ def select(
             "exclude": parse.features(exclude or (), source.names, "--exclude"),
             "costs": parse.costs(costs, source.names),
             "groups": parse.groups(groups, source.names),
-            "row_groups": opt.read_column(source, row_groups),
-            "sample_weight": opt.read_column(source, sample_weight),
+            "row_groups": row_groups,
+            "sample_weight": sample_weight,
         }
         size = int(k) if k is not None and k != "auto" else k
         asked = size if reach is None else Reach(reach)
@@ -312,7 +325,11 @@ def select(
         if panel.evidence is not None:
             panel.evidence.command = line
             kind = f"{Path(data).suffix or 'unknown'} file"
-            panel.evidence.source |= {"path": data, "kind": kind}
+            used = {
+                name: value for name, value in line.options.items() if name not in ONLY_THIS_RUN
+            }
+            about = {"path": data, "kind": kind, "config": used, "reading": reading.options()}
+            panel.evidence.source |= about
         panel.save(out)
         if report is not None and is_rank0():
             panel.report(report)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fewer.errors import InputError
 from fewer.evidence import Evidence, Examined
+from fewer.reproduce import python_of
 
 # the metric that the panel was chosen for comes first; "equal" exists only for scaled features
 METRICS = {"equal": "features standardised", "units": "in the units of the data"}
@@ -31,7 +32,6 @@ BASELINES = {
 MOST_CLASSES = 20  # of a confusion matrix that is written as a table
 MISTAKES = 5
 RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
-LONG = 60  # items: a longer list is named, not spelled out
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
 
 
@@ -111,7 +111,7 @@ def summarise(
             for name, value in panel.settings.items()
             if name != "network_gain"
         },
-        "call": None if known is None else reproducing_code(known),
+        "call": None if known is None else python_of(known),
         "command": None if known is None else known.command,
     }
 
@@ -413,38 +413,22 @@ def _setting_text(value: Any) -> str:
     return str(value)
 
 
-# -- the Python that reproduces a panel -------------------------------------------------------
-
-
-def reproducing_code(known: Evidence) -> str:
-    """The call of `fewer.select` with its options; arrays and functions are only named."""
-    source, options = known.source, {"k": known.options.get("k")} | known.options
-    if options["k"] is None:
-        del options["k"]
-    code = {name: _spelled(value) for name, value in options.items()}
-    lines = ["import fewer", ""]
-    if not source.get("path"):
-        size = f"{source['rows']:,} x {source['columns']:,}"
-        lines[1:1] = ["", f"data = ...  # {source['kind']}, {size}"]
-    lines[-1:-1] = [f"{name} = ...  # as passed originally" for name in code if code[name] is None]
-    arguments = [f"{name}={text or name}" for name, text in code.items()]
-    data = repr(source["path"]) if source.get("path") else "data"
-    lines.append(f"panel = fewer.select({', '.join([data, *arguments])})")
-    if options.get("random_state") is None:
-        lines.append("# random_state was not set: another run may choose slightly differently")
-    return "\n".join(lines)
-
-
-def _spelled(value: Any) -> str | None:
-    """Python code for a stored option; None where it would be long or cannot be written."""
-    if isinstance(value, dict):
-        pairs = value.get("mapping")
-        if isinstance(pairs, list) and len(pairs) <= LONG:
-            try:
-                return repr({tuple(k) if isinstance(k, list) else k: item for k, item in pairs})
-            except (TypeError, ValueError):  # not what `select` wrote
-                return None
-        if isinstance(value.get("reach"), float):
-            return f"fewer.Reach({value['reach']:g})"
-        return f"float({value['number']!r})" if "number" in value else None
-    return None if isinstance(value, list) and len(value) > LONG else repr(value)
+def substitutes(panel: Reported) -> list[dict[str, Any]]:
+    """For each chosen feature: what is lost without it, what depends on it, and its substitutes."""
+    if panel.evidence is None:
+        raise InputError("this panel was saved without evidence; make it again with fewer select")
+    found = []
+    for row in summarise(panel, image_shape=None)["chosen"]:
+        first = {"name": row["substitute"], "loss": row["loss"]}
+        best = [] if row["substitute"] is None else [first]
+        others = [{"feature": o["name"], "loss": o["loss"]} for o in best + row["others"]]
+        dependents = [{"feature": o["name"], "r2": o["loss"]} for o in row["dependents"][:3]]
+        found.append(
+            {
+                "feature": row["name"],
+                "lost_without": row["without"],
+                "dependents": dependents,
+                "substitutes": others,
+            }
+        )
+    return found

@@ -55,7 +55,12 @@ from fewer.selection.strategies import (
     propose_side_by_side,
     shortlist,
 )
-from fewer.selection.target import TargetData, read_target, with_weights
+from fewer.selection.target import (
+    TargetData,
+    read_named_columns,
+    read_target,
+    with_weights,
+)
 from fewer.storage import describe_parameters, restore_parameters
 from fewer.target import Target
 from fewer.train import Checkpoint, TrainingConfig
@@ -92,6 +97,7 @@ RESULT_OPTIONS = (
     *CONSTRAINTS,
 )
 LOOKED_AT = 500  # rows, to see whether the target is a feature
+MOST_NAMES = 20  # a longer list of text holds labels of rows, not names of columns
 LONG = 1000  # values: of longer options only the length is recorded
 # steps, besides those of strategies, and what they take relative to training one decoder
 PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
@@ -181,7 +187,7 @@ def select(
         Maximum cost of the panel.
     groups : list of lists of features, or a label for each, default=None
         Features that are measured together and count once towards k.
-    sample_weight : array of length n, default=None
+    sample_weight : array of length n, or name of a column, default=None
         How much each row counts in choosing for the target, in training its predictor and in its
         scores; at least 0.
     class_weight : "balanced" or mapping from class to weight, default=None
@@ -202,7 +208,7 @@ def select(
         several folds trains on the past and is held out on what follows. "auto" holds out a tenth
         of the rows, or uses 5 folds (3 for a network) with fewer than 100 rows per chosen
         feature.
-    row_groups : array of length n, default=None
+    row_groups : array of length n, or name of a column, default=None
         Rows with the same label (one patient, one animal) are held out together.
     time_limit : float, default=None
         Seconds for the whole call. Strategies and trainings stop when it is over, and later ones
@@ -279,6 +285,7 @@ def _prepare(
     _check_options(options["strategies"], options["time_limit"])
     budget = TimeBudget(options["time_limit"])
     scaling, given, target = Scaling(options["scale"]), data, None
+    options, data = read_named_columns(options, data)
     if options["target"] is not None:
         asked = options["target"], data, options["target_kind"], options["target_weight"]
         target, data = read_target(*asked)
@@ -771,9 +778,15 @@ def _not_default(options: dict[str, Any]) -> dict[str, Any]:
     asked = {
         name: value
         for name, value in options.items()
-        if name != "progress" and value is not defaults[name]
+        if name not in ("progress", "checkpoint") and not _same(value, defaults[name])
     }
     return describe_options(asked)
+
+
+def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return not value and default == ()
+    return value is default or (isinstance(value, (str, int, float)) and value == default)
 
 
 def _settings(
@@ -830,9 +843,15 @@ def describe_options(options: dict[str, Any]) -> dict[str, Any]:
         except InputError:
             written = {"object": type(value).__name__}
         size = _length(written)
-        per_row = name in PER_ROW and not isinstance(written, str)
+        per_row = name in PER_ROW and not _are_names(written)
         found[name] = {"object": f"{size} values"} if size > LONG or per_row else written
     return found
+
+
+def _are_names(value: Any) -> bool:
+    """Whether these are names of columns, rather than a value for each row."""
+    few = isinstance(value, list) and len(value) <= MOST_NAMES
+    return isinstance(value, str) or (few and all(isinstance(item, str) for item in value))
 
 
 def _length(value: Any) -> int:

@@ -32,7 +32,7 @@ from fewer.kinds import (
 from fewer.nn import Loss, MeasuredDecoder
 from fewer.train.training_data import check_weights, class_weights
 
-__all__ = ["TargetData", "read_target", "with_weights"]
+__all__ = ["TargetData", "read_named_columns", "read_target", "with_weights"]
 
 MANY_CLASSES = 20
 MOST_TARGETS = 100  # columns: a longer list of text are labels
@@ -183,7 +183,7 @@ def read_target(
     name, kind = None, _known_kind(kind)
     names = _column_names(target, data)
     if names:
-        found, data = (_from_file if is_source_like(data) else _from_table)(names, data)
+        found, data = _columns(names, data, "target")
         target = found if len(found) > 1 else found[names[0]]
         name = names[0] if len(found) == 1 or kind == Survival.name else None
     columns = tuple(names)
@@ -473,25 +473,54 @@ def with_weights(target: TargetData, sample_weight: Any, class_weight: Any) -> T
     return replace(target, weights=weights / weights[torch.from_numpy(has)].mean())
 
 
-def _from_table(names: Sequence[str], data: Any) -> tuple[dict[str, Any], Any]:
+def read_named_columns(options: dict[str, Any], data: Any) -> tuple[dict[str, Any], Any]:
+    """Options with the values of columns that ``row_groups`` and ``sample_weight`` name.
+
+    The data come without these columns.
+    """
+    named = {
+        name: options[name]
+        for name in ("row_groups", "sample_weight")
+        if isinstance(options[name], str)
+    }
+    if named and is_source_like(data) and not isinstance(data, Source):
+        target = options["target"]
+        columns = [*named.values(), *([] if target is None else _column_names(target, data))]
+        data = open_with_metadata(data, list(dict.fromkeys(columns)))
+    values = {}
+    for name, column in named.items():
+        found, data = _columns([column], data, name)
+        values[name] = found[column]
+        if isinstance(values[name], np.ma.MaskedArray):  # of empty cells, which are refused later
+            gaps = np.ma.getmaskarray(values[name])
+            values[name] = np.where(gaps, None, values[name].data.astype(object))
+    return options | values, data
+
+
+def _columns(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Any]:
+    """Columns that an option names, and the data without them."""
+    return (_from_file if is_source_like(data) else _from_table)(names, data, option)
+
+
+def _from_table(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Any]:
     """Columns of a table, and the table without them."""
     columns = [str(column) for column in getattr(data, "columns", ())]
     if not columns:
         raise InputError(
-            f"target={names[0]!r} names a column, but the data are not a table; "
-            "give the target as an array"
+            f"{option}={names[0]!r} names a column, but the data are not a table; "
+            f"give the {option} as an array"
         )
     for name in names:
         if columns.count(name) != 1:
             times = "not" if name not in columns else f"{columns.count(name)} times"
-            raise InputError(f"target={name!r} is {times} among the {len(columns)} columns")
+            raise InputError(f"{option}={name!r} is {times} among the {len(columns)} columns")
     found = {name: next(c for c in data.columns if str(c) == name) for name in names}
     polars = type(data).__module__.startswith("polars")
     rest = data.drop(*found.values()) if polars else data.drop(columns=list(found.values()))
     return {name: data[column] for name, column in found.items()}, rest
 
 
-def _from_file(names: Sequence[str], data: Any) -> tuple[dict[str, Any], Source]:
+def _from_file(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Source]:
     """Metadata columns of a file; text is converted to numbers where possible."""
     try:
         source = open_with_metadata(data, list(names))
@@ -499,8 +528,8 @@ def _from_file(names: Sequence[str], data: Any) -> tuple[dict[str, Any], Source]
         where = data if isinstance(data, (str, os.PathLike)) else "the data"
         hint = "open it with ignore=" if isinstance(data, Source) else "name another"
         raise InputError(
-            f"target={names[0] if len(names) == 1 else list(names)!r} cannot be read as a column "
-            f"of {where} ({error}); {hint}, or give the target as an array"
+            f"{option}={names[0] if len(names) == 1 else list(names)!r} cannot be read as a column "
+            f"of {where} ({error}); {hint}, or give the {option} as an array"
         ) from error
     parts = [part for part in read_metadata(source) if part is not None]
     return {
