@@ -117,7 +117,8 @@ def _as_command(function: Callable[..., None]) -> Callable[..., None]:
 
 def _command_line(ctx: typer.Context) -> CommandLine:
     """The command with the options that differ from their defaults."""
-    words, options, found = ["fewer", str(ctx.info_name)], [], {}
+    words, options = ["fewer", str(ctx.info_name)], []
+    found: dict[str, Any] = {}
     for part in ctx.command.params:
         value = ctx.params.get(str(part.name))
         if part.param_type_name == "argument":
