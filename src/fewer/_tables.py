@@ -39,13 +39,25 @@ class Table:
         )
 
 
-def write_table(path: Path, columns: Mapping[str, Sequence[Any]], document: Any) -> Path:
-    """Write columns into a .csv file, or the document into a .json file."""
+def write_table(
+    path: Path, columns: Mapping[str, Sequence[Any]], document: Any, dialect: Any = None
+) -> Path:
+    """Write columns into a .csv file, or the document into a .json file.
+
+    ``dialect`` has the delimiter and the decimal mark of a text file, as `fewer.data` found them.
+    """
     check_suffix(path, (".csv", ".json"))
     if path.suffix.lower() == ".json":
         return write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    delimiter, decimal = (",", ".") if dialect is None else (dialect.delimiter, dialect.decimal)
+    cells = list(columns.values())
+    if decimal != ".":
+        cells = [
+            [str(x).replace(".", decimal) if isinstance(x, float) else x for x in column]
+            for column in cells
+        ]
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    writer.writerows(zip(*cells, strict=True))
     return write_text(path, text.getvalue())

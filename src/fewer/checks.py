@@ -250,6 +250,8 @@ class _Column:
 
     def _stuck(self, level: float) -> Finding | None:
         """A run of one value that is too long for how often values repeat."""
+        if len(self.x) < FEW_REPEATS:
+            return None
         common = self.common
         change = np.flatnonzero(np.diff(self.x) != 0)
         ends = np.concatenate([[-1], change, [len(self.x) - 1]])
@@ -266,6 +268,8 @@ class _Column:
 
     def _sentinel(self, level: float) -> Finding | None:
         """A value that repeats, and did not, or that is outside of all that was seen."""
+        if len(self.x) < 2:
+            return None
         values, counts = np.unique(self.x, return_counts=True)
         low, high = self.stats.minimum[self.j], self.stats.maximum[self.j]
         beyond = (values < low) | (values > high)
@@ -349,7 +353,7 @@ def _ks(reference: Values, sampled: int, x: Values, *, upper: bool = False) -> t
     if not len(x):
         return 0.0, 1.0
     ordered, last = np.sort(x), len(reference) - 1
-    points = np.unique(ordered)
+    points = ordered if len(x) == 1 else np.unique(ordered)
     before = np.searchsorted(ordered, points, "left") / len(x)  # just below each point
     known = np.maximum(np.searchsorted(reference, points, "left") - 1, 0) / last
     statistic = float(np.maximum(known - before, 0).max())

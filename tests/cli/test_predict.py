@@ -113,3 +113,14 @@ def test_bounds_of_a_number(folder, tumours, asked):
     inside = (lower <= part["mean_area"]) & (part["mean_area"] <= upper)
     assert 0.7 < inside.mean() < 0.9
     assert ((lower < value) & (value < upper)).all()
+
+
+def test_predictions_keep_the_dialect_of_the_input(measured, target_panel, typed):
+    panel = fewer.Panel.load(target_panel)
+    table = measured[["who", *panel.features]]
+    table.to_csv("semicolons.csv", index=False, sep=";", decimal=",")
+    typed("predict", target_panel, "semicolons.csv", "--probabilities")
+    found = pd.read_csv("predictions.csv", sep=";", decimal=",")
+    np.testing.assert_allclose(
+        found["probability of benign"], panel.predict_proba(table[panel.features])[:, 0]
+    )

@@ -189,7 +189,7 @@ def check(
             rows = [
                 dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
             ]
-            write_table(out, columns, rows)
+            write_table(out, columns, rows, source.dialect)
     if strict and not found.ok:
         raise InputError(f"{found.summary()} (--strict)")
     lines = [escape(str(found.table())), ""]
@@ -316,7 +316,7 @@ def _write_predictions(
     }
     columns |= found
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    write_table(out, columns, rows)
+    write_table(out, columns, rows, source.dialect)
     return name, len(rows)
 
 

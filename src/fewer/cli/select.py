@@ -325,8 +325,10 @@ def select(
         if panel.evidence is not None:
             panel.evidence.command = line
             kind = f"{Path(data).suffix or 'unknown'} file"
-            used = {
-                name: value for name, value in line.options.items() if name not in ONLY_THIS_RUN
+            used = {"data": data} | {
+                name: int(value) if name == "k" and value.isdecimal() else value
+                for name, value in line.options.items()
+                if name not in ONLY_THIS_RUN
             }
             about = {"path": data, "kind": kind, "config": used, "reading": reading.options()}
             panel.evidence.source |= about

@@ -52,7 +52,7 @@ def fetched(address: str) -> Path:
             f"{kind}:// addresses need another library ({error}): pip install 'fewer[remote]'"
         ) from error
     except FileNotFoundError as error:
-        raise InputError(f"there is no {address}") from error
+        raise InputError(f"there is no {address}, or it cannot be reached") from error
     except Exception as error:  # every kind of address has its own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(f"{address} cannot be read ({reason})") from error

@@ -58,7 +58,10 @@ const shown = {
   },
   "/predict": async () => {
     const found = await post("predict", {});
-    return made("p", `${found.target}: ${number(found.predictions[0])}`);
+    const several = Array.isArray(found.predictions) ? { [found.target]: found.predictions } : found.predictions;
+    return table(["target", "prediction"], Object.entries(several).map(([name, values]) => ({
+      cells: [name, [values[0]].flat().map(number).join(", ")],
+    })));
   },
   "/check": async () => {
     const found = await post("check", {}), row = found.per_row[0], box = made("div");
