@@ -180,6 +180,32 @@ def test_one_row_is_checked(panel):
     assert far.p[0] < 0.02 < one.p[0]
 
 
+def test_rows_are_imputed_from_whatever_is_there(panel, unnamed):
+    names = list(FRAME.columns)
+    new = FRAME[300:303].copy()
+    new.iloc[:, ::4] = np.nan
+    expected = panel.impute(new, use_all=True)
+    records = [
+        {name: None if np.isnan(x) else x for name, x in row.items()}
+        for row in new.to_dict("records")
+    ]
+    found = panel.impute(records, use_all=True)
+    np.testing.assert_allclose([list(row.values()) for row in found], expected, rtol=1e-9)
+    one = panel.impute(new.iloc[0], use_all=True)
+    assert isinstance(one, pd.Series)
+    np.testing.assert_allclose(one[names], expected.iloc[0], rtol=1e-9)
+    few = {panel.features[0]: 0.1, names[1]: 20.0}
+    with pytest.raises(InputError, match="measured lacks 4 of the 5 chosen features"):
+        panel.impute(few)
+    found, lower, upper = panel.impute(few, allow_absent=True, interval=0.9)
+    assert (found[names[1]], lower[names[1]], upper[names[1]]) == (20.0, 20.0, 20.0)
+    assert lower[panel.features[1]] < found[panel.features[1]] < upper[panel.features[1]]
+    row = dict(enumerate(FRAME.to_numpy()[300].tolist()))
+    assert unnamed.impute(row) == row
+    with pytest.raises(TypeInputError, match="is 'much', not a number"):
+        panel.impute(few | {names[3]: "much"}, allow_absent=True)
+
+
 def test_a_loaded_panel_takes_single_rows(panel, tmp_path):
     panel.save(tmp_path / "p")
     row = FRAME[panel.features].to_numpy()[300]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from fewer.reconstructor import (
 from fewer.report import brief, write
 from fewer.report.summarise import network_note, rank_candidates, substitutes
 from fewer.reproduce import config_of, toml_text
-from fewer.rows import read_rows
+from fewer.rows import read_partial, read_rows
 from fewer.target import STORED as STORED_TARGET
 from fewer.target import Target
 
@@ -276,8 +276,8 @@ class Panel:
 
         Parameters
         ----------
-        rows : array of shape (n, d) or (n, k), table, path or source
-            The panel's features and any others; NaN means "not measured".
+        rows : array of shape (n, d) or (n, k), table, path, source, dict, Series or list of dicts
+            The panel's features and any others; NaN or None means "not measured".
         interval : float, default=None
             Also return prediction intervals, as in `reconstruct`; the bounds of a measured value
             are the value itself.
@@ -294,8 +294,8 @@ class Panel:
 
         Returns
         -------
-        array of shape (n, d), or a table if one was given; with ``interval`` three of them:
-        values, lower bound, upper bound; with ``out`` their paths
+        array of shape (n, d), or a table, dict, Series or list of dicts if such was given; with
+        ``interval`` three of them: values, lower bound, upper bound; with ``out`` their paths
 
         Examples
         --------
@@ -311,11 +311,14 @@ class Panel:
         """
         filling = self._filling(interval, use_all, replace_measured, allow_absent)
         refuse = self._refuse if strict else None
-        done = impute(self.reconstructor, rows, out, filling, check=refuse)
+        whole = read_partial(self.reconstructor, rows, allow_absent)
+        given = rows if whole is None else whole.values
+        done = impute(self.reconstructor, given, out, filling, check=refuse)
         if out is not None:
             path = Path(out)
             return path if interval is None else (path, *bound_paths(path))
-        parts = [like_table(part, self.reconstructor.names, rows) for part in done.values]
+        like = partial(like_table, given=rows) if whole is None else whole.like
+        parts = [like(part, self.reconstructor.names) for part in done.values]
         return parts[0] if interval is None else tuple(parts)
 
     def _refuse(self, values: NDArray) -> None:

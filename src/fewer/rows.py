@@ -4,7 +4,6 @@ Results come back in the form of what was given. An array of numbers takes a sho
 scikit-learn's checks, since those take longer than reconstructing one row.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -20,8 +19,9 @@ from fewer.data.tables import as_array
 from fewer.errors import InputError, TypeInputError
 from fewer.reconstructor import Reconstructor, like_table
 
-__all__ = ["Rows", "read_rows"]
+__all__ = ["Rows", "read_partial", "read_rows"]
 
+ABSENT = object()
 NAMED = "; add these keys: None (null in JSON) means not measured"
 
 
@@ -72,13 +72,31 @@ def read_rows(reconstructor: Reconstructor, measured: Any) -> Rows:
     return Rows(reconstructor.read(measured), measured)
 
 
+def read_partial(reconstructor: Reconstructor, given: Any, allow_absent: bool) -> Rows | None:
+    """Whatever is there of all features (n x d), with NaN elsewhere; see `Panel.impute`.
+
+    None for anything but mappings and Series.
+    """
+    single = isinstance(given, Mapping) or _is_series(given)
+    if not single and not _are_mappings(given):
+        return None
+    rows = given if not single else [given if isinstance(given, Mapping) else _by_label(given)]
+    names = reconstructor.names
+    wanted = list(range(reconstructor.n_features)) if names is None else names.tolist()
+    required = () if allow_absent else reconstructor.features
+    return Rows(_from_mappings(reconstructor, rows, wanted, required), given, single)
+
+
 def _from_series(reconstructor: Reconstructor, series: Any) -> Rows:
     labels = list(series.index)
     if labels == list(range(len(labels))) and len(labels) == len(reconstructor.columns):
         return _from_array(reconstructor, _numbers(series), series)  # without labels of its own
+    return Rows(_from_mappings(reconstructor, [_by_label(series)]), series, single=True)
+
+
+def _by_label(series: Any) -> dict[Any, Any]:
     cells = series.astype(object).where(series.notna(), None).tolist()
-    row = dict(zip(labels, cells, strict=True))
-    return Rows(_from_mappings(reconstructor, [row]), series, single=True)
+    return dict(zip(series.index, cells, strict=True))
 
 
 def _from_array(reconstructor: Reconstructor, array: NDArray, given: Any) -> Rows:
@@ -91,25 +109,36 @@ def _from_array(reconstructor: Reconstructor, array: NDArray, given: Any) -> Row
     if values.dtype not in (np.float64, np.float32):
         values = values.astype(np.float64)
     if np.isinf(values).any():
-        _refuse_infinite(reconstructor, values)
+        names = reconstructor.names
+        check_values(values, None if names is None else names[reconstructor.columns], "measured")
     return Rows(values, given, single)
 
 
-def _from_mappings(reconstructor: Reconstructor, rows: Sequence[Mapping[Any, Any]]) -> NDArray:
-    """Values by name; by column number, as a number or as text, where features have no names."""
-    features = reconstructor.features
-    found = np.empty((len(rows), len(features)))
+def _from_mappings(
+    reconstructor: Reconstructor,
+    rows: Sequence[Mapping[Any, Any]],
+    wanted: Sequence[Any] | None = None,
+    required: Sequence[Any] | None = None,
+) -> NDArray:
+    """Values by name; by column number, as a number or as text, where features have no names.
+
+    ``wanted`` are the features that are read, of which those ``required`` must be there; the
+    chosen ones if None.
+    """
+    wanted = reconstructor.features if wanted is None else wanted
+    required = wanted if required is None else required
+    found = np.full((len(rows), len(wanted)), np.nan)
     for at, row in enumerate(rows):
-        keys = features
-        if any(name not in row for name in features):
-            have = list(row)
-            places = find_names(features, have, "measured lacks {} chosen features", NAMED)
-            keys = [have[place] for place in places]
+        keys = wanted
+        if any(name not in row for name in wanted):
+            keys_as_text = {str(key): key for key in row}
+            find_names(required, keys_as_text, "measured lacks {} chosen features", NAMED)
+            keys = [keys_as_text.get(str(name), ABSENT) for name in wanted]
         for j, key in enumerate(keys):
-            value = row[key]
+            value = None if key is ABSENT else row[key]
             if value is None:
-                value = math.nan
-            elif not _is_number(value):
+                continue
+            if not _is_number(value):
                 where = f" in row {at}" if len(rows) > 1 else ""
                 raise TypeInputError(
                     f"measured: {key!r} is {value!r}{where}, not a number; give a number, or None "
@@ -117,13 +146,9 @@ def _from_mappings(reconstructor: Reconstructor, rows: Sequence[Mapping[Any, Any
                 )
             found[at, j] = value
     if np.isinf(found).any():
-        _refuse_infinite(reconstructor, found)
+        names = None if reconstructor.names is None else [str(name) for name in wanted]
+        check_values(found, names, "measured")
     return found
-
-
-def _refuse_infinite(reconstructor: Reconstructor, values: NDArray) -> None:
-    names = reconstructor.names
-    check_values(values, None if names is None else names[reconstructor.columns], "measured")
 
 
 def _are_mappings(measured: Any) -> bool:
