@@ -13,7 +13,7 @@ from fewer.validation import Fold
 
 __all__ = ["FILTERS", "filter_panel", "rank_features"]
 
-MOST_ROWS = 5000  # that scores are computed from
+MOST_ROWS = 2000  # that scores are computed from
 BINS = 16  # of a feature, and of a number that is predicted
 TREES = 50
 TINY = 1e-12

@@ -9,15 +9,12 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fewer import distributed
 from fewer._threads import mapped
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import Summary
-from fewer.data.source import read_blocks
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
@@ -30,9 +27,9 @@ from fewer.train import (
     fit_closed_form,
     fit_random_features,
     network_swaps,
+    refine,
 )
 from fewer.train.assignment import eligible, obeying_features
-from fewer.train.training_data import weighted_mean
 from fewer.validation import Fold
 
 __all__ = [
@@ -109,7 +106,7 @@ def propose_side_by_side(
 
     `propose` then recalls their panels. A search consists of thousands of steps that are too short
     to be shared between cores; whole searches are not. Those that use a GPU do so one after the
-    other; and more than two that take short steps would mostly wait for each other, in Python.
+    other; and more than two or three that take short steps would wait for each other, in Python.
     """
     several = distributed.world_size() > 1
     alone = [
@@ -140,7 +137,7 @@ def propose_side_by_side(
 
     def run_all() -> tuple[list[tuple[str, Columns, float]], dict[str, list[dict[str, Any]]]]:
         fold.matrix()  # assembled before the threads share it
-        most = 2 if context.short_search else None
+        most = 2 if context.short_search else 3 if context.device.type == "cuda" else None
         found = mapped(run, [line for line in lines if line], most=most, on_error=budget.cancel)
         return list(chain(*found)), context.history
 
@@ -392,51 +389,23 @@ def features_weight(
 
 
 def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> Matrix:
-    """The covariance of features and target, whose columns follow the features.
+    """The covariance of features and target of the training rows of a fold.
 
-    Features are scaled so that together they have the variance ``features`` times that of the
-    target: what counts as a target, which does not change how well they predict.
+    Together, the features count as targets ``features`` times as much as the target.
     """
     assert context.target is not None
     C = fold.matrix().cpu()
     rows = fold.matrix_rows if isinstance(C, FactoredCovariance) else fold.train_rows
     y, weights = context.target.centred(rows), context.target.all_weights(rows)
-    if weights is not None:
-        weights = weights / weights.sum()
-    if isinstance(C, FactoredCovariance):
-        x, y = C.rows, y / len(y) ** 0.5
-        if weights is not None:
-            root = (weights * len(y)).sqrt()[:, None]
-            x, y = (x - weighted_mean(x, weights)) * root, y * root
-        total = y.square().sum()
-        scale = (features * total / x.square().sum().clamp_min(1e-300)).sqrt()
-        return FactoredCovariance(torch.cat([scale * x, y], dim=1))
-    cross, C = _products(context, fold, y, weights, C)
-    own = y.T @ y / len(y) if weights is None else (y * weights[:, None]).T @ y
-    scale = (features * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
-    top = torch.cat([scale**2 * C, scale * cross], dim=1)
-    return torch.cat([top, torch.cat([scale * cross.T, own], dim=1)])
-
-
-def _products(
-    context: SelectionContext, fold: Fold, y: Tensor, weights: Tensor | None, C: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Covariance of features with the target and, where rows have weights, among themselves."""
-    device, mean = context.device, fold.scaled_mean.to(context.device)
-    cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64, device=device)
-    gram = None if weights is None else torch.zeros_like(C, device=device)
-    share = torch.full((len(y),), 1 / len(y), dtype=torch.float64) if weights is None else weights
-    first = torch.zeros(len(C), dtype=torch.float64, device=device)
-    for rows, block in read_blocks(fold.train_source):
-        x = torch.nan_to_num(block.to(device) - mean, nan=0.0)
-        weighted = x * share[rows].to(device)[:, None]
-        cross += weighted.T @ y[rows].to(device)
-        if gram is not None:
-            gram += weighted.T @ x
-            first += weighted.sum(0)
-    if gram is None:
-        return cross.cpu(), C
-    return cross.cpu(), (gram - torch.outer(first, first)).cpu()
+    return refine.joint_covariance(
+        C,
+        fold.train_source,
+        fold.scaled_mean,
+        y,
+        features=features,
+        weights=weights,
+        device=context.device,
+    )
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:

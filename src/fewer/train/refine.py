@@ -17,7 +17,6 @@ so.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search, swap
 from fewer.train.device import float64_device
 from fewer.train.linear_choice import Trust
-from fewer.train.training_data import TrainingData
+from fewer.train.training_data import TrainingData, weighted_mean
 
 __all__ = [
     "centred_classes",
@@ -43,7 +42,6 @@ __all__ = [
     "joint_covariance",
     "refined",
     "searched",
-    "target_products",
 ]
 
 # features up to which the covariance and its copies, 4 x 8 d^2 bytes, fit: 3 GB, on a GPU 13 GB
@@ -172,8 +170,7 @@ def _proposed(
     if data.targets is not None:
         targets = data.targets if n == len(data.targets) else data.targets[data.train.index]
         y, unit = _numbers(targets, data.out)
-        products = partial(target_products, source, summary.mean, y, device)
-        guide = joint_covariance(summary.matrix.cpu(), y, products)
+        guide = joint_covariance(summary.matrix.cpu(), source, summary.mean, y, device=device)
         # prices are relative to the squared error of the target, not of the features
         weight = constraints.cost_weight * y.shape[1] / unit**2 / constraints.d
         for_search = constraints.followed_by(y.shape[1])
@@ -217,25 +214,54 @@ def centred_classes(codes: Tensor, classes: int) -> Tensor:
     return y - y.mean(0)
 
 
-def target_products(source: Source, mean: Tensor, y: Tensor, device: torch.device) -> Tensor:
-    """Sums of products of features about their mean, d of them, with the m columns of y."""
-    mean = mean.to(device)
-    found = torch.zeros(len(mean), y.shape[1], dtype=torch.float64, device=device)
-    for rows, x in read_blocks(source):
-        found += torch.nan_to_num(x.to(device) - mean, nan=0.0).T @ y[rows].to(device)
-    return found.cpu()
+def joint_covariance(
+    C: Matrix,
+    source: Source,
+    mean: Tensor,
+    y: Tensor,
+    *,
+    features: float = FEATURES_WEIGHT,
+    weights: Tensor | None = None,
+    device: torch.device | str = "cpu",
+) -> Matrix:
+    """The covariance of features (C) and centred targets, whose columns follow the features.
 
-
-def joint_covariance(C: Matrix, y: Tensor, products: Callable[[], Tensor]) -> Matrix:
-    """The covariance of features and target, given `target_products` where C is a matrix.
-
-    Features are scaled down so that they hardly count as targets, which does not change how well
-    they predict.
+    Features are scaled so that together they have the variance ``features`` times that of the
+    targets: what counts as a target, which does not change how well they predict. Rows may have
+    ``weights``; a factored C has the same rows as y.
     """
-    n, total = len(y), y.square().sum() / len(y)
-    small = (FEATURES_WEIGHT * total / C.trace().clamp_min(1e-300)).sqrt()
+    if weights is not None:
+        weights = weights / weights.sum()
     if isinstance(C, FactoredCovariance):
-        return FactoredCovariance(torch.cat([small * C.rows, y / n**0.5], dim=1))
-    cross = small * products() / n
-    top = torch.cat([small**2 * C, cross], dim=1)
-    return torch.cat([top, torch.cat([cross.T, y.T @ y / n], dim=1)])
+        x, y = C.rows, y / len(y) ** 0.5
+        if weights is not None:
+            root = (weights * len(y)).sqrt()[:, None]
+            x, y = (x - weighted_mean(x, weights)) * root, y * root
+        scale = (features * y.square().sum() / x.square().sum().clamp_min(1e-300)).sqrt()
+        return FactoredCovariance(torch.cat([scale * x, y], dim=1))
+    cross, C = _products(source, mean.to(device), y, weights, C)
+    own = y.T @ y / len(y) if weights is None else (y * weights[:, None]).T @ y
+    scale = (features * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
+    top = torch.cat([scale**2 * C, scale * cross], dim=1)
+    return torch.cat([top, torch.cat([scale * cross.T, own], dim=1)])
+
+
+def _products(
+    source: Source, mean: Tensor, y: Tensor, weights: Tensor | None, C: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Covariance of features with targets and, where rows have weights, among themselves."""
+    device = mean.device
+    cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64, device=device)
+    gram = None if weights is None else torch.zeros_like(C, device=device)
+    share = torch.full((len(y),), 1 / len(y), dtype=torch.float64) if weights is None else weights
+    first = torch.zeros(len(C), dtype=torch.float64, device=device)
+    for rows, block in read_blocks(source):
+        x = torch.nan_to_num(block.to(device) - mean, nan=0.0)
+        weighted = x * share[rows].to(device)[:, None]
+        cross += weighted.T @ y[rows].to(device)
+        if gram is not None:
+            gram += weighted.T @ x
+            first += weighted.sum(0)
+    if gram is None:
+        return cross.cpu(), C
+    return cross.cpu(), (gram - torch.outer(first, first)).cpu()
