@@ -241,6 +241,19 @@ def test_truncated_files(tmp_path, form):
             fewer.data.open(path, ignore=["id", "number"])
 
 
+def test_other_archives_in_a_folder_are_passed_over(tmp_path):
+    (tmp_path / "rows").mkdir()
+    FRAME.to_csv(tmp_path / "rows" / "a.csv.zip", index=False)
+    with zipfile.ZipFile(tmp_path / "rows" / "pictures.zip", "w") as archive:
+        archive.writestr("one.png", b"x")
+    (tmp_path / "rows" / "broken.zip").write_bytes(b"PK")
+    assert fewer.data.open(tmp_path / "rows", ignore=["id", "number"]).shape == (40, 3)
+    with pytest.raises(InputError, match=r"holds 'one\.png'; only an archive of a single"):
+        fewer.data.open(tmp_path / "rows" / "pictures.zip")
+    with pytest.raises(FileFormatError, match="damaged or truncated"):
+        fewer.data.open(tmp_path / "rows" / "broken.zip")
+
+
 def test_archives_must_hold_one_text_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a.csv", "a,b\n1,2\n")
@@ -298,6 +311,10 @@ def test_addresses_are_fetched(tmp_path):
             fewer.data.open(f"{address}/gone.csv")
         with pytest.raises(InputError, match="names no file"):
             fewer.data.open(address)
+        options = {"strategies": ["search"], "validation": 0.2, "random_state": 0}
+        with pytest.warns(fewer.errors.FewerWarning, match="non-numeric columns"):
+            panel = fewer.select(f"{address}/rows.csv?key=secret", 2, **options)
+        assert panel.evidence.source["path"] == f"{address}/rows.csv"  # a query may be a key
         server.shutdown()
 
 

@@ -279,6 +279,7 @@ def select(
         processes.start(line)
         return
     from fewer.cli import _parsing as parse
+    from fewer.data.fetch import without_secrets
     from fewer.distributed import is_rank0, joined
     from fewer.export import describe
     from fewer.selection import Reach
@@ -323,14 +324,15 @@ def select(
         reading.record(panel, data, source)
         update("writing", 0.99)
         if panel.evidence is not None:
-            panel.evidence.command = line
-            kind = f"{Path(data).suffix or 'unknown'} file"
-            used = {"data": data} | {
+            where = without_secrets(data)
+            panel.evidence.command = line.replace(shlex.quote(data), shlex.quote(where))
+            used = {"data": where} | {
                 name: int(value) if name == "k" and value.isdecimal() else value
                 for name, value in line.options.items()
-                if name not in ONLY_THIS_RUN
+                if name not in ("data", *ONLY_THIS_RUN)
             }
-            about = {"path": data, "kind": kind, "config": used, "reading": reading.options()}
+            kind = f"{Path(where).suffix or 'unknown'} file"
+            about = {"path": where, "kind": kind, "config": used, "reading": reading.options()}
             panel.evidence.source |= about
         panel.save(out)
         if report is not None and is_rank0():

@@ -7,6 +7,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -103,11 +104,12 @@ def file_form(path: Path) -> str:
     form = path.suffix.lower()
     inner = path.with_suffix("").suffix.lower()
     if form == ".zip" and inner not in TEXT and path.is_file():
-        inner = Path(_member(path).filename).suffix.lower()
+        with suppress(InputError, FileFormatError):  # some other archive
+            inner = Path(only_member(path).filename).suffix.lower()
     return inner if form in COMPRESSED and inner in TEXT else form
 
 
-def _member(path: Path) -> zipfile.ZipInfo:
+def only_member(path: Path) -> zipfile.ZipInfo:
     """The only file of a .zip archive, which must be text."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -175,7 +177,7 @@ class _Member:
     """The text in a .zip archive; whatever is wrong with it is an OSError, as of other streams."""
 
     def __init__(self, path: Path) -> None:
-        member = _member(path)
+        member = only_member(path)
         try:
             self.archive = zipfile.ZipFile(path)
             self.file = self.archive.open(member)

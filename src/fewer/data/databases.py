@@ -31,6 +31,16 @@ from fewer.data.screen import most_bytes, screen
 from fewer.data.source import Source
 from fewer.errors import FileFormatError, InputError
 
+__all__ = [
+    "DUCKDB",
+    "EXCEL",
+    "SQLITE",
+    "open_duckdb",
+    "open_excel",
+    "open_sqlite",
+    "table_columns",
+]
+
 EXCEL = (".xlsx", ".xlsm")
 SQLITE = (".sqlite", ".sqlite3", ".db")
 DUCKDB = (".duckdb",)
@@ -494,14 +504,3 @@ def table_columns(path: Path, form: str, dataset: str | None, query: str | None)
     if form in EXCEL:
         return excel_columns(path, dataset)
     return (sqlite_columns if form in SQLITE else duckdb_columns)(path, dataset, query)
-
-
-__all__ = [
-    "DUCKDB",
-    "EXCEL",
-    "SQLITE",
-    "open_duckdb",
-    "open_excel",
-    "open_sqlite",
-    "table_columns",
-]

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from fewer._optional import import_optional
 from fewer.errors import FewerError, InputError, MissingExtraError
 
-__all__ = ["fetched", "is_elsewhere"]
+__all__ = ["fetched", "is_elsewhere", "without_secrets"]
 
 STDIN = "-"
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -29,6 +29,20 @@ def is_elsewhere(data: Any) -> bool:
     return isinstance(data, str) and (data == STDIN or ADDRESS.match(data) is not None)
 
 
+def without_secrets(address: str) -> str:
+    """An address without user, password and query, which may be a key; anything else as it is.
+
+    Examples
+    --------
+    >>> without_secrets("https://me:secret@host/data.csv?key=1234")
+    'https://host/data.csv'
+    """
+    if not is_elsewhere(address) or address == STDIN:
+        return address
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
 @cache
 def fetched(address: str) -> Path:
     """A local copy, kept until the process ends."""
@@ -36,9 +50,9 @@ def fetched(address: str) -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if address == STDIN:
         return _from_stdin(folder)
-    name = Path(urlsplit(address).path).name
+    name, shown = Path(urlsplit(address).path).name, without_secrets(address)
     if not name:
-        raise InputError(f"{address} names no file; give the address of one, such as .../data.csv")
+        raise InputError(f"{shown} names no file; give the address of one, such as .../data.csv")
     path = folder / re.sub(r"[^\w.+-]", "_", name)
     fsspec = import_optional("fsspec")
     try:
@@ -52,10 +66,10 @@ def fetched(address: str) -> Path:
             f"{kind}:// addresses need another library ({error}): pip install 'fewer[remote]'"
         ) from error
     except FileNotFoundError as error:
-        raise InputError(f"there is no {address}, or it cannot be reached") from error
+        raise InputError(f"there is no {shown}, or it cannot be reached") from error
     except Exception as error:  # every kind of address has its own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"{address} cannot be read ({reason})") from error
+        raise InputError(f"{shown} cannot be read ({reason})") from error
     return path
 
 

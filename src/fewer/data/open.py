@@ -14,7 +14,7 @@ from fewer._checks import join_names
 from fewer._threads import entry_point
 from fewer.data.arrays import HDF5, open_array, open_dataset, open_hdf5, open_npz, open_zarr
 from fewer.data.columns import check_array, check_numbers, check_values
-from fewer.data.csv import TEXT, csv_columns, file_form, is_number, open_csv
+from fewer.data.csv import TEXT, csv_columns, file_form, is_number, only_member, open_csv
 from fewer.data.dask import is_dask, open_dask
 from fewer.data.databases import (
     DUCKDB,
@@ -368,6 +368,8 @@ def _open_paths(data: Any, options: dict[str, Any], limit: int) -> Source:
     for forms, name, opener, allowed in FORMS:
         if form in forms:
             return opener(path, **_chosen(options, name, *allowed), memory_limit=limit)
+    if form == ".zip":
+        only_member(path)  # which says why not
     raise InputError(f"{path} ends in {form or 'nothing'!r}; use {KNOWN}")
 
 

@@ -21,6 +21,7 @@ from fewer._progress import Lines
 from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, owned
 from fewer.constraints import Constraints, resolve
 from fewer.data.columns import check_range, without_empty
+from fewer.data.fetch import without_secrets
 from fewer.data.moments import Moments
 from fewer.data.open import as_source
 from fewer.data.source import Source
@@ -814,7 +815,7 @@ def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
     n, d = source.shape
     path = None
     if isinstance(given, (str, os.PathLike)):
-        path = os.fspath(given)
+        path = without_secrets(os.fspath(given))
         kind = f"{Path(path).suffix or 'unknown'} file"
     elif isinstance(given, (list, tuple)) and given and isinstance(given[0], (str, os.PathLike)):
         path, kind = ", ".join(os.fspath(part) for part in given), f"{len(given)} files"
