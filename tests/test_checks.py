@@ -133,3 +133,16 @@ def test_strict_imputation_writes_nothing(panel, new, tmp_path):
     with pytest.raises(InputError, match=r"1 finding in 500 rows: .*multiplied by 1000"):
         panel.impute(new, strict=True, out=tmp_path / "all.csv")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("upper", [True, False])
+def test_the_short_way_for_one_value_is_the_general_one(upper):
+    from fewer.checks import _ks
+
+    reference = np.sort(np.random.default_rng(0).normal(size=201).round(1))
+    for value in [-9.0, reference[0], -0.5, 0.0, 0.04, 1.2, reference[-1], 9.0]:
+        # twice the same value has the same distribution function, and twice the count
+        short = _ks(reference, 10**12, np.array([value]), upper=upper)
+        general = _ks(reference, 10**12, np.array([value, value]), upper=upper)
+        assert short[0] == pytest.approx(general[0])
+        assert short[1] >= general[1]

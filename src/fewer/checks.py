@@ -212,7 +212,9 @@ class _Column:
         self.ks, self.ks_p = _ks(self.reference, stats.sampled, self.x)
         unit = self.spread or 1.0
         self.shift = float(self.x.mean() - self.mean) / unit if len(self.x) else 0.0
-        self.ratio = float(self.x.std()) / unit if len(self.x) else 1.0
+        self.ratio = 1.0
+        if len(self.x):
+            self.ratio = float(self.x.std()) / unit if len(self.x) > 1 else 0.0
         self.sides = int((self.x < stats.minimum[j]).sum()), int((self.x > stats.maximum[j]).sum())
         self.outside = sum(self.sides)
         # how often the most frequent value is to be expected; if none repeats, hardly ever
@@ -352,8 +354,14 @@ def _ks(reference: Values, sampled: int, x: Values, *, upper: bool = False) -> t
 
     if not len(x):
         return 0.0, 1.0
-    ordered, last = np.sort(x), len(reference) - 1
-    points = ordered if len(x) == 1 else np.unique(ordered)
+    last = len(reference) - 1
+    if len(x) == 1:  # the same as below, for services that check a row at a time
+        low = max(int(reference.searchsorted(x[0], "left")) - 1, 0) / last
+        high = min(int(reference.searchsorted(x[0], "right")), last) / last
+        statistic = low if upper else max(low, 1 - high)
+        return statistic, float(kolmogorov(math.sqrt(sampled / (1 + sampled)) * statistic))
+    ordered = np.sort(x)
+    points = np.unique(ordered)
     before = np.searchsorted(ordered, points, "left") / len(x)  # just below each point
     known = np.maximum(np.searchsorted(reference, points, "left") - 1, 0) / last
     statistic = float(np.maximum(known - before, 0).max())
