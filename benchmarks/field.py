@@ -12,8 +12,13 @@ measured. Mean and worst are over patterns, then averaged over repeats.
 features; how often the fault is found, as what it is and in the right feature, and how often
 anything is found in clean rows.
 
-"sensors" is synthetic: an array of 16 gas sensors, 8 features each, that respond to mixtures of
-four gases. Each repeat splits the rows anew, by mouse and by subject where rows have those.
+`robust`: `fewer.select(..., robust_to=m)` against a plain panel, both with every pattern of m
+missing sensors on test rows; changes are means over repeats, with their standard error.
+
+"gas" is `fewer.datasets.load("gas-sensors")`, synthetic with heavy tails, and "arrays" another such
+array of sensors in every repeat, with 12,000 test rows. "sensors" is synthetic as well: an array
+of 16 gas sensors, 8 features each, that respond to mixtures of four gases. Each repeat splits the
+rows anew, by mouse and by subject where rows have those.
 """
 
 import argparse
@@ -73,12 +78,18 @@ def cancer(seed: int) -> Rows:
     return split(load_breast_cancer().data, None, seed, 0.3)
 
 
+def arrays(seed: int) -> Rows:
+    return split(load("gas-sensors", rows=16_000, seed=1 + seed).X, None, seed, 0.75)
+
+
 def grouped(name: str, seed: int) -> Rows:
     data = load(name)
     return split(data.X.astype(np.float64), data.groups, seed, 0.3)
 
 
 CASES: dict[str, tuple[int, Callable[[int], Rows]]] = {
+    "gas": (11, lambda seed: split(load("gas-sensors").X, None, seed, 0.5)),
+    "arrays": (11, arrays),
     "sensors": (11, lambda seed: split(sensors(), None, seed, 0.5)),
     "cancer": (6, cancer),
     "mice": (10, lambda seed: grouped("mice", seed)),
@@ -169,6 +180,53 @@ def show_missing(names: list[str], repeats: int, console: Console) -> None:
     console.print(table)
 
 
+# -- panels that tolerate failures ---------------------------------------------------------------
+
+
+def worst_missing(panel: fewer.Panel, rows: Rows, m: int) -> tuple[float, float]:
+    """Unexplained variance of test rows with all sensors, and with the worst m missing."""
+    whole = rows.test[:, panel.indices]
+    found = []
+    for gone in combinations(range(panel.k), m):
+        measured = whole.copy()
+        measured[:, list(gone)] = np.nan
+        found.append(1 - explained(panel.reconstruct(measured), rows))
+    return 1 - explained(panel.reconstruct(whole), rows), max(found)
+
+
+def show_robust(names: list[str], repeats: int, console: Console) -> None:
+    """A table of `robust_to` against plain panels: errors on test rows, and their ratio."""
+    table = Table(title="Unexplained variance of test rows: all sensors / worst missing")
+    for title in ("data, k", "missing", "plain", "robust_to", "change: all", "worst"):
+        table.add_column(title)
+    for name in names:
+        k, make = CASES[name]
+        for m in (1, 2):
+            pairs = []
+            for seed in range(repeats):
+                rows = make(seed)
+                options = {"row_groups": rows.groups, "random_state": seed, "device": "cpu"}
+                pairs.append(
+                    [
+                        worst_missing(fewer.select(rows.train, k, robust_to=to, **options), rows, m)
+                        for to in (0, m)
+                    ]
+                )
+            errors = np.array(pairs)  # repeats x (plain, robust) x (all, worst)
+            plain, robust = errors.mean(axis=0)
+            change = errors[:, 1] / errors[:, 0] - 1
+            spread = change.std(axis=0, ddof=1) / np.sqrt(repeats) if repeats > 1 else [0, 0]
+            table.add_row(
+                f"{name}, {k}",
+                str(m),
+                f"{plain[0]:.4f} / {plain[1]:.4f}",
+                f"{robust[0]:.4f} / {robust[1]:.4f}",
+                f"{change[:, 0].mean():+.1%} ± {spread[0]:.1%}",
+                f"{change[:, 1].mean():+.1%} ± {spread[1]:.1%}",
+            )
+    console.print(table)
+
+
 # -- faults in new rows ------------------------------------------------------------------------
 
 
@@ -256,14 +314,20 @@ def check(name: str, trials: int, console: Console) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("what", nargs="?", default="missing", choices=["missing", "check"])
+    parser.add_argument(
+        "what", nargs="?", default="missing", choices=["missing", "robust", "check"]
+    )
     parser.add_argument("--data", help="by default all; for check: sensors,har")
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     console = Console(width=130)
     if options.what == "missing":
-        show_missing((options.data or ",".join(CASES)).split(","), options.repeats, console)
+        named = options.data or "sensors,cancer,mice,har"
+        show_missing(named.split(","), options.repeats, console)
+    elif options.what == "robust":
+        named = options.data or "gas,arrays,sensors,cancer,mice"
+        show_robust(named.split(","), options.repeats, console)
     else:
         for name in (options.data or "sensors,har").split(","):
             check(name, options.trials, console)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 
 from fewer import Panel, select
 from fewer.errors import InputError
@@ -146,3 +147,61 @@ def test_the_short_way_for_one_value_is_the_general_one(upper):
         general = _ks(reference, 10**12, np.array([value, value]), upper=upper)
         assert short[0] == pytest.approx(general[0])
         assert short[1] >= general[1]
+
+
+# -- drift ---------------------------------------------------------------------------------------
+
+
+def drifting(panel, X):
+    new = X[1::2].copy()
+    name = panel.features[1]
+    new[name] += np.linspace(0, 3, len(new)) * X[name].std()
+    return new
+
+
+def test_drift_is_described_by_batch(drift_panel):
+    panel, X = drift_panel
+    new = drifting(panel, X)
+    drift = panel.check(new, batches=5).drift
+    assert drift.rows == [57, 57, 57, 57, 56]
+    assert drift.movers[0] == 1
+    steps = np.diff(drift.shift[:, 1])
+    assert (steps > 0.2).all()
+    expected = (new[panel.features[1]][:57].mean() - X[::2][panel.features[1]].mean()) / X[::2][
+        panel.features[1]
+    ].std(ddof=0)
+    assert drift.shift[0, 1] == pytest.approx(expected)
+
+
+def test_batches_by_label_and_too_few_rows(drift_panel):
+    panel, X = drift_panel
+    new = X[1::2]
+    days = np.where(np.arange(len(new)) < 100, "monday", "tuesday")
+    drift = panel.check(new, batches=days).drift
+    assert (drift.labels, drift.rows) == (["monday", "tuesday"], [100, 184])
+    assert panel.check(new[:30]).drift is None
+    with pytest.raises(InputError, match=r"batches has the shape \(2,\)"):
+        panel.check(new, batches=["a", "b"])
+
+
+def test_a_batch_without_values_has_no_shift(drift_panel):
+    panel, X = drift_panel
+    new = X[1::2].copy()
+    new.iloc[:142, new.columns.get_loc(panel.features[0])] = np.nan
+    drift = panel.check(new, batches=2).drift
+    assert np.isnan(drift.shift[0, 0])
+    assert np.isfinite(drift.shift[1]).all()
+
+
+def test_the_report_on_new_rows_shows_their_drift(drift_panel, tmp_path):
+    panel, X = drift_panel
+    page = panel.report(tmp_path / "page.html", drifting(panel, X)).read_text()
+    assert "Check of the additional rows" in page
+    assert "Shift of the mean of 4 features over 10 batches" in page
+    assert "Check of the additional rows" not in panel.report(tmp_path / "plain.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def drift_panel():
+    X = load_breast_cancer(as_frame=True).data
+    return select(X[::2], 4, strategies=["search"], validation=0.3, random_state=0), X

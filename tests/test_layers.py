@@ -16,6 +16,7 @@ LAYERS = [
     "_progress",
     "_threads",
     "_optional",
+    "_display",
     "constraints",
     "distributed",
     "data",

@@ -14,7 +14,7 @@ EXTRAS = {
     "h5py": ("stores", "HDF5 and .h5ad files"),
     "zarr": ("stores", "zarr arrays"),
     "anndata": ("anndata", "AnnData objects and their files"),
-    "pandas": ("anndata", "AnnData objects and their files"),
+    "pandas": ("anndata", "AnnData objects and data frames"),
     "dask": ("dask", "Dask arrays and tables"),
     "distributed": ("dask", "Dask clusters"),
     "openpyxl": ("excel", "Excel files"),

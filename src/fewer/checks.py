@@ -15,13 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fewer._checks import check_whole
+from fewer._display import Tabular, draw_bars, draw_lines
 from fewer._tables import Table
 from fewer.errors import InputError
 from fewer.joint import TrainingStatistics, distances_of
 from fewer.nn.completion import complete, gap_patterns
 from fewer.reconstructor import Reconstructor
 
-__all__ = ["Check", "Finding", "check_rows"]
+__all__ = ["Check", "Drift", "Finding", "check_rows"]
 
 Values = NDArray[np.float64]
 
@@ -38,6 +40,8 @@ SWAP_ROWS = 2000
 SWAP_DEVIATIONS = 4.5  # by which more than half of the rows must be closer after an exchange
 MANY_FEATURES = 100  # chosen: of more, swapped columns are looked for among suspects only
 LEAST_ROWS = 8  # for tests of distributions
+BATCHES, BATCH_ROWS = 10, 20  # of rows in order: how many, and how large at least
+DRAWN, SEVERAL = 6, 5  # features whose drift is drawn, and batches whose labels need room
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,58 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
+class Drift:
+    """How the features of a panel move from batch to batch of new rows.
+
+    Attributes
+    ----------
+    labels : list of str
+        Names of the batches: numbers of their first rows, or labels that were given.
+    rows : list of int
+        Number of rows of each.
+    shift : array (batches, k)
+        Mean of each feature less that of the training rows, in training standard deviations; NaN
+        where a batch has no value.
+    unusual : array (batches)
+        Fraction of rows with a p-value below 0.01.
+    features : list
+        The features of the panel.
+
+    Examples
+    --------
+    >>> import fewer
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> X = load_breast_cancer(as_frame=True).data
+    >>> panel = fewer.select(X[::2], 4, strategies=["search"], random_state=0)
+    >>> drift = panel.check(X[1::2], batches=4).drift
+    >>> drift.labels, drift.shift.shape
+    (['0', '71', '142', '213'], (4, 4))
+    """
+
+    labels: list[str]
+    rows: list[int]
+    shift: Values
+    unusual: Values
+    features: list[Any]
+
+    @property
+    def movers(self) -> list[int]:
+        """Positions of the features that move most, first."""
+        spread = np.nan_to_num(np.nanmax(self.shift, axis=0) - np.nanmin(self.shift, axis=0))
+        return np.argsort(-spread, kind="stable")[:DRAWN].tolist()
+
+    def describe(self) -> dict[str, Any]:
+        """The drift as a dictionary that can be written as JSON."""
+        return {
+            "batches": self.labels,
+            "rows": self.rows,
+            "unusual": self.unusual.tolist(),
+            "shift": {str(name): self.shift[:, j].tolist() for j, name in enumerate(self.features)},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Check(Tabular):
     """What `Panel.check` found; prints as a short report.
 
     Attributes
@@ -81,6 +136,8 @@ class Check:
         feature to expect from its reconstruction.
     rows : int
         Number of rows.
+    drift : Drift or None
+        The shift of each feature from batch to batch; None for less than two batches of 20 rows.
 
     Examples
     --------
@@ -102,6 +159,7 @@ class Check:
     p: Values
     expected_error: Values
     rows: int = field(default=0)
+    drift: Drift | None = None
 
     @property
     def ok(self) -> bool:
@@ -133,7 +191,39 @@ class Check:
             "features": self.features,
             "unusual_rows": int((self.p < 0.01).sum()),
             "expected_error": float(self.expected_error.mean()) if self.rows else None,
+            "drift": None if self.drift is None else self.drift.describe(),
         }
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The statistics of every feature as columns of values; see also `to_frame`."""
+        names = ("feature", "missing", "out_of_range", "shift", "spread", "ks")
+        return {name: [one[name] for one in self.features] for name in names}
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw how the features that move most shift from batch to batch.
+
+        Without batches, the shift of every feature is drawn as a bar.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        found = self.columns()
+        what = "shift of the mean, training standard deviations"
+        if self.drift is None:
+            labels = [str(name) for name in found["feature"]]
+            return draw_bars(axes, labels, found["shift"], what)
+        drift = self.drift
+        lines = {str(drift.features[j]): drift.shift[:, j].tolist() for j in drift.movers}
+        places = list(range(len(drift.labels)))
+        axes = draw_lines(axes, places, lines, "batch of rows", what)
+        axes.set_xticks(places, drift.labels, rotation=45 if len(places) > SEVERAL else 0)
+        return axes
 
     def summary(self) -> str:
         """One line."""
@@ -164,7 +254,7 @@ def _beyond_all(count: int, n: int, before: int) -> float:
     return math.exp(logs[0] - logs[1] + logs[2] - logs[3])
 
 
-def check_rows(reconstructor: Reconstructor, values: NDArray) -> Check:
+def check_rows(reconstructor: Reconstructor, values: NDArray, batches: Any = BATCHES) -> Check:
     """Compare n x k measured values with the training rows of a panel; see `Panel.check`."""
     stats, joint = reconstructor.statistics, reconstructor.joint
     if stats is None or joint is None:
@@ -198,7 +288,39 @@ def check_rows(reconstructor: Reconstructor, values: NDArray) -> Check:
         findings.append(Finding(None, "rows", message, chance))
     expected = stats.expected_error(distance.normal) * _wider(reconstructor, values)
     per_value = distance.squared / np.maximum(distance.present, 1)
-    return Check(findings, [one.describe() for one in columns], per_value, p, expected, n)
+    described = [one.describe() for one in columns]
+    drift = _drift(stats, values, p, names, batches)
+    return Check(findings, described, per_value, p, expected, n, drift)
+
+
+def _drift(
+    stats: TrainingStatistics, values: Values, p: Values, names: list[Any], batches: Any
+) -> Drift | None:
+    """The shift of every feature in each batch: so many of neighbouring rows, or given labels."""
+    n = len(values)
+    if isinstance(batches, (int, np.integer)) and not isinstance(batches, bool):
+        count = min(check_whole("batches", batches, 1), n // BATCH_ROWS)
+        parts = np.array_split(np.arange(n), max(count, 1))
+        labels = [str(part[0]) for part in parts if len(part)]
+    else:
+        given = np.asarray(batches)
+        if given.shape != (n,):
+            raise InputError(
+                f"batches has the shape {given.shape}; give a number of batches, or {n} labels"
+            )
+        text = given.astype(str)
+        labels = list(dict.fromkeys(text.tolist()))
+        parts = [np.flatnonzero(text == label) for label in labels]
+    if len(labels) < 2:
+        return None
+    spread = np.where(stats.spread > 0, stats.spread, 1.0)
+    seen = ~np.isnan(values)
+    sums = [np.where(seen[part], values[part], 0.0).sum(axis=0) for part in parts]
+    counts = np.array([seen[part].sum(axis=0) for part in parts])
+    means = np.where(counts > 0, np.array(sums) / np.maximum(counts, 1), np.nan)
+    unusual = np.array([(p[part] < 0.01).mean() for part in parts])
+    rows = [len(part) for part in parts]
+    return Drift(labels, rows, (means - stats.mean) / spread, unusual, names)
 
 
 class _Column:
@@ -232,14 +354,33 @@ class _Column:
         }
 
     def findings(self, level: float) -> list[Finding]:
-        """What is off with this feature; a repeated value is not reported as a shift too."""
+        """What is off with this feature; a repeated value is not reported as a shift too.
+
+        Where other units or an offset explain all of a shift, repeated values have moved with the
+        others, and are no codes.
+        """
         found = self._missing(level)
         if not len(self.x):
             return found
+        moved = self._shifted(level) if self.ks_p < level and self._all_moved() else []
+        if moved and moved[0].kind in ("unit", "offset"):
+            return found + moved
         spike = self._stuck(level) or self._sentinel(level)
         if spike is not None:
             return [*found, spike]
         return found + self._shifted(level)
+
+    def _all_moved(self) -> bool:
+        """Whether all three quartiles have moved, as they have not with codes in a few rows."""
+        steps = np.abs(self._quartiles() - self._known_quartiles())
+        return bool((steps > LEAST_SHIFT * self.spread).all())
+
+    def _quartiles(self) -> Values:
+        return np.quantile(self.x, QUARTILES)
+
+    def _known_quartiles(self) -> Values:
+        levels = np.linspace(0, 1, len(self.reference))
+        return np.interp(QUARTILES, levels, self.reference)
 
     def _missing(self, level: float) -> list[Finding]:
         gone, before = self.n - len(self.x), float(self.stats.missing[self.j])
@@ -281,9 +422,11 @@ class _Column:
         # a feature of few distinct values repeats them; then only values out of range count
         repeats = counts >= FEW_REPEATS
         unusual = _at_least(counts, len(self.x), common) < level / max(len(values), 1)
+        for place in np.flatnonzero(beyond & repeats).tolist():  # however often others repeat
+            unusual[place] = _beyond_all(int(counts[place]), len(self.x), self.stats.rows) < level
         if common > 0.02:
             # unless the most frequent value itself has moved
-            unusual = beyond & (counts < common * len(self.x) / 2)
+            unusual &= beyond & (counts < common * len(self.x) / 2)
         # values out of range must be mainly this one, or all of them have moved
         unusual &= ~beyond | (counts >= self.outside / 2)
         # whatever most values are cannot be a code for missing ones
@@ -325,9 +468,7 @@ class _Column:
                 how = f"multiplied by {10**power}" if power > 0 else f"divided by {10**-power}"
                 return "unit", f"values look {how}"
         by = f"the mean is shifted by {self.shift:+.2g} standard deviations"
-        levels = np.linspace(0, 1, len(self.reference))
-        known = np.interp(QUARTILES, levels, self.reference)
-        quartiles = np.quantile(self.x, QUARTILES)
+        known, quartiles = self._known_quartiles(), self._quartiles()
         starts = [self.shift * self.spread, *(quartiles - known)]
         if any(_ks(self.reference, sampled, self.x - start)[1] > EXPLAINS for start in starts):
             return "offset", f"{by}, as by an offset of {starts[0]:+.3g}"

@@ -52,6 +52,8 @@ class Constraints:
         Unit of each feature, numbered by first appearance; None without groups.
     cost_weight : float
         How much each unit of cost adds to the mean squared error: a trade-off, not a limit.
+    group_names : tuple of str, or None
+        Group of each feature as the user calls it, "" for none; None without groups.
 
     Examples
     --------
@@ -68,6 +70,7 @@ class Constraints:
     budget: float | None = None
     groups: Indices | None = None
     cost_weight: float = 0.0
+    group_names: tuple[str, ...] | None = None
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:
@@ -165,7 +168,7 @@ class Constraints:
         if costs is not None:
             costs = np.concatenate([costs, np.zeros(more)])
         exclude = np.concatenate([self.exclude, np.arange(self.d, d)])
-        return replace(self, d=d, exclude=exclude, costs=costs, groups=groups)
+        return replace(self, d=d, exclude=exclude, costs=costs, groups=groups, group_names=None)
 
     def check(self, indices: Iterable[int]) -> None:
         """Raise `InputError` unless `indices` is a panel that meets every constraint."""
@@ -235,7 +238,7 @@ def resolve(
         raise InputError("k and budget are both None: give k=, or costs= with budget=")
     required = asked = look.several(include, "include")
     banned = look.several(exclude, "exclude")
-    labels = None if groups is None else _group_labels(groups, look)
+    labels, titles = (None, None) if groups is None else _group_labels(groups, look)
     if labels is not None:
         required = np.flatnonzero(np.isin(labels, labels[asked]))
         # an excluded feature of an included group is only a conflict if it was itself included
@@ -254,7 +257,7 @@ def resolve(
         what = f"cost_weight={cost_weight!r}" if budget is None else f"budget={budget!r}"
         raise InputError(f"{what} needs costs=, the cost of each feature")
     constraints = Constraints(
-        d, number, required, banned, price, budget, labels, float(cost_weight)
+        d, number, required, banned, price, budget, labels, float(cost_weight), titles
     )
     for array in (required, banned, price, labels):
         if array is not None:
@@ -361,7 +364,8 @@ def _as_floats(costs: Any) -> NDArray[np.float64]:
         raise TypeInputError(f"costs has {costs!r}, which is not a number") from None
 
 
-def _group_labels(groups: Any, look: _Lookup) -> Indices:
+def _group_labels(groups: Any, look: _Lookup) -> tuple[Indices, tuple[str, ...]]:
+    """The number and the name of the group of each feature."""
     if isinstance(groups, (str, bytes)) or not isinstance(groups, (Iterable, Mapping)):
         raise TypeInputError(f"groups={groups!r} is neither labels nor a list of lists")
     label: list[Any] = [None] * look.d
@@ -385,7 +389,8 @@ def _group_labels(groups: Any, look: _Lookup) -> Indices:
     seen: dict[Any, int] = {}
     # a feature without a label gets a unique key, which no label can equal
     keys = [(i,) if _is_blank(name) else ("", name) for i, name in enumerate(label)]
-    return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
+    numbers = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
+    return numbers, tuple("" if _is_blank(name) else str(name) for name in label)
 
 
 def _is_list(item: Any) -> bool:

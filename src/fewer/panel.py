@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fewer import storage
 from fewer._checks import join_names
+from fewer._display import Tabular, draw_bars
 from fewer._stored import ANY, require_array
 from fewer._tables import Table
 from fewer.checks import Check, check_rows
@@ -50,7 +51,15 @@ STORED: dict[Any, Any] = {
     "d": int,
     "names": ([str], None),
     "held_out": float,
-    "leaderboard": [{"strategy": str, "error": float, "seconds": float, "price?": (float, None)}],
+    "leaderboard": [
+        {
+            "strategy": str,
+            "error": float,
+            "seconds": float,
+            "price?": (float, None),
+            "worst?": (float, None),
+        }
+    ],
     "link": _LINK,
     "target?": (None, STORED_TARGET),
     "evidence?": STORED_EVIDENCE,
@@ -58,10 +67,11 @@ STORED: dict[Any, Any] = {
 KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
 
 
-class Leaderboard(list[dict[str, Any]]):
+class Leaderboard(list[dict[str, Any]], Tabular):
     """Every candidate that was compared, the winner first; a list of dicts that prints as a table.
 
-    The error of a network that was pruned after the first fold is estimated from that fold.
+    The error of a network that was pruned after the first fold is estimated from that fold. With
+    ``robust_to``, "worst missing" is the error with the worst features of the panel missing.
 
     Examples
     --------
@@ -72,16 +82,42 @@ class Leaderboard(list[dict[str, Any]]):
 
     def table(self) -> Table:
         """The candidates as text, with the ratio of each error to the winner's."""
-        rows = [
-            (
-                row["strategy"],
-                f"{row['error']:.6g}",
-                f"{row['ratio']:.3f}",
-                f"{row['seconds']:.2f}",
-            )
-            for row in rank_candidates(self)
-        ]
-        return Table(("strategy", "held-out error", "ratio", "seconds"), rows, (1, 2, 3))
+        ranked = rank_candidates(self)
+        columns = {
+            "strategy": [row["strategy"] for row in ranked],
+            "held-out error": [f"{row['error']:.6g}" for row in ranked],
+            "ratio": [f"{row['ratio']:.3f}" for row in ranked],
+        }
+        if any(row["worst"] is not None for row in ranked):
+            errors = [row["worst"] for row in ranked]
+            columns["worst missing"] = ["" if e is None else f"{e:.6g}" for e in errors]
+        columns["seconds"] = [f"{row['seconds']:.2f}" for row in ranked]
+        rows = list(zip(*columns.values(), strict=True))
+        return Table(tuple(columns), rows, tuple(range(1, len(columns))))
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The candidates as columns of values; see also `to_frame`."""
+        ranked = rank_candidates(self)
+        names = ["strategy", "error", "ratio", "seconds"]
+        if any(row["worst"] is not None for row in ranked):
+            names.insert(3, "worst")
+        return {name: [row[name] for row in ranked] for name in names}
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the held-out error of each candidate as a bar.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        found = self.columns()
+        names = found["strategy"]
+        return draw_bars(axes, names, found["error"], "held-out error", grey=names[1:])
 
     note: str | None = None  # whether the network beats a linear decoder
 
@@ -524,7 +560,7 @@ class Panel:
             self.reconstructor.decode(rows[:, self.indices]).astype(np.float32),
         )
 
-    def check(self, rows: Any) -> Check:
+    def check(self, rows: Any, *, batches: Any = 10) -> Check:
         """Check whether new rows are like those that the panel was made from.
 
         Per feature of the panel: missing values, range, shifts, changed units, stuck sensors,
@@ -536,6 +572,9 @@ class Panel:
         ----------
         rows : array of shape (n, k), table, path, source, or a single row
             The measured features, as for `reconstruct`.
+        batches : int or array of n labels, default=10
+            Batches of rows whose drift is described: so many of neighbouring rows, or rows of one
+            label each, such as a day.
 
         Returns
         -------
@@ -550,7 +589,8 @@ class Panel:
         >>> panel.check(X[1::2]).summary()
         '284 rows look like those that the panel was made from'
         """
-        return check_rows(self.reconstructor, read_rows(self.reconstructor, rows).values)
+        values = read_rows(self.reconstructor, rows).values
+        return check_rows(self.reconstructor, values, batches)
 
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of whole rows."""
@@ -708,6 +748,7 @@ class Panel:
         *,
         title: str | None = None,
         image_shape: tuple[int, int] | str | None = "auto",
+        rows: bool = True,
     ) -> Path:
         """Write a report on the panel as one HTML page that works offline.
 
@@ -721,13 +762,15 @@ class Panel:
             Title of the page.
         image_shape : (int, int), "auto" or None, default="auto"
             Height and width if rows are images; "auto" infers it from names such as pixel_3_14.
+        rows : bool, default=True
+            Whether the page may contain rows of the data; without them it has statistics only.
 
         Returns
         -------
         Path
             The file.
         """
-        return write(self, path, data, title=title, image_shape=image_shape)
+        return write(self, path, data, title=title, image_shape=image_shape, rows=rows)
 
     def _repr_html_(self) -> str:
         return brief(self)

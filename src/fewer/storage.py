@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import fields
@@ -88,6 +89,8 @@ def write_folder(
         with replacing_folder(target) as fresh:
             (fresh / name).write_text(text + "\n", encoding="utf-8")
             save_file(copies, fresh / TENSORS)
+            # safetensors lets only the owner read it, whatever the umask says
+            shutil.copymode(fresh / name, fresh / TENSORS)
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"{target} cannot be written ({error}); make room, or choose another path"

@@ -53,10 +53,12 @@ __all__ = [
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
+Validation = int | float | str | NDArray[np.bool_]  # see `split_rows`
 
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # in units of the mean variance
+IN_ORDER = ("time", "blocks")  # ways to split rows whose order matters
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
 
 
@@ -96,13 +98,18 @@ class Splits:
 
 
 def split_rows(
-    n: int, validation: int | float | str, seed: int = 0, groups: NDArray | None = None
+    n: int, validation: Validation, seed: int = 0, groups: NDArray | None = None
 ) -> Splits:
     """Divide n rows into folds; rows with the same label in ``groups`` stay together.
 
-    ``validation`` is the number of folds, the fraction that a single fold holds out, or "time" for
-    rows in time order: each fold trains on the past and holds out what follows.
+    ``validation`` is the number of folds, the fraction that a single fold holds out, a mask of the
+    rows that it holds out, "blocks" for folds of neighbouring rows, or "time" for rows in time
+    order: each fold trains on the past and holds out what follows.
     """
+    if isinstance(validation, np.ndarray):
+        return Splits([np.flatnonzero(validation), np.flatnonzero(~validation)], [((1,), 0)])
+    if validation == "blocks":
+        return _all_but_one(np.array_split(np.arange(n), min(FOLDS, n)))
     if isinstance(validation, str):
         # scikit-learn takes more memory than most selections, so it is loaded where it is needed
         from sklearn.model_selection import TimeSeriesSplit  # noqa: PLC0415
@@ -120,17 +127,29 @@ def split_rows(
     if len(order) < 2:
         return Splits([np.arange(n)], [((0,), 0)])
     held = np.array_split(order, min(validation, len(order)))
-    parts = [np.flatnonzero(np.isin(labels, part)) for part in held]
+    return _all_but_one([np.flatnonzero(np.isin(labels, part)) for part in held])
+
+
+def _all_but_one(parts: list[Columns]) -> Splits:
+    """Each part is held out once, and all others are trained on."""
     numbers = range(len(parts))
     return Splits(parts, [(tuple(set(numbers) - {at}), at) for at in numbers])
 
 
-def choose_validation(validation: Any, n: int, k: int, *, linear: bool) -> int | float | str:
+def choose_validation(
+    validation: Any, n: int, k: int, *, linear: bool, grouped: bool = False
+) -> Validation:
     """Check a ``validation`` option and resolve "auto" for n rows and k features."""
+    if isinstance(validation, (np.ndarray, list, tuple)) or hasattr(validation, "to_numpy"):
+        return _mask(validation, n)
     if isinstance(validation, str) and validation == "auto":
         folds = FOLDS if linear else NETWORK_FOLDS
         return min(folds, n) if n < ROWS_PER_FEATURE * k else 0.1
-    if isinstance(validation, str) and validation == "time":
+    if isinstance(validation, str) and validation in IN_ORDER:
+        if grouped:
+            raise InputError(
+                f"row_groups cannot be combined with validation={validation!r}; drop one of them"
+            )
         return validation
     if isinstance(validation, (np.integer, np.floating)):
         validation = validation.item()
@@ -140,9 +159,25 @@ def choose_validation(validation: Any, n: int, k: int, *, linear: bool) -> int |
     ):
         raise InputError(
             f"validation={validation!r} must be a fraction between 0 and 1, a number of folds from "
-            f"2 to {n} (the number of rows), 'time' or 'auto'"
+            f"2 to {n} (the number of rows), 'time', 'blocks' or 'auto', or True for every row to "
+            "hold out"
         )
     return validation
+
+
+def _mask(validation: Any, n: int) -> NDArray[np.bool_]:
+    """Which rows are held out."""
+    mask = np.asarray(validation)
+    if mask.dtype != bool or mask.shape != (n,):
+        raise InputError(
+            f"validation is an array of {mask.dtype} and shape {mask.shape}; give {n} times True "
+            "or False, one per row"
+        )
+    if not mask.any() or n - mask.sum() < 2:
+        raise InputError(
+            f"validation holds out {mask.sum():,} of {n:,} rows; leave at least 2, and hold out 1"
+        )
+    return mask
 
 
 def check_row_groups(row_groups: Any, n: int) -> NDArray | None:

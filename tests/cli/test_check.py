@@ -40,3 +40,13 @@ def test_other_units_are_named_and_refused(faulty, made_panel, asked, typed, ref
     assert "multiplied by 1000; fix the rows, or omit --strict" in line
     with pytest.raises(FileNotFoundError):
         pd.read_csv("strict.csv")
+
+
+def test_drift_by_batch_and_as_a_figure(folder, made_panel, asked, typed):
+    found = asked("check", made_panel, "test.csv", "--batches", 4)
+    assert len(found["drift"]["rows"]) == 4
+    found = asked("check", made_panel, "test.csv", "--batch-column", "clinic")
+    assert set(found["drift"]["batches"]) == {"north", "south", "east", "west", "centre"}
+    shown = typed("check", made_panel, "test.csv", "--plot", "drift.svg").stdout
+    assert "over 9 batches" in shown
+    assert (folder / "drift.svg").stat().st_size > 5000

@@ -129,7 +129,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
         (["-k", "2", "--include", "zz*"], "--include: no feature matches 'zz*'"),
         (["-k", "2", "--exclude", "gone.txt"], "--exclude gone.txt: no such file"),
         (["-k", "2", "--target", "age"], "no column"),
-        (["-k", "2", "--row-groups", "age"], "has no columns 'age' to ignore"),
+        (["-k", "2", "--row-groups", "age"], "there is no column 'age'"),
         (["-k", "2", "--decoder", "wide"], "--decoder wide: use linear, or widths"),
         (["-k", "2", "--scale", "big"], "--scale 'big' is not known; use 'standard' or 'none'"),
         (["-k", "2", "--strategies", "luck"], "use 'auto' or some of search, closed_form"),

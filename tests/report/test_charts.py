@@ -56,9 +56,14 @@ def test_bars_count():
     chart = histogram([-5.0, 0.01, 0.5, 0.51, 0.52, 1.0], x_label="x", y_label="y", title="t")
     bars = list(parsed(chart).iter(f"{SVG}rect"))
     counts = [int(re.search(r": (\d+)$", bar.find(f"{SVG}title").text)[1]) for bar in bars]
-    assert counts == [2, 3, 1]
+    assert counts == [1, 3, 1, 1]
     heights = [float(bar.get("height")) for bar in bars]
-    assert np.isclose(heights[1] / heights[0], 1.5, atol=0.01)
+    assert np.isclose(heights[1] / heights[0], 3, atol=0.01)
+    places = [float(bar.get("x")) for bar in bars]
+    assert min(places) == places[3]  # below 0, in a bar of its own
+    assert bars[3].get("class") == "bar below"
+    assert "&lt; 0" in chart
+    assert "&lt; 0" not in histogram([0.2, 0.4], x_label="x", y_label="y", title="t")
 
 
 def test_labels_do_not_overlap_and_stay_inside():

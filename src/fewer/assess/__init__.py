@@ -6,13 +6,14 @@ from fewer.assess.inspection import Inspection, inspect
 from fewer.assess.scorecard import Scorecard, score
 from fewer.assess.scoring import FeatureScore, score_features
 from fewer.assess.stability import Stability, stability
-from fewer.checks import Check, Finding
+from fewer.checks import Check, Drift, Finding
 
 __all__ = [
     "METHODS",
     "Check",
     "Comparison",
     "Curve",
+    "Drift",
     "FeatureScore",
     "Finding",
     "Inspection",

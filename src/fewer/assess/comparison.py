@@ -13,6 +13,7 @@ from scipy.linalg import qr
 from scipy.linalg.lapack import dpstrf
 
 from fewer._checks import check_choice, check_whole
+from fewer._display import Tabular, draw_bars
 from fewer._tables import Table, write_table
 from fewer._threads import entry_point
 from fewer.assess.scoring import Columns, Rows, Split
@@ -28,7 +29,7 @@ REFERENCE = "PCA (reference)"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """Explained variance reached by each method, best first; prints as a table.
 
     Attributes
@@ -59,9 +60,36 @@ class Comparison:
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the table (.csv) or everything (.json)."""
+        return write_table(Path(path), self.columns(), self.describe())
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The rows as columns of values; see also `to_frame`."""
         names = ("method", "k", "explained_variance", "std", "overlap", "seconds")
-        columns = {name: [row[name] for row in self.rows] for name in names}
-        return write_table(Path(path), columns, self.describe())
+        return {name: [row[name] for row in self.rows] for name in names}
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the explained variance of each method as a bar, with its spread over splits.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        found = self.columns()
+        what = "explained variance of held-out rows"
+        errors = found["std"] if self.splits > 1 else None
+        return draw_bars(
+            axes,
+            found["method"],
+            found["explained_variance"],
+            what,
+            errors=errors,
+            grey=[REFERENCE],
+        )
 
     def __str__(self) -> str:
         return str(self.table())

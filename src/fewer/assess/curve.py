@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewer._checks import check_whole
+from fewer._display import Tabular, new_axes
 from fewer._tables import Table, write_table
 from fewer._threads import entry_point
 from fewer.assess.scoring import Columns, Rows
@@ -28,7 +29,7 @@ OURS, REFERENCE, GRID = "#0072B2", "#999999", "#dddddd"  # colour-blind safe (Ok
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class Curve(Tabular):
     """Explained variance for each number of features, with standard errors; prints as a table.
 
     Attributes
@@ -109,19 +110,47 @@ class Curve:
         """Write a figure (.png, .svg, .pdf), a table (.csv) or everything (.json)."""
         path = Path(path)
         if path.suffix.lower() in (".csv", ".json"):
-            names = ("k", "explained_variance", "standard_error", "pca")
-            columns = {name: getattr(self, name) for name in names}
-            columns["median_r2"] = self.r2_quantiles()["0.5"]
-            return write_table(path, columns, self.describe())
-        return _draw(self, path)
+            return write_table(path, self.columns(), self.describe())
+        # Matplotlib takes a while to import
+        from matplotlib.figure import Figure  # noqa: PLC0415
+
+        from fewer.report.figures import save_figure  # noqa: PLC0415
+
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        self.plot(figure.subplots())
+        return save_figure(figure, path)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The curve as columns of numbers; see also `to_frame`."""
+        names = ("k", "explained_variance", "standard_error", "pca")
+        columns = {name: getattr(self, name) for name in names}
+        return columns | {"median_r2": self.r2_quantiles()["0.5"]}
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw explained variance against k, beside that of PCA.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        return _draw(self, new_axes(axes))
 
     def __str__(self) -> str:
+        return str(self.table())
+
+    def table(self) -> Table:
+        """The curve as text."""
         rows = zip(self.k, self.explained_variance, self.standard_error, self.pca, strict=True)
         cells = [
             (str(k), f"{ours:.1%}", "" if error is None else f"{error:.1%}", f"{pca:.1%}")
             for k, ours, error, pca in rows
         ]
-        return str(Table(("k", "explained variance", "±", "PCA (reference)"), cells, (0, 1, 2, 3)))
+        return Table(("k", "explained variance", "±", "PCA (reference)"), cells, (0, 1, 2, 3))
 
 
 @entry_point
@@ -212,16 +241,10 @@ def curve(
     )
 
 
-def _draw(curve: Curve, path: Path) -> Path:
-    """Draw explained variance against k, beside that of PCA, into an image file."""
-    # Matplotlib takes a while to import
-    from matplotlib.figure import Figure  # noqa: PLC0415
-    from matplotlib.ticker import PercentFormatter  # noqa: PLC0415
+def _draw(curve: Curve, axes: Any) -> Any:
+    """Draw explained variance against k, beside that of PCA."""
+    from matplotlib.ticker import PercentFormatter  # noqa: PLC0415 (slow to import)
 
-    from fewer.report.figures import save_figure  # noqa: PLC0415
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
     axes.plot(curve.k, curve.pca, "--", color=REFERENCE, label="PCA (reference)")
     axes.plot(curve.k, curve.explained_variance, "-o", color=OURS, ms=4, label="k features")
     if None not in curve.standard_error:
@@ -245,4 +268,4 @@ def _draw(curve: Curve, path: Path) -> Path:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
-    return save_figure(figure, path)
+    return axes

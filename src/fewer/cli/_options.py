@@ -112,8 +112,9 @@ class Reading:
     ignore: Annotated[
         list[str] | None,
         reading_option(
-            help="Columns that are not features, comma-separated; can be repeated. Text columns "
-            "are never features."
+            help="Columns that are not features: comma-separated names, a file with one name per "
+            "line, or a pattern such as 'meta_*'; can be repeated. Text columns are never "
+            "features."
         ),
     ] = None
     dataset: Annotated[
@@ -174,8 +175,8 @@ class Reading:
             if not warn_of_text:
                 warnings.filterwarnings("ignore", ".*were ignored")
             if names:
-                return open_with_metadata(data, names, **self.options(panel))
-            return open_any(data, **self.options(panel))
+                return open_with_metadata(data, names, **self.options(data, panel))
+            return open_any(data, **self.options(data, panel))
 
     def open_features(
         self, data: Any, *, metadata: tuple[str | None, ...] = (), keep: tuple[str, ...] = ()
@@ -215,7 +216,7 @@ class Reading:
     def record(self, panel: "Panel", data: Any, source: "Source") -> None:
         """Record what new rows must be read like: words for missing values, units of cells."""
         if self.missing:
-            panel.settings["missing"] = self.options()["missing"]
+            panel.settings["missing"] = self._words()
         if holds_cells(data):
             from fewer.anndata.cells import SETTINGS, describe_units
 
@@ -229,7 +230,7 @@ class Reading:
 
         return in_units(source, like=panel, counts=self.counts)
 
-    def options(self, panel: "Panel | None" = None) -> dict[str, Any]:
+    def options(self, data: Any, panel: "Panel | None" = None) -> dict[str, Any]:
         """Keyword arguments for `fewer.data.open`; a panel knows which words mean missing."""
         found: dict[str, Any] = {
             "dataset": self.dataset,
@@ -239,13 +240,20 @@ class Reading:
             "header": self.header,
             "memory_limit": self.memory_limit,
         }
-        names = [name.strip() for text in self.ignore or () for name in text.split(",")]
-        found["ignore"] = [name for name in names if name]
-        words = [word.strip() for text in self.missing or () for word in text.split(",")]
-        found["missing"] = [word for word in words if word]
+        if self.ignore:
+            from fewer.cli import _parsing as parse
+            from fewer.data.open import column_names
+
+            columns = column_names(data, self.dataset, self.query)
+            found["ignore"] = [str(x) for x in parse.features(self.ignore, columns, "--ignore")]
+        found["missing"] = self._words()
         if panel is not None and not found["missing"]:
             found["missing"] = list(panel.settings.get("missing", ()))
         return {name: value for name, value in found.items() if value not in (None, [])}
+
+    def _words(self) -> list[str]:
+        words = [word.strip() for text in self.missing or () for word in text.split(",")]
+        return [word for word in words if word]
 
 
 def holds_cells(data: Any) -> bool:

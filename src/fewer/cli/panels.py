@@ -108,7 +108,7 @@ def impute(
             reading.open_for(loaded, measured) if opt.holds_cells(measured) else measured,
             path,
             loaded._filling(interval, use_all, replace_measured, allow_absent),
-            options=reading.options(loaded),
+            options=reading.options(measured, loaded),
             progress=lambda fraction: update("imputing", fraction),
             check=look if strict or loaded.reconstructor.statistics is not None else None,
         )
@@ -157,6 +157,17 @@ def check(
             show_default=False,
         ),
     ] = None,
+    batches: Annotated[
+        int, typer.Option(help="Number of batches of rows, in order, whose drift is described.")
+    ] = 10,
+    batch_column: Annotated[
+        str | None,
+        typer.Option(help="A column that says which batch a row is of, such as a day."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Also draw the drift into a .png, .svg or .pdf file."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 if anything is found.")
     ] = False,
@@ -176,10 +187,14 @@ def check(
     from fewer.errors import InputError
 
     opt.check_unused(out, force, opt.TABLE_OUTPUT)
+    opt.check_unused(plot, force)
     loaded = opt.load_panel(panel)
     with output.progress("checking"):
-        source = reading.open_for(loaded, measured)
-        found = loaded.check(source)
+        source = reading.open_for(loaded, measured, metadata=(batch_column,))
+        given = opt.read_column(source, batch_column)
+        found = loaded.check(source, batches=batches if given is None else given)
+        if plot is not None:
+            _draw_drift(found, plot)
         if out is not None:
             columns = opt.text_columns(source) | {
                 "distance": found.distance.tolist(),
@@ -198,7 +213,24 @@ def check(
         lines.append(f"[bold green]{found.summary()}[/]")
     unusual = int((found.p < 0.01).sum())
     lines.append(f"{unusual:,} of {found.rows:,} rows are unusual (p < 0.01)")
+    if found.drift is not None:
+        first = found.drift.movers[0]
+        moved = found.drift.shift[:, first]
+        lines.append(
+            f"over {len(moved)} batches, {escape(str(found.drift.features[first]))} moves most: "
+            f"{moved.min():+.2f} to {moved.max():+.2f} standard deviations"
+        )
     output.result(found.describe() | {"out": out}, "\n".join(lines))
+
+
+def _draw_drift(found: Any, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    from fewer.report.figures import save_figure
+
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    found.plot(figure.subplots())
+    save_figure(figure, path)
 
 
 def _predictions_path(out: Path) -> Path:
@@ -389,6 +421,13 @@ def report(
     image_shape: Annotated[
         str, typer.Option(help="If features are pixels: height x width, such as 28x28.")
     ] = "",
+    rows: Annotated[
+        bool,
+        typer.Option(
+            "--rows/--no-rows",
+            help="Whether the file may contain rows of the data; without, it has statistics only.",
+        ),
+    ] = True,
     force: opt.ForceOption = False,
 ) -> None:
     """Write a report on a panel: a single, self-contained HTML file.
@@ -402,9 +441,9 @@ def report(
     opt.check_unused(path, force)
     options: dict[str, Any] = {"image_shape": _parse_shape(image_shape)} if image_shape else {}
     with output.progress("reading") as update:
-        rows = None if data is None else reading.open_for(loaded, data)
+        more = None if data is None else reading.open_for(loaded, data)
         update("writing", None)
-        write(loaded, path, data=rows, title=title, **options)
+        write(loaded, path, data=more, title=title, rows=rows, **options)
     written = {"out": path, "bytes": path.stat().st_size}
     output.result(written, f"report written to [bold]{path}[/]")
     paths = quote(str(path)), quote(str(panel))

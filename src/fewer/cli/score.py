@@ -1,6 +1,8 @@
 """``fewer score``: how well a panel, or a list of features, reconstructs some data."""
 
+import math
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -72,6 +74,8 @@ def score(
         if against is not None or not opt.is_panel(panel):
             found["scorecard"] = _scorecard(panel, against, data, reading, row_groups, seed)
     rows = found.pop("by_feature")
+    others = [row["r2"] for row in rows if row["r2"] is not None and not row["measured"]]
+    found["median_r2"] = median(others) if others else None
     if features_out is not None:
         from fewer._tables import write_table
 
@@ -100,21 +104,28 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     with_target = bool(names) and set(names) <= set(columns)
     source = reading.open_for(loaded, data, metadata=names if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
-    result = loaded.score(part)
+    result, variance = loaded.score(part), moments(part).variance
     found: dict[str, Any] = {
         "panel": path,
         "rows": part.shape[0],
         "k": loaded.k,
         "d": loaded.d,
         "explained_variance": float(result),
+        "explained_variance_standardized": _standardized(result.errors, variance),
         "held_out": float(loaded.held_out),
-        "by_feature": _by_feature(
-            loaded.names, loaded.features, result.errors, moments(part).variance
-        ),
+        "by_feature": _by_feature(loaded.names, loaded.features, result.errors, variance),
     }
+    if loaded.evidence is not None and "equal" in loaded.evidence.explained:
+        found["held_out_standardized"] = loaded.evidence.explained["equal"]["panel"]
     if with_target:
         found["target"] = _score_target(loaded, source, part)
     return found
+
+
+def _standardized(errors: Any, variance: Any) -> float:
+    """Explained variance where every feature that varies counts the same."""
+    varying = variance > 0
+    return float(1 - (errors[varying] / variance[varying]).mean()) if varying.any() else math.nan
 
 
 def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
@@ -260,17 +271,23 @@ def _show(
     screen: "Console",
 ) -> None:
     about = f"{found['rows']:,} rows, {found['k']} of {found['d']} features"
-    screen.print(f"[bold]{percent(found['explained_variance'])}[/] explained variance: {about}")
-    if "explained_variance_standardized" in found:
-        standardized = percent(found["explained_variance_standardized"])
-        screen.print(f"{standardized} with standardised features")
+    shares = [("these rows", "explained_variance")]
     if "held_out" in found:
-        screen.print(f"{percent(found['held_out'])} on the rows held out by fewer select")
+        shares.append(("the rows held out by fewer select", "held_out"))
+    cells = [
+        (where, percent(found.get(f"{key}_standardized")), percent(found[key]))
+        for where, key in shares
+    ]
+    screen.print(about)
+    header = ("explained variance", "features standardised", "in the units of the data")
+    print_table(screen, header, cells, (1, 2))
     for metric, value in found.get("target", {}).items():
         if metric not in ("name", "rows"):
             label = metric.replace("r2", "R²").replace("d2", "D²")
             of = "" if " of " in label else f" of {found['target']['name']}"
             screen.print(f"[bold]{value:.3f}[/] {visible(label + of)}")
+    if found["median_r2"] is not None:
+        screen.print(f"median R² of the features that are not measured: {found['median_r2']:.3f}")
     known = [row for row in rows if row["r2"] is not None and not row["measured"]]
     hardest = [
         (str(row["feature"]), f"{row['r2']:.3f}", f"{row['error']:.4g}")

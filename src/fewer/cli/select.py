@@ -21,8 +21,10 @@ from fewer.cli._config import use_config
 from fewer.cli._output import Output, percent, print_table
 
 if TYPE_CHECKING:
+    import numpy as np
     from rich.console import Console
 
+    from fewer.data import Source
     from fewer.panel import Panel
 
 choice = partial(typer.Option, rich_help_panel="Target and constraints")
@@ -33,6 +35,8 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of
 WORKER = "FEWER_WORKER"
 # options that do not decide which panel is made
 ONLY_THIS_RUN = ("json", "quiet", "debug", "force", "resume", "checkpoint", "report", "out")
+HELD = ("1", "1.0", "true", "yes", "test")  # words for rows to hold out
+TRAINED = ("0", "0.0", "false", "no", "train", "", "none")
 
 
 @dataclass(frozen=True)
@@ -228,13 +232,35 @@ def select(
         str | None,
         search(help=opt.ROW_GROUPS),
     ] = None,
+    robust_to: Annotated[
+        int,
+        search(
+            help="1 or 2: choose a panel that loses least when its worst 1 or 2 features are "
+            "missing."
+        ),
+    ] = 0,
     validation: Annotated[
         str,
         search(
-            help="Rows to hold out: auto, a fraction such as 0.2, a number of folds such as 5, or "
-            "time for rows in time order."
+            help="Rows to hold out: auto, a fraction such as 0.2, a number of folds such as 5, "
+            "time for rows in time order (train on the past), or blocks of neighbouring rows."
         ),
     ] = "auto",
+    holdout: Annotated[
+        str | None,
+        search(
+            help="A file with the rows to hold out, such as the latest ones, instead of "
+            "--validation.",
+            autocompletion=opt.complete_data,
+        ),
+    ] = None,
+    holdout_column: Annotated[
+        str | None,
+        search(
+            help="A column that says which rows to hold out: 1, true, yes or test, instead of "
+            "--validation."
+        ),
+    ] = None,
     time_limit: Annotated[
         float | None, search(help="Seconds after which no new strategy is started.")
     ] = None,
@@ -243,6 +269,14 @@ def select(
     report: Annotated[
         Path | None, typer.Option(help="Also write a report to this .html file.")
     ] = None,
+    rows: Annotated[
+        bool,
+        typer.Option(
+            "--rows/--no-rows",
+            help="Whether panel and report may contain some held-out rows, which plots are drawn "
+            "from.",
+        ),
+    ] = True,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -272,6 +306,8 @@ def select(
         raise typer.BadParameter("give -k or --reach, not both")
     if k is not None and k != "auto" and not k.lstrip("-").isdecimal():
         raise typer.BadParameter(f"-k {k}: give a number of features, or auto")
+    if sum(x is not None for x in (holdout, holdout_column)) + (validation != "auto") > 1:
+        raise typer.BadParameter("give one of --validation, --holdout and --holdout-column")
     _check_folder(out, force)
     opt.check_unused(report, force)
     checkpoint = processes.checkpoint_folder(out)
@@ -294,6 +330,7 @@ def select(
         "class_weight": class_weight,
         "reconstruct": reconstruct,
         "scale": scale,
+        "robust_to": robust_to,
         "validation": parse.validation(validation),
         "time_limit": time_limit,
         "random_state": seed,
@@ -308,8 +345,13 @@ def select(
     ):
         keep = tuple(name for text in include or () for name in text.split(","))
         source = reading.open_features(
-            data, metadata=(*(target or ()), event, row_groups, sample_weight), keep=keep
+            data if holdout is None else [data, holdout],
+            metadata=(*(target or ()), event, row_groups, sample_weight, holdout_column),
+            keep=keep,
         )
+        held = _held_out(source, reading, holdout, holdout_column)
+        if held is not None:
+            options["validation"] = held
         options |= {
             "include": parse.features(include or (), source.names, "--include"),
             "exclude": parse.features(exclude or (), source.names, "--exclude"),
@@ -332,8 +374,10 @@ def select(
                 if name not in ("data", *ONLY_THIS_RUN)
             }
             kind = f"{Path(where).suffix or 'unknown'} file"
-            about = {"path": where, "kind": kind, "config": used, "reading": reading.options()}
+            about = {"path": where, "kind": kind, "config": used, "reading": reading.options(data)}
             panel.evidence.source |= about
+            if not rows:
+                panel.evidence = panel.evidence.without_rows()
         panel.save(out)
         if report is not None and is_rank0():
             panel.report(report)
@@ -343,6 +387,40 @@ def select(
     output.result(document, lambda screen: _show(panel, document, screen))
     words = ("fewer", "report", str(out)) if report is None else ("open", str(report))
     output.suggest(shlex.join(words))
+
+
+def _held_out(
+    source: "Source", reading: opt.Reading, holdout: str | None, column: str | None
+) -> "np.ndarray | None":
+    """Which rows are held out, if a file or a column says so."""
+    import numpy as np
+
+    from fewer._checks import join_names
+    from fewer.errors import InputError
+
+    if holdout is not None:
+        last = reading.open(holdout, warn_of_text=False).shape[0]
+        return np.arange(source.shape[0]) >= source.shape[0] - last
+    if column is None:
+        return None
+    labels: Any = opt.read_column(source, column)
+    words = [text.strip().lower() for text in labels]
+    unknown = list(dict.fromkeys(word for word in words if word not in {*HELD, *TRAINED}))
+    if unknown:
+        raise InputError(
+            f"--holdout-column {column} holds {join_names(unknown)}; use {join_names(HELD)} for "
+            f"rows to hold out and {join_names(TRAINED, 6)} for others"
+        )
+    return np.array([word in HELD for word in words])
+
+
+def _spent_by_feature(panel: "Panel") -> dict[Any, tuple[str, ...]]:
+    """Cost and group of each feature, as far as there are any."""
+    found: dict[Any, tuple[str, ...]] = dict.fromkeys(panel.features, ())
+    for title, form in (("costs", "{:g}"), ("groups", "{}")):
+        for name, value in zip(panel.features, panel.settings.get(title, ()), strict=False):
+            found[name] += (form.format(value),)
+    return found
 
 
 def _check_folder(path: Path, force: bool) -> None:
@@ -366,23 +444,40 @@ def _check_folder(path: Path, force: bool) -> None:
 def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     """Print the features with their gains, the strategies, and the scores on held-out rows."""
     columns = about["order"], about["gains"], accumulate(about["gains"])
+    paid = _spent_by_feature(panel)
     rows = [
-        (str(rank), str(name), percent(gain), percent(cumulative))
+        (str(rank), str(name), percent(gain), percent(cumulative), *paid[name])
         for rank, (name, gain, cumulative) in enumerate(zip(*columns, strict=True), 1)
     ]
-    print_table(screen, ("", "feature", "gain", "cumulative"), rows[:MAX_SHOWN], (0, 2, 3))
+    spent = [title for title in ("cost", "group") if f"{title}s" in panel.settings]
+    header = ("", "feature", "gain", "cumulative", *spent)
+    print_table(screen, header, rows[:MAX_SHOWN], (0, 2, 3, *((4,) if "cost" in spent else ())))
     if panel.k > MAX_SHOWN:
-        screen.print(f"... and {panel.k - MAX_SHOWN} more: `fewer export {{panel}} --to list`")
+        screen.print(f"... and {panel.k - MAX_SHOWN} more: `fewer export {about['out']} --to list`")
     what = "explained variance"
     if panel.evidence is not None and panel.evidence.target:
         what += f" of {panel.target.name}" if panel.target is not None else ""
     screen.print(f"[dim]gain: {what} added by each feature, on all rows[/]\n")
-    if panel.evidence is not None and panel.evidence.size is not None:
-        from fewer.report.summarise import size_sentence
+    from fewer.report.summarise import (
+        robust_sentence,
+        size_sentence,
+        spending_sentence,
+        tails_sentence,
+    )
 
+    if panel.evidence is not None and panel.evidence.size is not None:
         screen.print(size_sentence(panel.evidence.size) + "\n")
+    spending = spending_sentence(panel.settings)
+    if spending:
+        screen.print(spending + "\n")
     board = panel.leaderboard.table()
     print_table(screen, board.header, board.rows, board.numbers)
+    tails = tails_sentence(panel.settings)
+    if tails:
+        screen.print(f"[yellow]{tails}[/]\n")
+    robust = robust_sentence(panel.leaderboard, panel.settings.get("robust_to"))
+    if robust:
+        screen.print(robust + "\n")
     titles = {"equal": "features standardised", "units": "in the units of the data"}
     explained = about["explained_variance"]
     scores = {title: explained[name] for name, title in titles.items() if name in explained}

@@ -3,6 +3,7 @@
 import glob
 import os
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,7 @@ def open_with_metadata(data: Any, names: Sequence[str], **options: Any) -> Sourc
     elif _is_annotated(data):
         source = open(data, **options)
     else:
+        _check_columns(data, names, options)
         ignored = [*options.pop("ignore", ()), *names]
         source = open(data, ignore=list(dict.fromkeys(ignored)), **options)
     lacking = [name for name in names if name not in source.metadata_columns]
@@ -225,6 +227,19 @@ def open_with_metadata(data: Any, names: Sequence[str], **options: Any) -> Sourc
             f"{join_names(source.metadata_columns, 12) or 'none'}"
         )
     return source
+
+
+def _check_columns(data: Any, names: Sequence[str], options: dict[str, Any]) -> None:
+    """Refuse names that are not columns of a table or of a file of one."""
+    which = {name: options.get(name) for name in ("dataset", "query")}
+    have = [str(name) for name in data.columns] if is_table(data) else column_names(data, **which)
+    if have is None:
+        return
+    lacking = [name for name in names if name not in have]
+    if lacking:
+        close = get_close_matches(lacking[0], have, n=3)
+        hint = f"did you mean {join_names(close)}?" if close else f"there are {join_names(have)}"
+        raise InputError(f"there is no column {join_names(lacking)}; {hint}")
 
 
 def column_names(

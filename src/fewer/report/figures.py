@@ -49,6 +49,7 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
         "image": _image(about),
         "targets": [_target(part) for part in (about["target"] or {"parts": []})["parts"]],
         "tradeoff": _tradeoff(about["target"]),
+        "drift": _drift(about["check"]),
     }
 
 
@@ -77,7 +78,7 @@ def _reconstructability(about: dict[str, Any]) -> str:
         x_label="R²",
         y_label="features",
         title=f"Histogram of R² over the {len(others)} features that are not measured; median "
-        f"{np.median(others):.2f}. Values below 0 are counted in the first bin.",
+        f"{np.median(others):.2f}; {int((others < 0).sum())} are below 0.",
     )
 
 
@@ -176,6 +177,25 @@ def _size(size: dict[str, Any] | None) -> str:
         title=f"Explained variance of held-out rows, with one standard error either way. "
         f"{size['sentence']}",
         percent=True,
+    )
+
+
+def _drift(check: dict[str, Any] | None) -> str:
+    """The shift of the features that move most, from batch to batch."""
+    if check is None or check["drift"] is None:
+        return ""
+    drift = check["drift"]
+    places = list(range(1, len(drift["labels"]) + 1))
+    roles = ("panel", "greedy", "pca", "random")
+    series = [
+        Series(name, places, shift, roles[at % len(roles)], dashed=at >= len(roles), dots=True)
+        for at, (name, shift) in enumerate(drift["lines"].items())
+    ]
+    return line_chart(
+        series,
+        x_label="batch of rows, in order",
+        y_label="shift (training sd)",
+        title=f"Shift of the mean of {len(series)} features over {len(places)} batches of rows",
     )
 
 
@@ -353,21 +373,33 @@ def line_chart(
     return _svg(parts, title, width, height)
 
 
+BELOW = (-0.12, -0.05)  # where a histogram has the bar of all values below 0
+
+
 def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int = 20) -> str:
-    """Counts of values between 0 and 1; values below 0 are counted in the first bin."""
-    shown = np.clip(np.asarray(values, dtype=float), 0.0, 1.0)
-    heights, edges = np.histogram(shown, bins=bins, range=(0.0, 1.0))
+    """Counts of values between 0 and 1; all below 0 are one bar of its own, left of the others."""
+    found = np.asarray(values, dtype=float)
+    negative = int((found < 0).sum())
+    heights, edges = np.histogram(found[found >= 0].clip(max=1.0), bins=bins, range=(0.0, 1.0))
     width, height = LARGE
-    x = _Axis([0.0, 1.0], LEFT, width - RIGHT)
-    y = _Axis([0, int(heights.max(initial=1))], height - BOTTOM, TOP, whole=True)
+    x = _Axis([BELOW[0] if negative else 0.0, 1.0], LEFT, width - RIGHT)
+    y = _Axis([0, max(int(heights.max(initial=1)), negative)], height - BOTTOM, TOP, whole=True)
     parts = [_frame(x, y, x_label, y_label)]
-    for number, low, high in zip(heights, edges[:-1], edges[1:], strict=True):
+    bars = [
+        (number, low, high, "bar", f"{low:.2f} to {high:.2f}")
+        for number, low, high in zip(heights.tolist(), edges[:-1], edges[1:], strict=True)
+    ]
+    if negative:
+        bars.append((negative, *BELOW, "bar below", "below 0"))
+        parts.append(
+            f'<text class="tick mid" x="{x(sum(BELOW) / 2):.1f}" y="{y.begin + 16}">&lt; 0</text>'
+        )
+    for number, low, high, kind, label in bars:
         if number:
             left, top, wide = x(low) + 0.5, y(number), x(high) - x(low) - 1
             parts.append(
-                f'<rect class="bar" x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" '
-                f'height="{y(0) - top:.1f}"><title>{low:.2f} to {high:.2f}: {number}</title>'
-                "</rect>"
+                f'<rect class="{kind}" x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" '
+                f'height="{y(0) - top:.1f}"><title>{label}: {number}</title></rect>'
             )
     return _svg(parts, title, width, height)
 

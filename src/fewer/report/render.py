@@ -40,6 +40,7 @@ def write(
     title: str | None = None,
     *,
     image_shape: tuple[int, int] | str | None = "auto",
+    rows: bool = True,
 ) -> Path:
     """Write the report on a panel as one HTML page that works offline.
 
@@ -55,6 +56,9 @@ def write(
         Title of the page.
     image_shape : (int, int), "auto" or None, default="auto"
         Height and width if rows are images; "auto" infers it from names such as pixel_3_14.
+    rows : bool, default=True
+        Whether the page may contain rows of the data, which plots of single features and images
+        are drawn from. Without them it has statistics only.
 
     Examples
     --------
@@ -68,7 +72,8 @@ def write(
     '<!doctype html>'
     """
     check_path(path)
-    return write_text(path, page(summarise(panel, data, title=title, image_shape=image_shape)))
+    about = summarise(panel, data, title=title, image_shape=image_shape, rows=rows)
+    return write_text(path, page(about))
 
 
 def page(about: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +32,9 @@ BASELINES = {
 }
 MOST_CLASSES = 20  # of a confusion matrix that is written as a table
 MISTAKES = 5
+HEAVY = 0.3  # of the squared error in one percent of the rows
 RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
+SHOWN_ELSEWHERE = ("network_gain", "costs", "groups", "tails")  # of the settings
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
 
 
@@ -56,6 +59,7 @@ class Reported(Protocol):
     @property
     def features(self) -> list[Any]: ...
     def examine(self, X: Any) -> Examined: ...
+    def check(self, rows: Any) -> Any: ...
 
 
 def summarise(
@@ -64,9 +68,13 @@ def summarise(
     *,
     title: str | None = None,
     image_shape: tuple[int, int] | str | None = "auto",
+    rows: bool = True,
 ) -> dict[str, Any]:
     """What a report says about a panel; the parameters are those of `fewer.report.write`."""
     known = panel.evidence
+    if known is not None and not rows:
+        known = known.without_rows()
+    source = {} if known is None else known.source
     names = [
         name if name.strip() else f"(column {j})"
         for j, name in enumerate(panel.names or map(str, range(panel.d)))
@@ -76,16 +84,21 @@ def summarise(
     errors = panel.held_out.errors if known is None else known.errors
     nothing = np.zeros((0, panel.d), dtype=np.float32)
     return {
-        "title": title or f"{panel.k} of {panel.d:,} features",
+        "title": title or _title(panel, source.get("path")),
         "k": panel.k,
         "d": panel.d,
         "named": panel.names is not None,
         "names": names,
         "explained": float(panel.held_out),
         "standardised": None if known is None else known.explained.get("equal", {}).get("panel"),
+        "spending": spending_sentence(panel.settings),
+        "tails": panel.settings.get("tails"),
+        "heavy": tails_sentence(panel.settings),
+        "robust": robust_sentence(panel.leaderboard, panel.settings.get("robust_to")),
         "where": "the additional rows" if given is not None else "held-out rows",
         "given": None if given is None else {"explained": float(given.score), "rows": given.n},
         "target": _target(panel.target, known),
+        "check": None if data is None else _check(panel, data),
         "held_rows": None if known is None else known.source.get("held"),
         "bars": [] if known is None else _bars(known, panel),
         "chosen": _chosen(known, panel, names),
@@ -95,8 +108,8 @@ def summarise(
             None if seen is None else seen.variance,
         ),
         "sample": {
-            "true": nothing if seen is None else seen.rows,
-            "predicted": nothing if seen is None else seen.reconstructed,
+            "true": seen.rows if seen is not None and rows else nothing,
+            "predicted": seen.reconstructed if seen is not None and rows else nothing,
         },
         "curve": None if known is None else _curve(known),
         "size": None if known is None or known.size is None else _size(known.size),
@@ -108,12 +121,40 @@ def summarise(
         "provenance": _provenance(known, panel),
         "settings": {
             name: _setting_text(value)
-            for name, value in panel.settings.items()
-            if name != "network_gain"
+            for name, value in (panel.settings | _seed_as_given(known)).items()
+            if name not in SHOWN_ELSEWHERE
         },
         "call": None if known is None else python_of(known),
         "command": None if known is None else known.command,
     }
+
+
+def _check(panel: Reported, data: Any) -> dict[str, Any] | None:
+    """What a check of the additional rows finds, and how they drift from batch to batch."""
+    try:
+        found = panel.check(data)
+    except InputError:  # a panel that was saved without statistics, or rows of another kind
+        return None
+    drift = found.drift
+    return {
+        "findings": [str(one) for one in found.findings],
+        "unusual": int((found.p < 0.01).sum()),
+        "rows": found.rows,
+        "drift": None
+        if drift is None
+        else {
+            "labels": drift.labels,
+            "rows": drift.rows,
+            "unusual": drift.unusual.tolist(),
+            "lines": {str(drift.features[j]): drift.shift[:, j].tolist() for j in drift.movers},
+        },
+    }
+
+
+def _title(panel: Reported, path: str | None) -> str:
+    """The size of the panel and, if known, the name of the data."""
+    size = f"{panel.k} of {panel.d:,} features"
+    return size if not path else f"{size} of {PurePath(path).name}"
 
 
 def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
@@ -209,11 +250,15 @@ def _chosen(known: Evidence | None, panel: Reported, names: Sequence[str]) -> li
     if known is None:
         return [{"name": names[j], "column": int(j)} for j in panel.indices]
     found, cumulative = [], known.gains.cumsum()
+    at = {int(j): place for place, j in enumerate(panel.indices)}
+    costs, groups = (panel.settings.get(name) for name in ("costs", "groups"))
     for place, j in enumerate(known.order):
         substitute = int(known.substitutes[place, 0]) if known.substitutes.shape[1] else -1
         found.append(
             {
                 "rank": place + 1,
+                "cost": None if costs is None else costs[at[int(j)]],
+                "group": None if groups is None else groups[at[int(j)]],
                 "name": names[j],
                 "column": int(j),
                 "gain": float(known.gains[place]),
@@ -309,6 +354,60 @@ def size_sentence(size: dict[str, Any]) -> str:
     )
 
 
+def spending_sentence(settings: dict[str, Any]) -> str | None:
+    """What a panel costs, and of how many groups its features are."""
+    parts = []
+    groups = settings.get("groups")
+    if groups:
+        named = {label for label in groups if label}
+        alone = sum(1 for label in groups if not label)
+        parts.append(
+            f"{len(groups)} features of {len(named)} group{'s' if len(named) != 1 else ''}"
+            + (f" and {alone} without" if alone else "")
+        )
+    if settings.get("cost") is not None:
+        paid = f"total cost {settings['cost']:g}"
+        paid += "" if settings.get("budget") is None else f" of a budget of {settings['budget']:g}"
+        parts.append(paid + (", each group paid once" if groups else ""))
+    return "; ".join(parts) or None
+
+
+def tails_sentence(settings: dict[str, Any]) -> str | None:
+    """Whether few held-out rows have most of the error, and the numbers without them."""
+    tails = settings.get("tails")
+    if not tails or tails["share"] < HEAVY:
+        return None
+    return (
+        f"Heavy tails: 1% of the held-out rows have {tails['share']:.0%} of the squared error. "
+        f"Without them {tails['trimmed']:.1%} of the variance is explained instead of "
+        f"{tails['explained']:.1%} (features standardised); the median error of a row is "
+        f"{tails['median_error'] / tails['mean_error']:.2g} times the mean. Look for wrong values "
+        'with fewer inspect; if they are right, ConcreteAutoencoder(k, loss="huber") minds them '
+        "less."
+    )
+
+
+def robust_sentence(board: Sequence[dict[str, Any]], m: int | None) -> str | None:
+    """What a panel that tolerates missing features costs and gains, against the best without."""
+    if not m or not board or board[0].get("worst") is None:
+        return None
+    own, what = board[0], "feature" if m == 1 else f"{m} features"
+    others = [row for row in board[1:] if row.get("worst") is not None]
+    found = (
+        f"Held-out error {own['error']:.4g} with all features present, {own['worst']:.4g} with the "
+        f"worst {what} missing"
+    )
+    if not own["strategy"].endswith(f"robust to {m}"):
+        return f"{found}; no panel was found that tolerates missing features better there."
+    if not others:
+        return f"{found}."
+    plain = min(others, key=lambda row: row["error"])
+    return (
+        f"{found}; the best panel without robust_to: {plain['error']:.4g} and {plain['worst']:.4g} "
+        f"({own['error'] / plain['error'] - 1:+.1%} and {own['worst'] / plain['worst'] - 1:+.1%})."
+    )
+
+
 def _errors(size: dict[str, Any]) -> NDArray[np.float64]:
     return np.array([np.nan if e is None else e for e in size["standard_error"]], dtype=float)
 
@@ -342,6 +441,7 @@ def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "ratio": row["error"] / best if best else 1.0,
             "seconds": row["seconds"],
             "price": row.get("price") or 0.0,
+            "worst": row.get("worst"),
         }
         for row in board
     ]
@@ -399,6 +499,12 @@ def _provenance(known: Evidence | None, panel: Reported) -> list[tuple[str, str]
         ("Created", known.created.replace("T", " ").replace("+00:00", " UTC")),
         ("Software", f"fewer {known.version}"),
     ]
+
+
+def _seed_as_given(known: Evidence | None) -> dict[str, Any]:
+    """The seed that the user gave; the one in the settings is drawn from it."""
+    given = None if known is None else known.options.get("random_state")
+    return {"seed": given} if isinstance(given, int) else {}
 
 
 def _setting_text(value: Any) -> str:

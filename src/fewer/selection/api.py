@@ -48,6 +48,7 @@ from fewer.selection.refit import (
     to_data_units,
     training_statistics,
 )
+from fewer.selection.robust import check_robust, make_robust
 from fewer.selection.size import Reach, choose_size
 from fewer.selection.strategies import (
     FILTERS_NAME,
@@ -83,7 +84,8 @@ __all__ = ["attach", "select"]
 
 CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
 PER_TARGET = ("target_kind", "target_weight", "class_weight", "reconstruct")
-PER_ROW = ("target", "row_groups", "sample_weight")  # options with a value for each row
+# options with a value for each row
+PER_ROW = ("target", "row_groups", "sample_weight", "validation")
 FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the proposed panels
 # what determines the result, besides the data and the training options
 RESULT_OPTIONS = (
@@ -95,8 +97,10 @@ RESULT_OPTIONS = (
     "class_weight",
     "target_kind",
     "target_weight",
+    "robust_to",
     *CONSTRAINTS,
 )
+GIVEN_ROWS = "given rows"  # in the settings, in place of a mask
 LOOKED_AT = 500  # rows, to see whether the target is a feature
 MOST_NAMES = 20  # a longer list of text holds labels of rows, not names of columns
 LONG = 1000  # values: of longer options only the length is recorded
@@ -127,8 +131,9 @@ def select(
     class_weight: Any = None,
     scale: str = "standard",
     strategies: Any = "auto",
-    validation: float | int | str = "auto",
+    validation: Any = "auto",
     row_groups: Any = None,
+    robust_to: int = 0,
     time_limit: float | None = None,
     random_state: Any = None,
     device: str = "auto",
@@ -204,13 +209,19 @@ def select(
         Greedy selection is always compared or, with a target, the search without it. "filters",
         for a target and part of "auto" there, rank features by ANOVA, mutual information, mRMR
         and tree importance.
-    validation : float, int, "time" or "auto", default="auto"
+    validation : float, int, "time", "blocks", "auto" or array of n bool, default="auto"
         Fraction of rows held out, or number of folds. "time" is for rows in time order: each of
-        several folds trains on the past and is held out on what follows. "auto" holds out a tenth
-        of the rows, or uses 5 folds (3 for a network) with fewer than 100 rows per chosen
-        feature.
+        several folds trains on the past and is held out on what follows; "blocks" makes folds of
+        neighbouring rows, which resemble each other. An array says which rows are held out.
+        "auto" holds out a tenth of the rows, or uses 5 folds (3 for a network) with fewer than 100
+        rows per chosen feature. Held-out rows choose and score; the final panel is fitted on all.
     row_groups : array of length n, or name of a column, default=None
         Rows with the same label (one patient, one animal) are held out together.
+    robust_to : int, default=0
+        1 or 2: choose a panel whose error is smallest when its worst 1 or 2 features are missing,
+        among those whose error with all of them is at most 2.5% above the smallest (on the rows
+        that panels are chosen from, with linear decoders). The leaderboard has both errors of
+        held-out rows; where the first is no better there, the panel is the one without.
     time_limit : float, default=None
         Seconds for the whole call. Strategies and trainings stop when it is over, and later ones
         are skipped; one quick candidate is always finished.
@@ -268,6 +279,9 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     candidates = _compare(context, comparison, folds)
     context.plan.begin(FINAL, "fitting on all rows ...")
     winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
+    if context.robust_to:
+        context.plan.begin(FINAL, "tolerating missing features ...")
+        winner, columns = make_robust(context, comparison, candidates, winner, columns, folds)
     candidates.sort(key=lambda candidate: candidate is not winner)
     gain = None
     if isinstance(comparison, NetworkComparison):
@@ -319,10 +333,11 @@ def _prepare(
         options = options | {"k": size["chosen"]}
     k = options["k"]
     constraints = _constraints(source, options)
+    _warn_about_costs(constraints)
     nodes = nodes_for(constraints, source, scaling, device)
-    validation = choose_validation(options["validation"], n, nodes, linear=linear)
-    if row_groups is not None and validation == "time":
-        raise InputError("row_groups cannot be combined with validation='time'; drop one of them")
+    validation = choose_validation(
+        options["validation"], n, nodes, linear=linear, grouped=row_groups is not None
+    )
     splits = split_rows(n, validation, seed, row_groups)
     if target is not None:
         target.check_folds(
@@ -359,8 +374,10 @@ def _prepare(
         budget=budget,
         checkpoint=_checkpoint(options, stats, seed, row_groups, config),
         plan=plan,
+        robust_to=options["robust_to"],
         size=size,
     )
+    check_robust(context)
     return context, describe_data(given, source, stats)
 
 
@@ -381,8 +398,13 @@ def _choose_size(
             raise InputError(f"k={k!r} cannot be combined with {name}; give a number")
     n = source.shape[0]
     splits = split_rows(n, min(FOLDS, n), seed, row_groups)
-    if options["validation"] == "time":
-        splits = split_rows(n, "time")
+    asked = choose_validation(options["validation"], n, 1, linear=True)
+    if isinstance(asked, np.ndarray):
+        raise InputError(
+            f"k={k!r} needs several folds, not one set of held-out rows; give a number"
+        )
+    if isinstance(asked, str):
+        splits = split_rows(n, asked)
     covariances = fold_covariances(source, splits, scaling, device)
     part, stats = without_empty(source, covariances.stats)
     if part is not source:
@@ -460,6 +482,15 @@ def _warn_about_outliers(score: Score, stats: Moments, names: list[str] | None) 
     )
 
 
+def _warn_about_costs(constraints: Constraints) -> None:
+    """Say that costs alone do nothing."""
+    if constraints.costs is not None and constraints.budget is None and not constraints.cost_weight:
+        warn(
+            "costs alone do not change the choice, only what is reported; give budget= or "
+            "cost_weight= as well to pay less"
+        )
+
+
 def _warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:
     """Warn if k is above the rank of the data."""
     if k is None:
@@ -489,6 +520,8 @@ def _checkpoint(
         digest = zlib.crc32(codes.tobytes())
     facts: dict[str, Any] = {"rows": stats.n, "features": len(stats.mean), "spread": stats.scale}
     facts |= {"seed": seed, "row_groups": digest}
+    if isinstance(options["validation"], np.ndarray):
+        facts["held_out"] = zlib.crc32(np.packbits(options["validation"]).tobytes())
     asked = describe_options({name: options[name] for name in RESULT_OPTIONS})
     facts |= asked | config.facts()
     return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts, len(stats.mean))
@@ -659,6 +692,10 @@ def _wrap(
     )
     d, names = context.source.shape[1], context.source.names
     _warn_about_outliers(held.score, context.covariances.stats, names)
+    settings = _settings(context, winner, columns, options)
+    tails = held.tails()
+    if tails is not None:
+        settings["tails"] = tails
     labels = None if names is None else np.array(names, dtype=object)
     large = context.covariances.nbytes > EAGER_BYTES
     edited = partial(_finish, options=options, described=described)
@@ -671,6 +708,7 @@ def _wrap(
                 "error": c.error,
                 "seconds": c.seconds,
                 "price": c.price,
+                "worst": c.worst,
                 "ridge": c.ridge,
                 "features": [int(j) if names is None else names[j] for j in c.panels[0]],
             }
@@ -679,7 +717,7 @@ def _wrap(
         target=target,
         evidence=evidence() if large else evidence,
         editor=None if large else Editor(context, columns, edited),
-        settings=_settings(context, winner, options),  # last: it has the seconds of the call
+        settings=settings,
     )
 
 
@@ -752,6 +790,8 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     if gone:
         raise InputError(f"attach: {gone[0]} is not stored with the panel; give it again")
     settings = {name: panel.settings[name] for name in ("decoder", "scale", "validation")}
+    if settings["validation"] == GIVEN_ROWS and "validation" not in options:
+        raise InputError("attach: give the held-out rows again, validation=...")
     if panel.target is not None:
         settings["decoder"] = panel.settings["predictor"]
     settings = {name: part for name, part in settings.items() if name not in options}
@@ -791,10 +831,15 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def _settings(
-    context: SelectionContext, winner: Candidate, options: dict[str, Any]
+    context: SelectionContext,
+    winner: Candidate,
+    columns: NDArray[np.int64],
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     names = ("decoder", "scale", "strategies", "validation", "time_limit")
     settings = {name: options[name] for name in names}
+    if isinstance(context.validation, np.ndarray):
+        settings["validation"] = GIVEN_ROWS
     if context.target is not None:
         settings |= {"decoder": "linear", "predictor": options["decoder"]}
         if context.reconstruct:
@@ -804,10 +849,23 @@ def _settings(
         "k_rule": None if context.size is None else context.size["rule"],
         "rows": context.source.shape[0],
         "seed": context.seed,
+        **_spending(context.constraints, columns),
+        **({"robust_to": context.robust_to} if context.robust_to else {}),
         "winner": winner.strategy.name,
         "ridge": winner.ridge,
         "seconds": context.budget.seconds,
     }
+
+
+def _spending(constraints: Constraints, columns: NDArray[np.int64]) -> dict[str, Any]:
+    """What the panel costs and which groups it is of, in the order of its columns."""
+    found: dict[str, Any] = {}
+    if constraints.costs is not None:
+        found["costs"] = constraints.costs[columns].tolist()
+        found |= {"cost": constraints.cost(columns), "budget": constraints.budget}
+    if constraints.group_names is not None:
+        found["groups"] = [constraints.group_names[j] for j in columns]
+    return found
 
 
 def describe_data(given: Any, source: Source, stats: Moments) -> dict[str, Any]:
@@ -844,7 +902,8 @@ def describe_options(options: dict[str, Any]) -> dict[str, Any]:
         except InputError:
             written = {"object": type(value).__name__}
         size = _length(written)
-        per_row = name in PER_ROW and not _are_names(written)
+        per_row = name in PER_ROW and not isinstance(written, (int, float))
+        per_row = per_row and not _are_names(written)
         found[name] = {"object": f"{size} values"} if size > LONG or per_row else written
     return found
 

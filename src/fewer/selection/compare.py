@@ -61,6 +61,7 @@ class Candidate:
     ridge: float = 0.0
     price: float = 0.0  # what the costs of its panels add to the objective
     seconds: float = 0.0
+    worst: float | None = None  # held-out error with the worst features missing
     train_residual: float | None = None  # on the training rows, where that breaks ties
     pruned_by: "tuple[Candidate, float] | None" = None  # the leader, and the ratio of errors
 

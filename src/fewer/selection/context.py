@@ -21,7 +21,7 @@ from fewer.selection.target import TargetData
 from fewer.train import Checkpoint, TrainingConfig
 from fewer.train.device import pick_device
 from fewer.train.training_data import TrainingData, prepare
-from fewer.validation import Fold, FoldCovariances, Splits, split_rows
+from fewer.validation import Fold, FoldCovariances, Splits, Validation, split_rows
 
 __all__ = ["SelectionCheckpoint", "SelectionContext", "TimeBudget", "WorkPlan"]
 
@@ -220,7 +220,7 @@ class SelectionContext:
     constraints: Constraints
     config: TrainingConfig  # its k is the number of selector nodes
     covariances: FoldCovariances
-    validation: int | float | str
+    validation: Validation
     row_groups: NDArray | None  # rows with the same label are held out together
     target: TargetData | None  # what panels predict, if not the other features
     reconstruct: float  # how much reconstructing the features counts beside the target, below 1
@@ -230,6 +230,7 @@ class SelectionContext:
     budget: TimeBudget
     checkpoint: SelectionCheckpoint | None
     plan: WorkPlan  # how far the call is
+    robust_to: int = 0  # features that may be missing
     size: dict[str, Any] | None = None  # how k was chosen, unless it was given
     # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)

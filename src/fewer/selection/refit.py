@@ -46,6 +46,7 @@ POLISH_ROUNDS = 20
 FEW_FEATURES = 32  # chosen from wide data: with fewer, final swaps only fit the folds
 LONGEST_POLISH = 2**37  # multiplications per round: beyond, final swaps take minutes
 SOME_FEATURES = 1024  # whose quantiles are computed at a time
+TAIL = 0.01  # of the held-out rows, those with the largest error
 MOST_RESIDUALS = 4000  # rows kept for prediction intervals
 
 Columns = NDArray[np.int64]
@@ -276,6 +277,24 @@ class HeldOutScore:
     reconstructed: list[NDArray[np.float64]]
     chosen: list[NDArray[np.float64]]  # of more rows, the columns of the final panel
     row_errors: list[NDArray[np.float64]]  # of these, mean squared error per standardised feature
+    row_totals: list[NDArray[np.float64]]  # the same about the training mean
+
+    def tails(self) -> dict[str, float] | None:
+        """How much of the error is in few rows, and what is explained without those."""
+        errors, totals = np.concatenate(self.row_errors), np.concatenate(self.row_totals)
+        cut = int(TAIL * len(errors))
+        if cut < 1 or not errors.sum() > 0 or not totals.sum() > 0:
+            return None
+        order = np.argsort(errors)
+        inner = order[:-cut]
+        return {
+            "rows": len(errors),
+            "share": float(errors[order[-cut:]].sum() / errors.sum()),
+            "explained": float(1 - errors.sum() / totals.sum()),
+            "trimmed": float(1 - errors[inner].sum() / max(totals[inner].sum(), 1e-300)),
+            "median_error": float(np.median(errors)),
+            "mean_error": float(errors.mean()),
+        }
 
 
 def score_on_held_out_rows(
@@ -298,7 +317,7 @@ def score_on_held_out_rows(
         held = fold.held_rows
         # examples spread over all rows, since files are often sorted
         spread = np.unique(np.linspace(0, len(held) - 1, examples).astype(int))
-        sample = _Sample(per_fold, spread, columns)
+        sample = _Sample(per_fold, spread, columns, fold.mean)
         if not np.array_equal(panel, columns):
             known = LinearComparison(context)  # a network is not trained again for this
             again = to_data_units(known.fit(winner, columns, fold), columns, fold)
@@ -314,7 +333,7 @@ def score_on_held_out_rows(
         errors.append(error)
         sizes.append(len(held))
         samples.append(sample.gathered())
-    residuals, shown, reconstructed, chosen = zip(*samples, strict=True)
+    residuals, shown, reconstructed, chosen, centred = zip(*samples, strict=True)
     weights = np.array(sizes) / np.sum(sizes)
     per_feature = weights @ np.stack(errors)
     value = float(weights @ values)
@@ -330,6 +349,7 @@ def score_on_held_out_rows(
         list(reconstructed),
         list(chosen),
         [_row_errors(part, context.covariances.stats.variance) for part in residuals],
+        [_row_errors(part, context.covariances.stats.variance) for part in centred],
     )
 
 
@@ -420,9 +440,10 @@ class _Sample:
 
     final: tuple[MeasuredDecoder, Any] | None = None
 
-    def __init__(self, residuals: int, examples: Columns, columns: Columns) -> None:
+    def __init__(self, residuals: int, examples: Columns, columns: Columns, mean: Tensor) -> None:
         self.most, self.examples, self.columns = residuals, examples, torch.from_numpy(columns)
-        self.parts: tuple[list[Tensor], ...] = ([], [], [], [])
+        self.mean = mean
+        self.parts: tuple[list[Tensor], ...] = ([], [], [], [], [])
 
     def visit(self, rows: slice, x: Tensor, reconstructed: Tensor) -> None:
         """Take the sampled rows of a block."""
@@ -433,6 +454,7 @@ class _Sample:
         self.parts[1].append(x[at])
         self.parts[2].append(reconstructed[at])
         self.parts[3].append(x[:first, self.columns])
+        self.parts[4].append(x[:first] - self.mean)
 
     def _residuals(self, x: Tensor, reconstructed: Tensor) -> Tensor:
         found = x - reconstructed
@@ -450,6 +472,7 @@ class _Sample:
         self.parts[1].append(some)
         self.parts[2].append(decoder(some[:, panel]))
         self.parts[3].append(first[:, self.columns])
+        self.parts[4].append(first - self.mean)
 
     def gathered(self) -> list[NDArray[np.float64]]:
         """Residuals, rows and reconstructions of all processes, in order."""

@@ -1,0 +1,229 @@
+"""Panels that tolerate missing features: swaps on the error with the worst m of them missing.
+
+With P the inverse of C_SS (plus a penalty) and B = C_S: C_:S, the weights of the linear decoder are
+W = P C_S:, and G = W W' = P B P. Without the features M of the panel, the residual grows by
+tr(inv(P_MM) G_MM): by G_ii / P_ii without feature i. So the errors of all patterns of one or two
+missing features follow from k x k matrices.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["RobustPanel", "growth_without", "robust_swaps"]
+
+TOLERANCE = 0.025  # by which the residual with all features present may grow
+WEIGHTS = (
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+)  # of the growth, in objectives that lead to starting panels
+KICKS = 32  # times that features of the best panel are exchanged at random, two to half of them
+MOST_SWAPS = 2048  # that are evaluated at a time, those with the smallest residual
+MOST_STEPS = 200
+POOL = 2000  # features that are looked at in wide data
+BEYOND = 1e6  # times the residual: what a panel beyond the tolerance is worth
+LEAST = 1e-9  # of the mean variance: panels may be dependent
+
+Columns = NDArray[np.int64]
+NONE: Columns = np.arange(0)
+
+
+@dataclass(frozen=True, eq=False)
+class RobustPanel:
+    """A panel, its residual, and its residual with the worst features missing."""
+
+    columns: Columns
+    residual: float
+    worst: float
+
+
+def growth_without(P: Tensor, G: Tensor, m: int) -> Tensor:
+    """By how much the residual grows without the worst m (1 or 2) features of each panel.
+
+    Examples
+    --------
+    >>> P, G = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[4.0, 0.0], [0.0, 3.0]])
+    >>> growth_without(P, G, 1), growth_without(P, G, 2)
+    (tensor(3.), tensor(5.))
+    """
+    p, g = P.diagonal(dim1=-2, dim2=-1), G.diagonal(dim1=-2, dim2=-1)
+    if m == 1:
+        return (g / p).amax(-1)
+    pairs = p[..., :, None] * p[..., None, :] - P**2  # determinants of P_MM
+    found = p[..., None, :] * g[..., :, None] + p[..., :, None] * g[..., None, :] - 2 * P * G
+    one = torch.eye(p.shape[-1], dtype=torch.bool, device=P.device)
+    return (found / pairs).masked_fill(one, -torch.inf).amax((-2, -1))
+
+
+class _Errors:
+    """Residuals of panels among a pool of features, with all and with the worst m of them."""
+
+    def __init__(self, C: Tensor, B: Tensor, total: float, m: int, ridge: float) -> None:
+        self.C, self.B, self.total, self.m = C, B, total, m
+        self.ridge = ridge + LEAST * float(C.diagonal().mean())
+
+    def of(self, panels: Tensor) -> tuple[Tensor, Tensor]:
+        """Residual and growth of b x k panels."""
+        rows, columns = panels[:, :, None], panels[:, None, :]
+        B, C = self.B[rows, columns], self.C[rows, columns].clone()
+        C.diagonal(dim1=1, dim2=2).add_(self.ridge)
+        P = torch.cholesky_inverse(torch.linalg.cholesky(C))
+        residual = self.total - (P * B).sum((1, 2))
+        return residual, growth_without(P, P @ B @ P, self.m)
+
+    def after_swaps(self, panel: Tensor) -> Tensor:
+        """The residual after every swap, k x p: of the member at a place for a feature."""
+        found = []
+        for place in range(len(panel)):
+            rest = torch.cat([panel[:place], panel[place + 1 :]])
+            A, B = self.C[:, rest], self.B[rest][:, rest]
+            gram = A[rest] + self.ridge * torch.eye(len(rest), dtype=A.dtype, device=A.device)
+            P = torch.cholesky_inverse(torch.linalg.cholesky(gram))
+            U = A @ P
+            gain = self.B.diagonal() - 2 * (U * self.B[:, rest]).sum(1) + ((U @ B) * U).sum(1)
+            left = self.C.diagonal() + self.ridge - (U * A).sum(1)
+            residual = self.total - (P * B).sum()
+            found.append(residual - gain.clamp_min(0) / left.clamp_min(self.ridge))
+        swaps = torch.stack(found)
+        swaps[:, panel] = torch.inf
+        return swaps
+
+
+class _Search:
+    """Descents by swaps, from a panel to one that no swap improves."""
+
+    def __init__(self, errors: _Errors, fixed: Tensor, shut: Tensor, deadline: float) -> None:
+        self.errors, self.fixed, self.shut, self.deadline = errors, fixed, shut, deadline
+        self.bound = float("inf")
+
+    def value(self, residual: Tensor, growth: Tensor, weight: float | None) -> Tensor:
+        """The objective: residual and weighted growth, or their sum if within the tolerance."""
+        if weight is not None:
+            return residual + weight * growth
+        return torch.where(residual > self.bound, BEYOND * residual, residual + growth)
+
+    def descend(self, panel: Tensor, weight: float | None) -> tuple[Tensor, float]:
+        """The best swap again and again."""
+        best = float(self.value(*self.errors.of(panel[None]), weight)[0])
+        for _ in range(MOST_STEPS):
+            if time.monotonic() > self.deadline:
+                break
+            swaps = self.errors.after_swaps(panel)
+            swaps[self.fixed[panel]] = torch.inf
+            swaps[:, self.shut] = torch.inf
+            # growth only adds: no other swap can be better
+            order = swaps.flatten().argsort()[:MOST_SWAPS]
+            order = order[swaps.flatten()[order] < best]
+            if not len(order):
+                break
+            panels = panel.repeat(len(order), 1)
+            panels[torch.arange(len(order)), order // swaps.shape[1]] = order % swaps.shape[1]
+            values = self.value(*self.errors.of(panels), weight)
+            at = int(values.argmin())
+            if float(values[at]) >= best * (1 - 1e-9):
+                break
+            panel, best = panels[at], float(values[at])
+        return panel, best
+
+    def kicked(self, panel: Tensor, random: np.random.Generator) -> Tensor:
+        """A panel in which two features, or up to half of them, were exchanged at random."""
+        places = np.flatnonzero(~self.fixed[panel].numpy())
+        taken = torch.zeros_like(self.shut)
+        taken[panel] = True
+        free = torch.nonzero(~self.shut & ~taken).flatten().numpy()
+        count = int(random.integers(2, max(3, len(panel) // 2 + 1)))
+        count = min(count, len(places), len(free))
+        found = panel.clone()
+        found[random.choice(places, count, replace=False)] = torch.from_numpy(
+            random.choice(free, count, replace=False)
+        )
+        return found
+
+
+def robust_swaps(
+    cross: Callable[[Columns], Tensor],
+    variance: NDArray[np.float64],
+    starts: Sequence[Columns],
+    m: int,
+    *,
+    tolerance: float = TOLERANCE,
+    ridge: float = 0.0,
+    include: Columns = NONE,
+    exclude: Columns = NONE,
+    kicks: int = KICKS,
+    seed: int = 0,
+    time_limit: float | None = None,
+) -> RobustPanel:
+    """The panel with the smallest residual when the worst m of its features are missing.
+
+    Its residual with all features present is at most ``1 + tolerance`` times that of the best of
+    ``starts``. Swaps go down several objectives, residual plus weighted growth, and end with
+    the constrained one; then features of the best panel are exchanged at random, again and again.
+
+    Parameters
+    ----------
+    cross : callable
+        Rows of the covariance: ``cross(columns)`` is len(columns) x d.
+    variance : array of length d
+        Its diagonal.
+    starts : list of arrays
+        Panels of one size: the best one without missing features, and any others.
+    m : int
+        How many features may be missing: 1 or 2.
+    include, exclude : arrays of int
+        Features that stay on the panel, and features that must not be on it.
+
+    Examples
+    --------
+    A panel of two copies of one signal tolerates the loss of either:
+
+    >>> x = torch.linspace(-1, 1, 50, dtype=torch.float64)
+    >>> X = torch.stack([x, x + 0.01 * x**2, x**3, 0.2 * x**2], 1)
+    >>> C = torch.cov(X.T)
+    >>> start, spread = np.array([0, 3]), C.diagonal().numpy()
+    >>> robust_swaps(lambda j: C[j], spread, [start], 1, tolerance=9.0).columns
+    array([0, 1])
+    """
+    pool = np.arange(len(variance))
+    if len(pool) > POOL:  # what could stand in for a chosen feature is correlated with one
+        near = cross(starts[0]).abs().amax(0) / torch.from_numpy(variance).clamp_min(1e-300).sqrt()
+        pool = np.union1d(np.concatenate(starts), near.argsort(descending=True)[:POOL].numpy())
+    rows = cross(pool).double()
+    C, B = rows[:, torch.from_numpy(pool)], rows @ rows.T
+    errors = _Errors(C, B, float(variance.sum()), m, ridge)
+    fixed, shut = (torch.from_numpy(np.isin(pool, columns)) for columns in (include, exclude))
+    deadline = float("inf") if time_limit is None else time.monotonic() + time_limit
+    search = _Search(errors, fixed, shut, deadline)
+    panels = [torch.from_numpy(np.searchsorted(pool, np.sort(panel))) for panel in starts]
+    residuals = [float(errors.of(panel[None])[0][0]) for panel in panels]
+    search.bound = (1 + tolerance) * min(residuals)
+    first = panels[int(np.argmin(residuals))]
+
+    def candidates() -> Iterator[Tensor]:
+        yield from panels
+        current = first
+        for weight in WEIGHTS:
+            current, _ = search.descend(current, weight)
+            yield current
+            yield search.descend(first, weight)[0]
+        random = np.random.default_rng(seed)
+        for _ in range(kicks):
+            # first towards panels that are good with all features, or there is no way back
+            yield search.descend(search.kicked(best[0], random), random.choice(WEIGHTS))[0]
+
+    best = first, float("inf")
+    for panel in candidates():
+        best = min(best, search.descend(panel, None), key=lambda found: found[1])
+        if time.monotonic() > deadline:
+            break
+    residual, growth = (float(part[0]) for part in errors.of(best[0][None]))
+    return RobustPanel(np.sort(pool[best[0].numpy()]), residual, residual + growth)
