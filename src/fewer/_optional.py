@@ -10,7 +10,7 @@ from fewer.errors import MissingExtraError
 __all__ = ["import_optional"]
 
 EXTRAS = {
-    "pyarrow": ("tables", "CSV, Parquet and Feather files"),
+    "pyarrow": ("tables", "CSV, Parquet, Feather, Excel and SQLite files"),
     "h5py": ("stores", "HDF5 and .h5ad files"),
     "zarr": ("stores", "zarr arrays"),
     "anndata": ("anndata", "AnnData objects and their files"),

@@ -206,6 +206,22 @@ def test_rows_beyond_the_largest_sheet_are_refused(tmp_path):
         fewer.data.open(path)
 
 
+def test_entities_that_expand_without_end_are_refused(tmp_path):
+    path = sheet(tmp_path / "x.xlsx", ["a", "b"], [1, 2])
+    names = "abcdefghij"
+    entities = '<!ENTITY a "aaaaaaaaaa">' + "".join(
+        f'<!ENTITY {name} "{f"&{before};" * 10}">'
+        for before, name in zip(names, names[1:], strict=False)
+    )
+
+    def change(text):
+        return f"<!DOCTYPE x [{entities}]>".encode() + text.replace(b"<v>1</v>", b"<v>&j;</v>")
+
+    edited(path, "xl/worksheets/sheet1.xml", change)
+    with pytest.raises(FileFormatError, match="damaged or truncated"):
+        fewer.data.open(path)
+
+
 def test_a_sheet_that_unpacks_to_far_more_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("fewer.data.screen.LEAST", 1000)
     monkeypatch.setattr("fewer.data.screen.RATIO", 2)

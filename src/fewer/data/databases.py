@@ -5,7 +5,6 @@ decided by its first rows, and a cell that does not fit is named by its place.
 """
 
 import datetime
-import sqlite3
 import warnings
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -200,8 +199,10 @@ def sqlite_columns(path: Path, table: str | None, query: str | None) -> list[str
 
 
 @contextmanager
-def _sqlite(path: Path) -> Iterator[sqlite3.Connection]:
+def _sqlite(path: Path) -> Iterator[Any]:
     """A file open for reading: nothing is written, no other file is attached."""
+    import sqlite3  # noqa: PLC0415 (not in every build of Python)
+
     # a file that nobody writes to needs no locks; one with a log beside it may be in use
     log = path.with_name(f"{path.name}-wal").exists()
     address = f"file:{quote(str(path.absolute()))}?mode=ro{'' if log else '&immutable=1'}"
@@ -244,7 +245,7 @@ def _check_pages(path: Path) -> None:
         raise damaged(path, "not a whole number of pages, or fewer than it says")
 
 
-def _sqlite_tables(database: sqlite3.Connection) -> list[str]:
+def _sqlite_tables(database: Any) -> list[str]:
     found = database.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' "
         "ESCAPE '\\'"
