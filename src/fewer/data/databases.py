@@ -146,23 +146,17 @@ def _sheet_rows(path: Path, sheet: str | None) -> Rows:
     with damaged_where_unreadable(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of parts that are not read
         book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
-    with closing(book):
-        with damaged_where_unreadable(path):
-            sheets = {one.title: one for one in book.worksheets}
-            if not sheets or (sheet is not None and sheet not in sheets):
-                raise InputError(
-                    f"{path} has no sheet {sheet!r}; it has {join_names(list(sheets)) or 'none'}"
-                )
-            chosen = next(iter(sheets.values())) if sheet is None else sheets[sheet]
-            chosen.reset_dimensions()
-            rows = iter(chosen.iter_rows(values_only=True))
-        for number in range(EXCEL_ROWS + 1):
-            with damaged_where_unreadable(path):
-                row = next(rows, None)
-                if row is None:
-                    return
-                if number == EXCEL_ROWS or len(row) > EXCEL_COLUMNS:
-                    raise ValueError("cells beyond the largest sheet that there is")
+    with closing(book), damaged_where_unreadable(path):
+        sheets = {one.title: one for one in book.worksheets}
+        if not sheets or (sheet is not None and sheet not in sheets):
+            raise InputError(
+                f"{path} has no sheet {sheet!r}; it has {join_names(list(sheets)) or 'none'}"
+            )
+        chosen = next(iter(sheets.values())) if sheet is None else sheets[sheet]
+        chosen.reset_dimensions()
+        for number, row in enumerate(chosen.iter_rows(values_only=True)):
+            if number == EXCEL_ROWS or len(row) > EXCEL_COLUMNS:
+                raise ValueError("cells beyond the largest sheet that there is")
             yield row
 
 
