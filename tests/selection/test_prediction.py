@@ -409,3 +409,18 @@ def test_sets_and_intervals_cover_what_they_say(tmp_path):
         panel.predict_set(new, 0.999)
     with pytest.raises(InputError, match="interval=2"):
         panel.predict_set(new, 2)
+
+
+def test_many_rows_are_also_searched_in_their_own_units(monkeypatch):
+    monkeypatch.setattr("fewer.selection.strategies.MANY_ROWS", 300)
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 8)) * [9, 9, 9, 1, 1, 1, 1, 1]
+    X[:, 0] += X[:, 1]
+    y, options = X[:, 0] > 0, {"strategies": ["search"], **CPU}
+    boards = [fewer.select(X[:n], 3, target=y[:n], **options).leaderboard for n in (200, 400)]
+    name = "search, without target, unscaled"
+    found = [{row["strategy"]: row["features"] for row in board} for board in boards]
+    assert name not in found[0]
+    assert found[1][name] == [0, 1, 2]
+    plain = fewer.select(X, 3, target=y, scale="none", **options).leaderboard
+    assert name not in [row["strategy"] for row in plain]

@@ -56,6 +56,7 @@ FEW_ROUNDS, SOME_ROUNDS = 2, 3
 FEW_STARTS = 4  # of a search whose panel is compared with others, and improved
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
 SOME_SWAPS = 8  # rounds of network swaps on one of several folds
+MANY_ROWS = 20_000  # from which a further search takes little of the time
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
 WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cores
 QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
@@ -205,6 +206,11 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
     asked = (*STRATEGIES, FILTERS_NAME) if context.strategies == "auto" else context.strategies
     # always there: what knowing the target has to beat
     found = [Strategy(LABEL_FREE, search_panel)]
+    scaled = context.covariances.scaling.how == "standard" and not context.covariances.factored
+    if scaled and "search" in asked and context.source.shape[0] >= MANY_ROWS:
+        # features that hardly ever vary, such as pixels at a margin, then hardly count
+        run = partial(search_panel, in_data_units=True)
+        found.append(Strategy(f"{LABEL_FREE}, unscaled", run))
     if "search" in asked:
         found.append(Strategy("search", supervised_search_panel))
         share = 0.0 if context.reconstruct else WITH_FEATURES
@@ -227,7 +233,11 @@ def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
 
 
 def search_panel(
-    context: SelectionContext, fold: Fold, initial: Sequence[Columns] = (), ridge: float = 0.0
+    context: SelectionContext,
+    fold: Fold,
+    initial: Sequence[Columns] = (),
+    ridge: float = 0.0,
+    in_data_units: bool = False,
 ) -> Columns:
     """The search for a linear decoder, with a penalty in units of the mean variance.
 
@@ -242,6 +252,9 @@ def search_panel(
     if context.target is not None or not context.config.linear:  # it is not the last word
         stall, starts = 1, _few_starts(context)
     C, unit = fold.matrix().to(context.search_device), float(fold.variance.mean())
+    if in_data_units:
+        scale = torch.from_numpy(fold.scale).to(C.device)
+        C = C * scale * scale[:, None]
     if context.covariances.factored and fold.number is not None and not single:
         start = context.found.get(("greedy", fold.number))
         start = greedy(C, context.constraints).panel() if start is None else start
