@@ -252,7 +252,7 @@ def search_panel(
     if context.target is not None or not context.config.linear:  # it is not the last word
         stall, starts = 1, _few_starts(context)
     C, unit = fold.matrix().to(context.search_device), float(fold.variance.mean())
-    if in_data_units:
+    if in_data_units and not isinstance(C, FactoredCovariance):
         scale = torch.from_numpy(fold.scale).to(C.device)
         C = C * scale * scale[:, None]
     if context.covariances.factored and fold.number is not None and not single:
