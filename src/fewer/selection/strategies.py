@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fewer import distributed
