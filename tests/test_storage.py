@@ -32,6 +32,7 @@ QUICK = {
     "tries": 1,
     "stop_probability": 0.2,
     "refit_epochs": 5,
+    "refine": None,
     "random_state": 0,
     "device": "cpu",
 }
@@ -54,7 +55,7 @@ def bare_network(k, out):
 @pytest.mark.parametrize(
     ("model", "target", "method"),
     [
-        (ConcreteAutoencoder(k=6, **QUICK), None, "reconstruct"),
+        (ConcreteAutoencoder(k=6, **QUICK | {"refine": "swaps"}), None, "reconstruct"),
         (ConcreteAutoencoder(k=6, decoder=(12, 8), norm="batch", **QUICK), None, "reconstruct"),
         (ConcreteAutoencoder(k=6, loss="poisson", **QUICK), None, "reconstruct"),
         (ConcreteAutoencoder(k=6, decoder=7, refit="none", **QUICK), None, "reconstruct"),

@@ -24,10 +24,10 @@ def fits(estimator):
 @parametrize_with_checks(
     [
         ConcreteAutoencoder(**OPTIONS),
-        ConcreteAutoencoder(**OPTIONS, solver="gradient"),
+        ConcreteAutoencoder(**OPTIONS, solver="gradient", refine=None),
         ColumnSubset(k=2, stall=0, device="cpu"),
-        ConcreteClassifier(**OPTIONS, learning_rate=0.01),
-        ConcreteRegressor(**OPTIONS, learning_rate=0.01),
+        ConcreteClassifier(**OPTIONS, learning_rate=0.01, refine=None),
+        ConcreteRegressor(**OPTIONS, learning_rate=0.01, refine=None),
     ],
     expected_failed_checks=lambda estimator: RANDOM if "sample_weight" in fits(estimator) else {},
 )

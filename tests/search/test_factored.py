@@ -136,7 +136,7 @@ def test_swaps_and_search_end_alike(pair, name, ridge):
     found, wanted = (swap(C, start, rules, ridge=ridge) for C in pair)
     assert found.indices.tolist() == wanted.indices.tolist()
     assert found.objective == pytest.approx(wanted.objective, rel=1e-9)
-    few, dense = (search(C, rules, ridge=ridge, seed=0) for C in pair)
+    few, dense = (search(C, rules, ridge=ridge, seed=0, stall=2) for C in pair)
     assert few.objective == pytest.approx(dense.objective, rel=1e-3)
     assert few.objective <= found.objective + 1e-12
 

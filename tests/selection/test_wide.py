@@ -129,11 +129,11 @@ def test_swaps_start_with_some_candidates_and_end_with_all(monkeypatch):
     "options",
     [
         {"k": 5},
-        {"k": 4, "include": [3], "exclude": list(range(50, 100)), "scale": "none"},
-        {"k": 3, "groups": np.arange(D) // 4},
-        {"costs": np.linspace(1, 2, D), "budget": 6.0},
+        {"k": 4, "include": [3], "exclude": list(range(50, 80)), "scale": "none", "validation": 3},
+        {"k": 3, "groups": np.arange(122) // 4, "validation": 3},
+        {"costs": np.linspace(1, 2, 122), "budget": 6.0, "validation": 3},
         {"k": 4, "validation": 0.3},
-        {"k": 4, "strategies": ["closed_form"]},
+        {"k": 4, "strategies": ["closed_form"], "validation": 3},
     ],
 )
 def test_select_without_a_covariance_matrix(options, monkeypatch):
@@ -143,14 +143,15 @@ def test_select_without_a_covariance_matrix(options, monkeypatch):
     monkeypatch.setattr(validation, "part_covariances", refuse)
     monkeypatch.setattr(validation, "covariance", refuse)
     monkeypatch.setattr(moments_module, "covariance", refuse)
-    X, Y = expression(N + 20)[:N], expression(N + 20)[N:]
+    rows = expression(N + 20, 122)
+    X, Y = rows[:N], rows[N:]
     panel = fewer.select(X, random_state=0, device="cpu", **options)
     assert panel.score(Y) > 0.3
     assert panel.evidence.substitutes.shape[0] == len(panel.indices)
 
 
 def test_select_with_a_target():
-    X = expression(60, 300)
+    X = expression(40, 170)
     labels = (X[:, 10] > X[:, 10].mean()).astype(int)
     panel = fewer.select(X, 3, target=labels, strategies=["search"], random_state=0, device="cpu")
     assert (panel.predict(X[:, panel.indices]) == labels).mean() > 0.8
@@ -159,7 +160,7 @@ def test_select_with_a_target():
 def test_forty_thousand_features():
     """A matrix of 40,000 x 40,000 would take 12.8 GB."""
     X = expression(60, 40_000).astype(np.float32)
-    panel = fewer.select(X, 4, random_state=0, device="cpu")
+    panel = fewer.select(X, 4, validation=3, random_state=0, device="cpu")
     assert len(panel.indices) == 4
     assert panel.held_out > 0.2
     chosen = fewer.ColumnSubset(k=4, stall=0, random_state=0, device="cpu").fit(X)

@@ -44,10 +44,11 @@ def losses(model):
     [
         ({}, 7, 1),
         ({}, 5, 2),
-        ({"decoder": (8,), "dropout": 0.2, "norm": "batch", "patience": 3}, 7, 1),
+        ({"decoder": (8,), "dropout": 0.2, "norm": "batch", "patience": 3, "refine": None}, 7, 1),
         ({"draw": "row", "epochs": 4}, 3, 1),
         ({"n_init": 2, "tries": 1, "learning_rate_decay": 0.9}, 6, 1),
         ({"logits": "indirect", "embedding": 6, "anneal": "epoch"}, 6, 1),
+        ({"decoder": (4,), "exclude": range(8, 64), "tries": 1, "epochs": 4}, 3, 1),  # with swaps
     ],
 )
 def test_a_resumed_fit_equals_an_uninterrupted_one(tmp_path, digits, options, epoch, attempt):
@@ -72,6 +73,7 @@ def test_a_resumed_fit_equals_an_uninterrupted_one(tmp_path, digits, options, ep
 def test_decoder_training_resumes(tmp_path, digits, monkeypatch, stalls):
     X = digits[0][:300]
     options = OPTIONS | {"decoder": (8,), "refit_epochs": 20, "epochs": 3, "random_state": 0}
+    options |= {"refine": None}  # swaps are not trained, and take most of the time
     if stalls:  # the loss hardly moves at so high a rate, and the end is brought forward
         options |= {"patience": 2, "learning_rate": 0.5, "refit_epochs": 30}
     whole = ConcreteAutoencoder(**options).fit(X)

@@ -19,7 +19,6 @@ from fewer._threads import entry_point
 from fewer.assess.scoring import Columns, Rows, Split
 from fewer.data import ScaledSource
 from fewer.data.factored import FactoredCovariance
-from fewer.estimators import ConcreteAutoencoder
 from fewer.search import greedy, search
 from fewer.selection import select
 from fewer.selection.context import WorkPlan
@@ -231,6 +230,8 @@ def _select(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
 
 
 def _concrete(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
+    from fewer.estimators import ConcreteAutoencoder  # noqa: PLC0415 (loads scikit-learn)
+
     scaled = ScaledSource(rows.train(split), split.fold.center, split.fold.scale)
     model = ConcreteAutoencoder(k, random_state=seed, device=str(rows.home))
     return [model.fit(scaled).columns_]
