@@ -13,11 +13,11 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 4)) @ RNG.normal(size=(4, 12)) + 0.4 * RNG.normal(size=(150, 12))
 FRAME = pd.DataFrame(X, columns=NAMES)
 Y = (X[:, 0] > 0).astype(int)
-SHORT = {"epochs": 60, "tries": 1, "stop_probability": 0.5, "refit_epochs": 5}
+SHORT = {"epochs": 30, "tries": 1, "stop_probability": 0.5, "refit_epochs": 5}
 
 
 def closed(**options):
-    return ConcreteAutoencoder(solver="closed_form", epochs=150, random_state=0, **options)
+    return ConcreteAutoencoder(solver="closed_form", epochs=60, random_state=0, **options)
 
 
 def gradient(**options):

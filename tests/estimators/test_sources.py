@@ -23,8 +23,8 @@ def files(digits, tmp_path):
 
 def test_every_method_of_a_path_agrees_with_the_array(digits, files):
     train, test = digits
-    plain = ColumnSubset(k=8, random_state=0).fit(train)
-    subset = ColumnSubset(k=8, random_state=0).fit(str(files / "train.npy"))
+    plain = ColumnSubset(k=8, stall=0, random_state=0).fit(train)
+    subset = ColumnSubset(k=8, stall=0, random_state=0).fit(str(files / "train.npy"))
     assert subset.n_features_in_ == 64
     assert not hasattr(subset, "feature_names_in_")
     assert subset.columns_.tolist() == plain.columns_.tolist()
@@ -40,7 +40,7 @@ def test_every_method_of_a_path_agrees_with_the_array(digits, files):
 
 
 def test_names_come_from_the_file_and_find_their_columns(digits, files):
-    subset = ColumnSubset(k=8, random_state=0).fit(files / "train.parquet")
+    subset = ColumnSubset(k=8, stall=0, random_state=0).fit(files / "train.parquet")
     assert subset.feature_names_in_.tolist() == NAMES
     mixed = pd.DataFrame(digits[1], columns=NAMES).iloc[:, ::-1].assign(extra=1.0)
     mixed.to_parquet(files / "mixed.parquet")
@@ -94,7 +94,7 @@ def test_targets_passed_with_a_source(digits, files):
 
 
 def test_files_that_do_not_fit_the_estimator(files):
-    subset = ColumnSubset(k=4, random_state=0).fit(files / "train.parquet")
+    subset = ColumnSubset(k=4, stall=0, random_state=0).fit(files / "train.parquet")
     np.save(files / "narrow.npy", np.zeros((5, 3)))
     with pytest.raises(InputError, match="X has 3 features, but ColumnSubset is expecting 64"):
         subset.score(files / "narrow.npy")

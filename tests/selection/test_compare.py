@@ -61,8 +61,8 @@ def test_networks_far_behind_on_the_first_fold_are_pruned(digits, monkeypatch):
     monkeypatch.setattr(api, "propose", count)
     messages = []
     panel = fewer.select(
-        digits[0][:120, 24:48],
-        4,
+        digits[0][:80, 26:40],
+        3,
         decoder=(4,),
         scale="none",
         validation=2,
@@ -76,7 +76,7 @@ def test_networks_far_behind_on_the_first_fold_are_pruned(digits, monkeypatch):
     assert 0 < len(pruned) < len(others)
     for row in pruned:
         assert row["error"] > winner["error"]
-        assert len(row["features"]) == 4
+        assert len(row["features"]) == 3
     # of those that are near the best, the panels from all rows are compared
     assert any(text.endswith("all rows ...") for text in messages)
 

@@ -9,7 +9,7 @@ import fewer
 @pytest.mark.parametrize("decoder", ["linear", (12,)])
 def test_units_of_a_target_make_no_difference(decoder):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 6))
+    X = rng.normal(size=(150, 4))
     y = np.c_[np.sin(2 * X[:, 0]) + X[:, 1], X[:, 2] ** 2 - X[:, 1]]
     y += 0.05 * rng.normal(size=y.shape)
     options = {
