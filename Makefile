@@ -9,9 +9,10 @@ DOCS_READY := .venv/.docs-ready
 demo: $(READY)
 	$(BIN)/fewer demo
 
-# one process per core, one thread per process; a file stays in one process, so fixtures are made once
+# one process per core, one thread per process; a file stays in one process, so fixtures are made
+# once; in the given order, because what comes last, the docstrings, is short
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow

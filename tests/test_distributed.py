@@ -19,6 +19,7 @@ from fewer.data.on_disk import size_in_bytes
 from fewer.data.source import DenseSource, RowView
 from fewer.distributed import joined, shard_bounds, single_process, spawn
 from fewer.errors import InputError, ProcessError
+from tests.characterisation.cases import ON_TWO_RANKS, differences
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
@@ -31,14 +32,14 @@ def outcome(tmp_path_factory, digits):
     """What both ranks found, and the folder that they worked in."""
     folder = tmp_path_factory.mktemp("ranks")
     np.save(folder / "rows.npy", np.concatenate(digits)[:, 16:40])  # three rows of pixels
-    program = Path(__file__).with_name("distributed_program.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     done = subprocess.run(
-        [*torchrun, str(program), str(folder)],
+        [*torchrun, "--module", "tests.distributed_program", str(folder)],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
+        cwd=Path(__file__).parents[1],
         env=ENVIRONMENT,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -70,6 +71,14 @@ def test_select_finds_the_panel_of_one_process(outcome, how, within):
     errors = [[error for _, error in rows] for rows in (board, reference_board)]
     assert errors[0] == pytest.approx(errors[1], rel=within)
     assert rest == reference_rest
+
+
+@pytest.mark.parametrize("name", ON_TWO_RANKS)
+def test_two_ranks_find_what_is_recorded_of_one_process(outcome, name):
+    recorded = Path(__file__).with_name("characterisation") / "expected.json"
+    expected = json.loads(recorded.read_text(encoding="utf-8"))[name]
+    for found in outcome[0]:
+        assert not differences(found["cases"][name], expected)
 
 
 def test_the_time_limit_of_rank_0_applies_to_all(outcome):

@@ -159,7 +159,7 @@ def test_masked_values_are_missing():
     np.testing.assert_array_equal(one.inverse_transform(X[:, :2]), two.inverse_transform(X[:, :2]))
     hidden = np.arange(60) == 7
     panels = [
-        fewer.select(X, 2, target=target, random_state=0)
+        fewer.select(X, 2, target=target, strategies=["search"], validation=0.2, random_state=0)
         for target in (np.ma.masked_array(y + 1e3 * hidden, hidden), np.where(hidden, np.nan, y))
     ]
     assert panels[0].target.held_out == panels[1].target.held_out

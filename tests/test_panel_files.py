@@ -29,7 +29,7 @@ def test_select_from_a_file_is_that_of_its_table(tmp_path, frame, monkeypatch):
     monkeypatch.setenv("FEWER_CACHE", str(tmp_path / "cache"))
     frame.assign(sample="x").to_csv(tmp_path / "x.csv", index=False)
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=20)
-    options = {"k": 4, "strategies": ["search"], "validation": 0.2, "random_state": 0}
+    options = {"k": 2, "strategies": ["search"], "validation": 0.2, "random_state": 0}
     plain = fewer.select(frame, **options)
     with pytest.warns(FewerWarning, match="it was converted once to"):
         in_blocks = fewer.data.open(tmp_path / "x.parquet", memory_limit="100kB")

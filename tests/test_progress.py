@@ -1,8 +1,6 @@
 """What is said about the remaining time, with a clock that tests move."""
 
-import contextlib
 import io
-import os
 import re
 import subprocess
 import sys
@@ -260,26 +258,6 @@ def digits_file(tmp_path):
     np.savetxt(tmp_path / "digits.csv", load_digits().data[:300, 20:40], delimiter=",", fmt="%d")
     words = ["select", "digits.csv", "-k", "3", "--device", "cpu"]
     return tmp_path, [*COMMAND, *words]
-
-
-def test_a_terminal_shows_a_bar(digits_file):
-    pty = pytest.importorskip("pty")
-    folder, command = digits_file
-    ours, theirs = pty.openpty()
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=env, cwd=folder)
-    os.close(theirs)
-    seen = b""
-    with contextlib.suppress(OSError):  # what is read from a terminal that is gone
-        while part := os.read(ours, 4096):
-            seen += part
-    process.communicate()
-    os.close(ours)
-    assert process.returncode == 0
-    assert "━━━" in seen.decode()
-    assert "reading" in seen.decode()
-    assert "writing" in seen.decode()  # the first and the last are drawn however short the work
-    assert "about 0 s" not in seen.decode()
 
 
 def test_a_pipe_shows_lines_without_control_characters(digits_file):

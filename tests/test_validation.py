@@ -127,7 +127,11 @@ class Counted(Source):
 
 @pytest.mark.parametrize(
     "options",
-    [{"validation": 0.2}, {"validation": 5}, {"costs": np.arange(1.0, 13.0), "budget": 15.0}],
+    [
+        {"validation": 0.2},
+        {"validation": 5},
+        {"costs": np.arange(1.0, 13.0), "budget": 15.0, "validation": 2},
+    ],
     ids=str,
 )
 def test_a_linear_panel_reads_the_rows_at_most_three_times(options):

@@ -142,8 +142,8 @@ class Check(Tabular):
     Examples
     --------
     >>> import fewer
-    >>> from sklearn.datasets import load_breast_cancer
-    >>> X = load_breast_cancer(as_frame=True).data
+    >>> from sklearn.datasets import load_wine
+    >>> X = load_wine(as_frame=True).data
     >>> panel = fewer.select(X[::2], 4, strategies=["search"], random_state=0)
     >>> new = X[1::2].copy()
     >>> panel.check(new).ok

@@ -150,7 +150,7 @@ class Evidence:
     >>> import fewer
     >>> from sklearn.datasets import load_digits
     >>> X = load_digits(as_frame=True).data
-    >>> known = fewer.select(X, k=10, scale="none", random_state=0).evidence
+    >>> known = fewer.select(X, k=3, scale="none", random_state=0).evidence
     >>> X.columns[known.order[0]], round(float(known.gains[0]), 2)
     ('pixel_5_4', 0.1)
     >>> known.explained["units"]["random"] < known.explained["units"]["panel"]

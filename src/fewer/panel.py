@@ -338,7 +338,7 @@ class Panel:
         >>> import fewer
         >>> from sklearn.datasets import load_iris
         >>> X = load_iris(as_frame=True).data
-        >>> panel = fewer.select(X[::2], k=2, random_state=0)
+        >>> panel = fewer.select(X[::2], k=2, strategies=["search"], random_state=0)
         >>> new = X[1::2].copy()
         >>> new.iloc[0, :2] = np.nan
         >>> filled = panel.impute(new, use_all=True)
@@ -487,7 +487,8 @@ class Panel:
         --------
         >>> import fewer
         >>> from sklearn.datasets import load_wine
-        >>> panel = fewer.select(load_wine(as_frame=True).data, 4, random_state=0)
+        >>> X = load_wine(as_frame=True).data
+        >>> panel = fewer.select(X, 4, strategies=["search"], random_state=0)
         >>> smaller = panel.without(panel.features[0])
         >>> smaller.k, smaller.held_out < panel.held_out
         (3, True)
@@ -583,11 +584,11 @@ class Panel:
         Examples
         --------
         >>> import fewer
-        >>> from sklearn.datasets import load_breast_cancer
-        >>> X = load_breast_cancer(as_frame=True).data
+        >>> from sklearn.datasets import load_wine
+        >>> X = load_wine(as_frame=True).data
         >>> panel = fewer.select(X[::2], 4, strategies=["search"], random_state=0)
         >>> panel.check(X[1::2]).summary()
-        '284 rows look like those that the panel was made from'
+        '89 rows look like those that the panel was made from'
         """
         values = read_rows(self.reconstructor, rows).values
         return check_rows(self.reconstructor, values, batches)

@@ -107,7 +107,7 @@ def test_the_shell_completes_commands_panels_and_files(folder, made_panel):
 def test_progress_is_on_stderr_and_only_on_a_terminal(folder):
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
-    words = ["select", "train.csv", "-k", "8", "--strategies", "search", "--device", "cpu"]
+    words = ["select", "train.csv", "-k", "3", "--strategies", "search", "--device", "cpu"]
     done = subprocess.Popen(
         [sys.executable, "-c", CODE, *words],
         stdout=subprocess.PIPE,
@@ -124,6 +124,8 @@ def test_progress_is_on_stderr_and_only_on_a_terminal(folder):
     assert done.returncode == 0
     assert "\x1b" not in out
     assert "━━━" not in out
-    assert "reading" in seen.decode()  # the first is drawn however short the work
     assert "━━━" in seen.decode()
+    assert "reading" in seen.decode()
+    assert "writing" in seen.decode()  # the first and the last are drawn however short the work
+    assert "about 0 s" not in seen.decode()
     assert "warning: " in seen.decode()

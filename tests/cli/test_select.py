@@ -161,9 +161,9 @@ def test_neither_k_nor_budget_is_a_usage_error(folder, typed):
 def test_ctrl_c_leaves_a_checkpoint_to_resume_from(folder, asked, refused):
     """A real process, stopped while it works."""
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(1500, 8)) @ rng.normal(size=(8, 60)) + rng.normal(size=(1500, 60))
+    rows = rng.normal(size=(1000, 8)) @ rng.normal(size=(8, 30)) + rng.normal(size=(1000, 30))
     np.save("rows.npy", rows.astype(np.float32))
-    line = ["select", "rows.npy", "-k", "8", "--strategies", "search,gradient"]
+    line = ["select", "rows.npy", "-k", "5", "--strategies", "search,gradient"]
     code = "import sys; sys.argv[0] = 'fewer'; from fewer.cli import main; main()"
     work = subprocess.Popen(
         [sys.executable, "-c", code, *line],
@@ -187,7 +187,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_resume_from(folder, asked, refused):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fewer.errors.FewerWarning)
         same = fewer.select(
-            np.load("rows.npy"), 8, strategies=["search", "gradient"], random_state=0
+            np.load("rows.npy"), 5, strategies=["search", "gradient"], random_state=0
         )
     assert found["features"] == same.features
 

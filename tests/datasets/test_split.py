@@ -1,17 +1,21 @@
 """No split lets a row, or a mouse, patient, subject or speaker, be on both sides."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 from fewer.datasets import load
 from fewer.errors import InputError
 
+loaded = cache(load)  # reading takes longer than splitting
+
 
 @pytest.mark.parametrize("name", ["mnist", "isolet", "coil20", "mice", "har", "tcga", "digits"])
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_parts_are_disjoint(data_folder, name, protocol, seed):
-    split = load(name).split(protocol, seed)
+    split = loaded(name).split(protocol, seed)
     parts = [split.train, split.validation, split.test]
     together = np.concatenate(parts)
     assert len(np.unique(together)) == len(together)
@@ -21,7 +25,7 @@ def test_parts_are_disjoint(data_folder, name, protocol, seed):
 
 @pytest.mark.parametrize("name", ["isolet", "mice", "har", "tcga", "luad"])
 def test_clean_splits_keep_groups_together(data_folder, name):
-    data = load(name)
+    data = loaded(name)
     tests = []
     for seed in range(3):
         split = data.split("clean", seed)
@@ -35,7 +39,7 @@ def test_clean_splits_keep_groups_together(data_folder, name):
 
 def test_the_papers_split_of_mice_puts_a_mouse_on_both_sides(data_folder):
     """Why there is a clean protocol at all."""
-    data = load("mice")
+    data = loaded("mice")
     split = data.split("paper", 0)
     shared = set(data.groups[split.fit]) & set(data.groups[split.test])
     assert len(shared) > 60
@@ -43,13 +47,13 @@ def test_the_papers_split_of_mice_puts_a_mouse_on_both_sides(data_folder):
 
 @pytest.mark.parametrize("name", ["isolet", "har"])
 def test_the_first_clean_split_is_the_official_one(data_folder, name):
-    data = load(name)
+    data = loaded(name)
     assert sorted(data.split().test) == np.flatnonzero(data.official).tolist()
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion"])
 def test_only_the_official_test_images_are_used(data_folder, name):
-    data = load(name)
+    data = loaded(name)
     split = data.split(seed=3)
     assert data.official[split.fit].all()
     assert data.official[split.test].all()
@@ -57,13 +61,13 @@ def test_only_the_official_test_images_are_used(data_folder, name):
 
 
 def test_seeds_fix_and_change_splits():
-    data = load("digits")
+    data = loaded("digits")
     assert data.split(seed=1).test.tolist() == data.split(seed=1).test.tolist()
     assert data.split(seed=1).test.tolist() != data.split(seed=2).test.tolist()
 
 
 def test_unknown_values_are_named():
-    data = load("digits")
+    data = loaded("digits")
     with pytest.raises(InputError, match=r"protocol='fair' is not known; use 'clean' or 'paper'"):
         data.split("fair")
     with pytest.raises(InputError, match=r"seed=-1 must be a whole number of at least 0"):

@@ -77,15 +77,15 @@ def test_ridge_auto_helps_where_rows_are_few(digits):
 
 def test_sparse_missing_and_named_rows(digits):
     train = digits[0]
-    dense = ColumnSubset(k=6, random_state=0).fit(train)
-    thin = ColumnSubset(k=6, random_state=0).fit(sparse.csr_array(train))
+    dense = ColumnSubset(k=6, stall=0, random_state=0).fit(train)
+    thin = ColumnSubset(k=6, stall=0, random_state=0).fit(sparse.csr_array(train))
     assert dense.columns_.tolist() == thin.columns_.tolist()
     gaps = train.copy()
     gaps[np.random.default_rng(0).random(gaps.shape) < 0.1] = np.nan
-    model = ColumnSubset(k=6, random_state=0).fit(gaps)
+    model = ColumnSubset(k=6, stall=0, random_state=0).fit(gaps)
     assert model.score(digits[1]) > dense.score(digits[1]) - 0.03
     names = [f"p{j}" for j in range(64)]
-    named = make_pipeline(StandardScaler(), ColumnSubset(k=6, random_state=0))
+    named = make_pipeline(StandardScaler(), ColumnSubset(k=6, stall=0, random_state=0))
     named.set_output(transform="pandas").fit(pd.DataFrame(train, columns=names))
     assert set(named.transform(pd.DataFrame(train, columns=names)).columns) <= set(names)
 

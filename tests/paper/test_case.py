@@ -1,12 +1,15 @@
 """Nothing that a method sees was learned from test rows."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 from fewer.datasets import load
 from paper.case import make_case
+
+loaded = cache(load)
 
 
 def with_wild_test_rows(data, protocol="clean"):
@@ -20,7 +23,7 @@ def with_wild_test_rows(data, protocol="clean"):
 @pytest.mark.parametrize("scaling", ["range", "standard"])
 @pytest.mark.parametrize("name", ["mice", "har", "tcga", "isolet"])
 def test_clean_scaling_and_filling_come_from_the_rows_to_fit(data_folder, name, scaling):
-    data = load(name)
+    data = loaded(name)
     plain = make_case(data, scaling=scaling)
     wild = make_case(with_wild_test_rows(data), scaling=scaling)
     assert np.array_equal(plain.fit, wild.fit)
@@ -28,13 +31,13 @@ def test_clean_scaling_and_filling_come_from_the_rows_to_fit(data_folder, name, 
 
 
 def test_the_papers_scaling_saw_the_test_rows(data_folder):
-    data = load("mice")
+    data = loaded("mice")
     wild = make_case(with_wild_test_rows(data, "paper"), "paper")
     assert not np.allclose(make_case(data, "paper").fit, wild.fit)
 
 
 def test_gaps_take_the_mean_of_the_rows_to_fit(data_folder):
-    data = load("mice")
+    data = loaded("mice")
     case = make_case(data)
     gaps = np.argwhere(np.isnan(data.X[case.split.test]))
     assert len(gaps) > 100
@@ -47,7 +50,7 @@ def test_gaps_take_the_mean_of_the_rows_to_fit(data_folder):
 
 
 def test_scales():
-    data = load("digits")
+    data = loaded("digits")
     case = make_case(data)
     assert case.fit.min() == 0
     assert case.fit.max() == 1
@@ -58,7 +61,7 @@ def test_scales():
 
 
 def test_parts_lie_where_the_split_says(data_folder):
-    data = load("tcga")
+    data = loaded("tcga")
     case = make_case(data, seed=1)
     assert len(case.train) + len(case.validation) == len(case.fit)
     assert len(case.groups) == len(case.labels) == len(case.fit)
@@ -66,6 +69,6 @@ def test_parts_lie_where_the_split_says(data_folder):
 
 
 def test_one_class():
-    case = make_case(load("digits"), label=3)
+    case = make_case(loaded("digits"), label=3)
     assert set(case.labels) == set(case.test_labels) == {3}
     assert 100 < len(case.fit) < 200

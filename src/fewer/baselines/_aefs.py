@@ -90,7 +90,7 @@ class AEFS(RowRankingBaseline):
     --------
     >>> from sklearn.datasets import load_digits
     >>> X = load_digits().data
-    >>> chosen = AEFS(k=10, hidden=20, max_iter=50, random_state=0).fit(X[:1400])
+    >>> chosen = AEFS(k=10, hidden=20, max_iter=20, random_state=0).fit(X[:500])
     >>> chosen.score(X[1400:]) > 0.4
     True
     """

@@ -772,7 +772,7 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     >>> from sklearn.datasets import load_iris
     >>> X = load_iris(as_frame=True).data
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     fewer.select(X, 2, random_state=0).save(folder + "/iris")
+    ...     fewer.select(X, 2, strategies=["search"], random_state=0).save(folder + "/iris")
     ...     panel = fewer.Panel.load(folder + "/iris")
     >>> fewer.attach(panel, X).extend(3).k
     3

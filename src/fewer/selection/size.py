@@ -59,7 +59,8 @@ class Reach:
     --------
     >>> import fewer
     >>> from sklearn.datasets import load_wine
-    >>> panel = fewer.select(load_wine().data, k=fewer.Reach(0.7), random_state=0)
+    >>> X = load_wine().data
+    >>> panel = fewer.select(X, k=fewer.Reach(0.7), strategies=["search"], random_state=0)
     >>> panel.k, panel.settings["k_rule"]
     (6, 'reach 0.7')
     """
