@@ -152,7 +152,7 @@ class Evidence:
     >>> X = load_digits(as_frame=True).data
     >>> known = fewer.select(X, k=3, scale="none", random_state=0).evidence
     >>> X.columns[known.order[0]], round(float(known.gains[0]), 2)
-    ('pixel_5_4', 0.1)
+    ('pixel_4_2', 0.11)
     >>> known.explained["units"]["random"] < known.explained["units"]["panel"]
     True
     >>> known.without_rows().rows.shape
