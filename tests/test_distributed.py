@@ -162,14 +162,14 @@ def test_a_lost_connection_says_what_to_do():
 
 
 COMMAND = [sys.executable, "-c", "from fewer.cli import main; main()", "select", "rows.csv"]
-COMMAND += ["-k", "4", "--device", "cpu", "--strategies", "gradient", "--scale", "none"]
+COMMAND += ["-k", "3", "--device", "cpu", "--strategies", "gradient", "--scale", "none"]
 COMMAND += ["--validation", "0.2"]
 
 
 @pytest.fixture
 def folder(tmp_path, digits):
-    names = ",".join(f"p{j}" for j in range(16))
-    rows = digits[0][:240, 16:32]
+    names = ",".join(f"p{j}" for j in range(12))
+    rows = digits[0][:160, 18:30]
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header=names, comments="")
     return tmp_path
 
@@ -219,7 +219,7 @@ def test_a_rank_dies_and_resume_continues(folder):
     found = json.loads(out)  # one document, not one per process
     X = np.loadtxt(folder / "rows.csv", delimiter=",", skiprows=1)
     options = {"strategies": ["gradient"], "validation": 0.2, "scale": "none"}
-    same = fewer.select(X, 4, **options, random_state=0, device="cpu")
+    same = fewer.select(X, 3, **options, random_state=0, device="cpu")
     assert fewer.Panel.load(folder / "panel").indices.tolist() == same.indices.tolist()
     assert found["held_out"] == pytest.approx(same.held_out, rel=1e-6)
     assert not unfinished.exists()

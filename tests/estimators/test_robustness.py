@@ -62,7 +62,7 @@ def test_least_squares_does_not_drop_small_features():
 
 
 def test_a_large_offset_costs_nothing():
-    X = rows(300)
+    X = rows(150)
     y = X[:, 0]
     options = {"k": 3, "decoder": (16,), "refit_epochs": 20, "refine": None, **CPU}
     model, predictor = ConcreteAutoencoder(**options), ConcreteRegressor(**options)
@@ -114,7 +114,7 @@ def test_a_custom_loss_at_any_scale(scale):
 
 def test_counts_on_few_rows():
     rng = np.random.default_rng(0)
-    rate = np.exp(rows(400) * 0.4 + 2)
+    rate = np.exp(rows(200) * 0.4 + 2)
     X = rng.poisson(rate)
     for options in ({}, {"decoder": (32,)}):
         model = ConcreteAutoencoder(k=4, loss="poisson", refine=None, **options, **CPU).fit(X)

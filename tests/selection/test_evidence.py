@@ -156,14 +156,14 @@ def test_damaged_evidence_is_refused(panel, tmp_path):
 
 
 def test_the_stored_call_reproduces_the_panel(frame):
-    data = frame.iloc[:400, 8:40]
+    data = frame.iloc[:400, 16:32]
     labels = np.arange(400) // 10
     panel = fewer.select(
         data,
         k=4,
         include=["pixel_2_2"],
-        exclude=[31],
-        costs=np.ones(32),
+        exclude=[15],
+        costs=np.ones(16),
         budget=10,
         row_groups=labels,
         validation=0.2,
@@ -171,7 +171,7 @@ def test_the_stored_call_reproduces_the_panel(frame):
     )
     text = call(panel.evidence)
     assert "row_groups=row_groups" in text  # too long to spell out
-    names = {"data": data, "row_groups": labels, "costs": np.ones(32)}
+    names = {"data": data, "row_groups": labels, "costs": np.ones(16)}
     lines = [line for line in text.splitlines() if "= ..." not in line]
     exec("\n".join(lines), names)
     assert names["panel"].features == panel.features
