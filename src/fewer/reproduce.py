@@ -21,7 +21,7 @@ def python_of(known: Evidence) -> str | None:
     None for a panel that the command line made from an AnnData file: its counts are normalised
     by the command.
     """
-    source, options = known.source, {"k": known.options.get("k")} | known.options
+    source, options = known.source, {"k": known.options.get("k")} | _asked(known)
     config = source.get("config")
     if config is not None and str(source.get("path", "")).lower().endswith(CELLS):
         return None
@@ -48,6 +48,11 @@ def python_of(known: Evidence) -> str | None:
     return "\n".join(lines)
 
 
+def _asked(known: Evidence) -> dict[str, Any]:
+    """Options that decide which panel is made; earlier builds recorded the checkpoint, too."""
+    return {name: value for name, value in known.options.items() if name != "checkpoint"}
+
+
 def _spelled(value: Any) -> str | None:
     """Python code for a stored option; None where it would be long or cannot be written."""
     if isinstance(value, dict):
@@ -70,7 +75,7 @@ def config_of(known: Evidence | None) -> dict[str, Any]:
     if known.source.get("config") is not None:
         return dict(known.source["config"])
     found: dict[str, Any] = {"data": known.source.get("path")}
-    for name, value in known.options.items():
+    for name, value in _asked(known).items():
         if isinstance(value, dict) and "reach" in value:
             found["reach"] = value["reach"]
         elif isinstance(value, dict) or name in ("costs", "groups"):
