@@ -82,10 +82,22 @@ def test_tables_and_queries(tmp_path, make):
     np.testing.assert_allclose(read_all(some), expected, rtol=1e-6)
     with pytest.raises(InputError, match="exclude each other"):
         fewer.data.open(path, dataset="one", query="SELECT a FROM one")
-    with pytest.raises(InputError, match="nothing"):
+    with pytest.raises(InputError, match="has no table 'nothing'; it has 'one', 'two': choose"):
         fewer.data.open(path, dataset="nothing")
     with pytest.raises(InputError, match="delimiter=';' does not apply to"):
         fewer.data.open(path, delimiter=";", dataset="one")
+
+
+@pytest.mark.parametrize("make", [sqlite, duck])
+def test_views_are_read_if_they_are_named(tmp_path, make):
+    path = make(tmp_path / ("x.db" if make is sqlite else "x.duckdb"))
+    connect = sqlite3.connect if make is sqlite else duckdb.connect
+    with closing(connect(path)) as database:
+        database.execute("CREATE VIEW positive AS SELECT a, b FROM rows WHERE a > 0")
+        if make is sqlite:
+            database.commit()
+    assert fewer.data.open(path, dataset="positive").shape == ((FRAME.a > 0).sum(), 2)
+    assert fewer.data.open(path, ignore=["id", "number"]).shape == (40, 3)
 
 
 @pytest.mark.parametrize("make", [sqlite, duck])

@@ -239,12 +239,13 @@ def _check_pages(path: Path) -> None:
         raise damaged(path, "not a whole number of pages, or fewer than it says")
 
 
-def _sqlite_tables(database: Any) -> list[str]:
+def _sqlite_tables(database: Any) -> dict[str, bool]:
+    """Names of tables (True) and views (False)."""
     found = database.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' "
-        "ESCAPE '\\'"
+        "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE "
+        "'sqlite\\_%' ESCAPE '\\'"
     )
-    return [str(name) for (name,) in found]
+    return {str(name): kind == "table" for name, kind in found}
 
 
 def _described(path: Path, statement: str, cursor: Any) -> list[str]:
@@ -293,14 +294,17 @@ def _duckdb_schema(path: Path, table: str | None, query: str | None) -> tuple[st
     import_optional("duckdb")
     screen(path, "duckdb")
     with _duckdb(path) as database:
-        tables = "SELECT table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
-        statement = _statement(
-            path, table, query, lambda: [row[0] for row in database.execute(tables).fetchall()]
-        )
+        statement = _statement(path, table, query, lambda: _duckdb_tables(database))
         found = database.sql(statement)
         if found is None:
             raise InputError(f"{path}: query={statement!r} returns no rows; give a SELECT")
         return statement, found.to_arrow_reader(1).schema
+
+
+def _duckdb_tables(database: Any) -> dict[str, bool]:
+    """Names of tables (True) and views (False)."""
+    found = database.execute("SELECT table_name, table_type FROM information_schema.tables")
+    return {str(name): kind == "BASE TABLE" for name, kind in found.fetchall()}
 
 
 @contextmanager
@@ -329,20 +333,26 @@ def _duckdb(path: Path) -> Iterator[Any]:
 
 
 def _statement(
-    path: Path, table: str | None, query: str | None, tables: Callable[[], list[str]]
+    path: Path, table: str | None, query: str | None, tables: Callable[[], dict[str, bool]]
 ) -> str:
     """What to ask of a database: all of its only table, of a named one, or a query."""
     if query is not None:
         if table is not None:
             raise InputError(f"dataset={table!r} and query={query!r} exclude each other; give one")
         return query
+    held = tables()
     if table is None:
-        held = tables()
-        if len(held) != 1:
+        own = [name for name, stored in held.items() if stored]  # a view may compute anything
+        if len(own) != 1:
             raise InputError(
-                f"{path} holds the tables {join_names(held) or '(none)'}; choose one with dataset="
+                f"{path} holds the tables {join_names(own) or '(none)'}; choose one with dataset="
             )
-        table = held[0]
+        table = own[0]
+    elif table not in held:
+        raise InputError(
+            f"{path} has no table {table!r}; it has {join_names(list(held)) or 'none'}: choose "
+            "one with dataset="
+        )
     quoted = table.replace('"', '""')
     return f'SELECT * FROM "{quoted}"'
 
