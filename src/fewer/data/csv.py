@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fewer._checks import join_names
 from fewer._optional import import_optional
 from fewer.data.columns import check_same_columns, choose_columns
@@ -91,7 +93,8 @@ def open_csv(
         memory_limit,
         what,
     )
-    _tell_of_dashes([layouts[path] for path in paths], features, missing)
+    if _may_lack_values(source):
+        _tell_of_dashes([layouts[path] for path in paths], features, missing)
     if file_form(paths[0]) != ".tsv":  # whose name says it all
         source.dialect = Dialect(first.delimiter, first.decimal)
     if not first.header:
@@ -350,6 +353,13 @@ def is_number(cell: str, decimal: str = ".") -> bool:
 
 
 # -- what went wrong -------------------------------------------------------------------------
+
+
+def _may_lack_values(source: Source) -> bool:
+    """Whether a cell was missing, or whether that is not known since rows are not in memory."""
+    array = getattr(source, "array", None)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array is None or bool(np.isnan(array.sum()))
 
 
 def _tell_of_dashes(layouts: Iterable[_Layout], features: list[str], asked: Sequence[str]) -> None:
