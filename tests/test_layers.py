@@ -24,6 +24,7 @@ LAYERS = [
     "cuda",
     "search",
     "validation",
+    "estimate",
     "train",
     "kinds",
     "storage",

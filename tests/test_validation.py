@@ -138,7 +138,9 @@ def test_a_linear_panel_reads_the_rows_at_most_three_times(options):
     rows = RNG.normal(size=(400, 12)) @ RNG.normal(size=(12, 12))
     source = Counted(rows)
     k = None if "budget" in options else 3
+    source.on_disk = True
     panel = fewer.select(source, k, strategies=["search"], random_state=0, **options)
     assert source.read <= 3 * 400
-    assert panel.evidence.rows.shape[1] == 12  # the evidence reads nothing more
+    assert panel.evidence.rows.shape[1] == 12  # the evidence reads nothing more from a file
     assert source.read <= 3 * 400
+    assert panel.evidence.stability is None

@@ -61,3 +61,8 @@ def write_table(
     writer.writerow(columns)
     writer.writerows(zip(*cells, strict=True))
     return write_text(path, text.getvalue())
+
+
+def percent_text(value: float, standard_error: float | None) -> str:
+    """A share with its standard error, where that is known, such as 86.2% ± 1.1%."""
+    return f"{value:.1%}" + ("" if standard_error is None else f" ± {standard_error:.1%}")

@@ -41,6 +41,7 @@ STORED: dict[Any, Any] = {
     "options": {str: ANY},
     "command?": (str, None),
     "explained": {str: {str: float}},
+    "standard_errors?": (None, {str: {str: (float, None)}}),
     "curve": {"k?": [int], str: ([int], {str: [float]})},
     "history?": {str: [{str: (float, bool, str, None)}]},
     "size?": (
@@ -55,6 +56,29 @@ STORED: dict[Any, Any] = {
             "one_standard_error?": int,
             "noise?": (int, None),
             "elbow?": (int, None),
+        },
+    ),
+    "stability?": (
+        None,
+        {
+            "frequency": [float],
+            "index": float,
+            "interval": [float],
+            "cluster_index": float,
+            "cluster_interval": [float],
+            "stable": int,
+            "false_bound": float,
+            "subsamples": int,
+            "threshold": float,
+        },
+    ),
+    "significance?": (
+        None,
+        {
+            "random": [float],
+            "panel": float,
+            "p_value": float,
+            "contributions": ([float], None),
         },
     ),
     "target?": {
@@ -95,6 +119,8 @@ class Evidence:
     explained : dict of dict
         By metric, explained variance on held-out rows of the panel, of k principal components
         ("pca"), and of greedy and random selection.
+    standard_errors : dict of dict, or None
+        The standard errors of these; None for panels of earlier versions.
     curve : dict
         ``"k"``: sizes; and by metric, the same at each size with a linear decoder, adding the
         panel's features in their order.
@@ -139,6 +165,17 @@ class Evidence:
     size : dict or None
         How k was chosen, if it was not given: the rule, and the explained variance of held-out
         rows with its standard error for each k.
+    stability : dict or None
+        How often each chosen feature (``"frequency"``, as in ``order``) is chosen again from half
+        of the rows, by a linear decoder or, with a target, a linear map to it; the ``"index"`` of
+        Nogueira and others with its ``"interval"``, also with interchangeable features as one
+        (``"cluster_index"``); and a bound on falsely chosen ones. None where it would take long:
+        `fewer.assess.stability` computes it.
+    significance : dict or None
+        Tests with linear decoders: explained variance of ``"random"`` panels on held-out rows, of
+        the panel with the same features on all folds (``"panel"``), the ``"p_value"``, and for
+        each chosen feature, as in ``order``, that of its contribution (``"contributions"``). None
+        where it would take long: `fewer.score` computes it.
     without : array (k) or None
         Explained variance that is lost without each chosen feature (and its group), the linear
         decoder fitted again; on all rows, in scaled units.
@@ -165,6 +202,7 @@ class Evidence:
     options: dict[str, Any]
     command: str | None = None
     explained: dict[str, dict[str, float]]
+    standard_errors: dict[str, dict[str, float | None]] | None = None
     curve: dict[str, Any]
     order: NDArray[np.int64]
     gains: NDArray[np.float64]
@@ -182,6 +220,8 @@ class Evidence:
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     target: dict[str, Any] = field(default_factory=dict)
     size: dict[str, Any] | None = None
+    stability: dict[str, Any] | None = None
+    significance: dict[str, Any] | None = None
     without: NDArray[np.float64] | None = None
     dependents: NDArray[np.int64] | None = None
     dependent_losses: NDArray[np.float32] | None = None
@@ -293,6 +333,11 @@ def check_evidence(found: Evidence, indices: NDArray[np.int64], d: int) -> None:
         raise ValueError(f"evidence.correlation is of {len(found.correlation)} features, not {k}")
     if found.size is not None:
         _check_size(found.size)
+    if found.stability is not None and len(found.stability["frequency"]) != k:
+        raise ValueError("evidence.stability is not that of the chosen features")
+    tests = None if found.significance is None else found.significance["contributions"]
+    if tests is not None and len(tests) != k:
+        raise ValueError("evidence.significance is not that of the chosen features")
     sizes = found.curve.get("k", [])
     for lines in (part for name, part in found.curve.items() if name != "k"):
         if not isinstance(lines, dict) or any(len(line) != len(sizes) for line in lines.values()):

@@ -19,6 +19,7 @@ from fewer.checks import Check, check_rows
 from fewer.data import Source, moments
 from fewer.data.source import array_source
 from fewer.errors import InputError
+from fewer.estimate import Estimate, Score
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
 from fewer.joint import JointCovariance, TrainingStatistics, check_joint, check_statistics
@@ -28,7 +29,6 @@ from fewer.reconstructor import (
     QUANTILE_LEVELS,
     Filling,
     Reconstructor,
-    Score,
     bound_paths,
     impute,
     like_table,
@@ -51,6 +51,7 @@ STORED: dict[Any, Any] = {
     "d": int,
     "names": ([str], None),
     "held_out": float,
+    "estimates?": {str: [(float, int, None)]},
     "leaderboard": [
         {
             "strategy": str,
@@ -141,10 +142,14 @@ class Panel:
     names : list of str or None
         Names of all features.
     held_out : Score
-        Explained variance of the held-out rows. Features were not chosen and the decoder was not
-        fitted on these rows, but they were used to choose between the strategies (and penalties)
-        of the leaderboard, which makes it slightly optimistic; ``panel.score(test)``, with rows
-        that `select` never saw, is unbiased.
+        Explained variance of the held-out rows, in the units of the data, with its standard error
+        (``panel.held_out.standard_error``). On the rows of each fold, features were not chosen and
+        the decoder was not fitted; strategy and penalty are those that do best on the other
+        folds, so that the score is not that of the luckiest.
+    estimates : dict of Estimate
+        The same by metric, each with ``value``, ``standard_error`` and ``degrees`` of freedom:
+        "units" as above and, unless features were left unscaled, "equal", where every feature
+        counts the same. ``settings["protocol"]`` says how rows were held out.
     leaderboard : Leaderboard
         Every candidate with its strategy, held-out error, seconds and features.
     settings : dict
@@ -183,9 +188,15 @@ class Panel:
         target: Target | None = None,
         evidence: Evidence | Callable[[], Evidence] | None = None,
         editor: Any = None,
+        estimates: dict[str, Estimate] | None = None,
+        fold_panels: list[NDArray[np.int64]] | None = None,
     ) -> None:
         self.reconstructor = reconstructor
         self.held_out = held_out
+        self.estimates = estimates or {
+            "units": Estimate(float(held_out), held_out.standard_error, held_out.degrees)
+        }
+        self.fold_panels = fold_panels  # that were scored, one per fold; not saved
         self._leaderboard = leaderboard
         self.settings = settings
         self.target = target
@@ -614,6 +625,7 @@ class Panel:
             "indices": self.indices.tolist(),
             "features": self.features,
             "held_out": float(self.held_out),
+            "estimates": {metric: list(one) for metric, one in self.estimates.items()},
             "leaderboard": list(self.leaderboard),
             "settings": self.settings,
             "link": decoder.link,
@@ -623,6 +635,8 @@ class Panel:
         tensors["errors"] = torch.from_numpy(self.held_out.errors)
         if quantiles is not None:
             tensors["quantiles"] = torch.from_numpy(quantiles)
+        if self.reconstructor.difficulty is not None:
+            tensors["difficulty"] = torch.from_numpy(self.reconstructor.difficulty)
         for name in KEPT:
             record = getattr(self.reconstructor, name)
             if record is not None:
@@ -693,14 +707,22 @@ class Panel:
             if "quantiles" in tensors:
                 quantiles = tensors["quantiles"].numpy()
                 require_array("quantiles", quantiles, (len(QUANTILE_LEVELS), d), "f")
+            if "difficulty" in tensors:
+                kept["difficulty"] = tensors["difficulty"].numpy()
+                require_array("difficulty", kept["difficulty"], (None, 2), "f")
+                if not len(kept["difficulty"]) or not (kept["difficulty"][:, 1] > 0).all():
+                    raise ValueError("difficulty is not a table of distances and factors")
             decoder = storage.restore_decoder(net, "decoder", tensors, meta["link"])
+            estimates = _restore_estimates(meta, evidence)
+            score = estimates["units"]
             return cls(
                 Reconstructor(indices, decoder, d, names, quantiles, **kept),
-                held_out=Score(meta["held_out"], errors),
+                held_out=Score(meta["held_out"], errors, score.standard_error, score.degrees),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,
                 target=target,
                 evidence=evidence,
+                estimates=estimates,
             )
 
     def substitutes(self) -> list[dict[str, Any]]:
@@ -780,5 +802,18 @@ class Panel:
         shown = join_names(self.features, 6, quoted=False)
         return (
             f"<Panel of {self.k} of {self.d} features, explained variance on held-out rows "
-            f"{float(self.held_out):.1%}: {shown}>"
+            f"{self.held_out.text()}: {shown}>"
         )
+
+
+def _restore_estimates(meta: dict[str, Any], evidence: Evidence | None) -> dict[str, Estimate]:
+    """Estimates of a saved panel; of one of an earlier version, without standard errors."""
+    if "estimates" not in meta:
+        known = {} if evidence is None else evidence.explained
+        old = {metric: Estimate(roles["panel"]) for metric, roles in known.items() if roles}
+        return old | {"units": Estimate(meta["held_out"])}
+    found = {metric: Estimate(*parts) for metric, parts in meta["estimates"].items()}
+    fine = all(isinstance(one.value, float) for one in found.values())
+    if "units" not in found or not fine or found["units"].value != meta["held_out"]:
+        raise ValueError("the estimates do not fit the score on held-out rows")
+    return found

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from torch import Tensor
 
 from fewer._checks import find_names, join_names
-from fewer._threads import entry_point, for_operations
+from fewer._threads import entry_point
 from fewer.data import ColumnView, Source, read_all, read_blocks
 from fewer.data import open as open_any
 from fewer.data.columns import check_array, check_values, match_columns
 from fewer.data.open import as_source, column_names, is_source_like
-from fewer.data.source import array_source, blocks, read_metadata, reduce_rows, shard_of_rank
+from fewer.data.source import array_source, blocks, read_metadata
 from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, whole_suffix, write_rows
-from fewer.distributed import all_or_raise, all_reduce, shard_bounds
 from fewer.errors import InputError
-from fewer.joint import JointCovariance, TrainingStatistics
+from fewer.estimate import Score, sums_over_rows
+from fewer.joint import JointCovariance, TrainingStatistics, distances_of
 from fewer.nn import MeasuredDecoder
 from fewer.nn.completion import gap_patterns
 
@@ -36,16 +34,13 @@ __all__ = [
     "Filling",
     "Imputed",
     "Reconstructor",
-    "Score",
     "bound_paths",
-    "explained_variance",
     "impute",
     "run_decoder",
     "sample_size",
 ]
 
 Values = NDArray[np.float64]
-Visit = Callable[[slice, Tensor, Tensor], None]
 
 CHECKED_ROWS = 20_000  # of a file: more say nothing new about its features
 # of held-out residuals, for prediction intervals
@@ -55,28 +50,6 @@ QUANTILE_LEVELS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0
 def sample_size(d: int) -> int:
     """How many example rows of d features are stored: from 200 narrow ones to 20 wide ones."""
     return int(np.clip(400_000 // d, 20, 200))
-
-
-class Score(float):
-    """Explained variance, 1 - SSE / SST over all entries, with the mean squared error per feature.
-
-    Examples
-    --------
-    >>> score = Score(0.9, errors=np.array([0.1, 0.2]))
-    >>> score > 0.8, score.errors
-    (True, array([0.1, 0.2]))
-    """
-
-    errors: Values
-
-    def __new__(cls, value: float, errors: Values) -> "Score":
-        """Attach the errors to a number."""
-        self = super().__new__(cls, value)
-        self.errors = errors
-        return self
-
-    def __getnewargs__(self) -> tuple[float, Values]:  # type: ignore[override]
-        return float(self), self.errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,12 +67,16 @@ class Reconstructor:
     names : array of str or None
         Names of all features.
     quantiles : array (len(QUANTILE_LEVELS), n_features) or None
-        Of truth minus reconstruction on held-out rows; None if there are no intervals.
+        Of truth minus reconstruction on held-out rows, over the difficulty of the row; None if
+        there are no intervals.
     joint : JointCovariance or None
         Covariance of the chosen features with all: missing values are predicted from those
         present; without it, as in panels of earlier versions, they are the training mean.
     statistics : TrainingStatistics or None
         What `Panel.check` compares new rows with.
+    difficulty : array (bins, 2) or None
+        Distances of rows from the mean, and how large errors are there, relative to all rows;
+        None if intervals are as wide for every row.
     """
 
     columns: NDArray[np.int64]
@@ -109,6 +86,7 @@ class Reconstructor:
     quantiles: Values | None = None
     joint: JointCovariance | None = None
     statistics: TrainingStatistics | None = None
+    difficulty: Values | None = None
 
     @property
     def features(self) -> list[Any]:
@@ -217,12 +195,13 @@ class Reconstructor:
         return bounds
 
     def _bounded(self, found: Values, values: NDArray, interval: float) -> tuple[Values, Values]:
-        """Lower and upper bounds of rows, wider where chosen features are missing.
+        """Lower and upper bounds of rows, wider for difficult rows and missing features.
 
         Without a joint covariance, bounds of a missing chosen feature are NaN.
         """
         bounds = self._bounds(interval)
-        lower, upper = found + bounds[0], found + bounds[1]
+        factor = self.difficulty_of(values)[:, None]
+        lower, upper = found + bounds[0] * factor, found + bounds[1] * factor
         gaps = np.isnan(values)
         if self.joint is None:
             for bound in (lower, upper):
@@ -235,8 +214,16 @@ class Reconstructor:
             for number, pattern in enumerate(patterns):
                 wider = self.joint.widened(pattern, bounds, own)
                 at = rows[which == number]
-                lower[at], upper[at] = found[at] + wider[0], found[at] + wider[1]
+                lower[at], upper[at] = (found[at] + side * factor[at] for side in wider)
         return lower, upper
+
+    def difficulty_of(self, values: NDArray) -> Values:
+        """How large the errors of rows are expected to be, relative to those of all rows."""
+        if self.difficulty is None or self.joint is None:
+            return np.ones(len(values))
+        mean = torch.from_numpy(self.joint.mean[self.columns])
+        far = distances_of(np.asarray(values, dtype=np.float64), mean, self.joint.precision)
+        return interpolated(self.difficulty, far.normal)
 
     # -- whole rows ------------------------------------------------------------------------
 
@@ -263,7 +250,13 @@ class Reconstructor:
 
     def score(self, X: Any) -> Score:
         """Explained variance of rows from `match`, reconstructed from their chosen columns."""
-        return Score(*explained_variance(self.decoder, array_source(X), self.columns))
+        return sums_over_rows(self.decoder, array_source(X), self.columns).score()
+
+
+def interpolated(table: Values, at: Values) -> Values:
+    """The second column of a table, interpolated at values of the first."""
+    found: Values = np.interp(at, table[:, 0], table[:, 1])
+    return found
 
 
 def _between(quantiles: Values, interval: float) -> tuple[Values, Values]:
@@ -514,64 +507,3 @@ def _find_features(
         present = [j for j in present if have[j] in wanted]
     places = np.array([number[have[j]] for j in present], dtype=np.int64)
     return ColumnView(source, np.array(present, dtype=np.int64)), places
-
-
-# -- score ---------------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def explained_variance(
-    decoder: MeasuredDecoder,
-    source: Source,
-    columns: NDArray[np.int64],
-    visit: Visit | None = None,
-) -> tuple[float, NDArray[np.float64]]:
-    """1 - SSE / SST over all observed entries, and the mean squared error of each feature.
-
-    SST is about the means of these rows, as in R squared. ``visit`` is called with each block
-    that this process reads: row numbers, values and reconstructions.
-    """
-    part, start = shard_of_rank(source), shard_bounds(source.shape[0])[0]
-    work = partial(_sums, decoder, columns=columns, visit=visit, start=start)
-    with for_operations(part.shape[0] * part.shape[1]):
-        if visit is None:  # rows of a cluster stay there
-            sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_up))
-        else:
-            sums = all_or_raise(lambda: work(part))
-    count, first, second, wrong = sums
-    all_reduce(count, first, second, wrong)
-    seen = count.clamp_min(1)
-    total = float((second - first.square() / seen).sum())
-    value = 1.0 - float(wrong.sum()) / total if total > 0 else float(wrong.sum() == 0)
-    return value, (wrong / seen).numpy()
-
-
-def _add_up(parts: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    return tuple(torch.stack(each).sum(0) for each in zip(*parts, strict=True))
-
-
-@torch.no_grad()
-def _sums(
-    decoder: MeasuredDecoder,
-    source: Source,
-    columns: NDArray[np.int64],
-    visit: Visit | None,
-    start: int,
-) -> tuple[Tensor, ...]:
-    """Per feature: number of values, their sum and squared sum, and the sum of squared errors."""
-    d = source.shape[1]
-    count, first, second, wrong = (torch.zeros(d, dtype=torch.float64) for _ in range(4))
-    # sums about the reconstruction of a mean row, for accuracy
-    middle = torch.nan_to_num(decoder(decoder.fill[None])[0])
-    for rows, x in read_blocks(source):
-        gaps = torch.isnan(x)
-        output = decoder(x[:, columns])
-        if visit is not None:
-            visit(slice(start + rows.start, start + rows.stop), x, output)
-        # in place: blocks of wide rows are large
-        wrong += output.to(x.dtype).sub_(x).masked_fill_(gaps, 0.0).square_().sum(0)
-        x.sub_(middle).masked_fill_(gaps, 0.0)
-        count += len(x) - gaps.sum(0)
-        first += x.sum(0)
-        second += x.square_().sum(0)
-    return count, first, second, wrong

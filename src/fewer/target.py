@@ -25,6 +25,7 @@ STORED: dict[Any, Any] = {
     "name": (str, None),
     **_LABELS,
     "held_out": float,
+    "standard_error?": (float, None),
     "single_output": bool,
     "outputs": int,
     "link": (str, None),
@@ -56,8 +57,7 @@ class Target:
         "several", which has ``parts``. ``kind.metric`` is the name of the score.
     held_out : float
         Score on held-out rows (accuracy, R², D² or concordance; of several targets, their weighted
-        mean): the predictor was not fitted on them, but they were used to choose between the
-        strategies.
+        mean), corrected for having chosen the winner.
     name : str or None
         Name of the target column.
     single_output : bool
@@ -69,6 +69,8 @@ class Target:
         not store it.
     columns : tuple of str
         Columns that the target was read from; those of survival are time and event.
+    standard_error : float or None
+        Of ``held_out``, over rows or groups of rows; None for panels of earlier versions.
 
     Examples
     --------
@@ -89,6 +91,7 @@ class Target:
     single_output: bool = True
     misses: NDArray[np.float64] | None = None
     columns: tuple[str, ...] = ()
+    standard_error: float | None = None
 
     @property
     def classes(self) -> NDArray | None:
@@ -193,6 +196,7 @@ class Target:
             "name": self.name,
             **_describe_labels(self.classes),
             "held_out": self.held_out,
+            "standard_error": self.standard_error,
             "single_output": self.single_output,
             "outputs": self.outputs,
             "link": self.decoder.link,
@@ -222,7 +226,7 @@ class Target:
             require_array("misses", misses, (None, _missed_columns(kind)), "f")
         columns = meta.get("columns", [] if meta["name"] is None else [meta["name"]])
         rest = meta["held_out"], meta["name"], meta["single_output"], misses, tuple(columns)
-        return cls(decoder, kind, *rest)
+        return cls(decoder, kind, *rest, meta.get("standard_error"))
 
 
 def _restore_kind(meta: dict[str, Any]) -> Kind:

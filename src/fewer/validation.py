@@ -57,6 +57,7 @@ Validation = int | float | str | NDArray[np.bool_]  # see `split_rows`
 
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
+FOLD_BYTES = 2**29  # covariances of all folds: larger ones only where rows are few
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # in units of the mean variance
 IN_ORDER = ("time", "blocks")  # ways to split rows whose order matters
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
@@ -137,14 +138,25 @@ def _all_but_one(parts: list[Columns]) -> Splits:
 
 
 def choose_validation(
-    validation: Any, n: int, k: int, *, linear: bool, grouped: bool = False
+    validation: Any,
+    n: int,
+    k: int,
+    *,
+    linear: bool,
+    grouped: bool = False,
+    d: int | None = None,
 ) -> Validation:
-    """Check a ``validation`` option and resolve "auto" for n rows and k features."""
+    """Check a ``validation`` option and resolve "auto" for n rows and k features.
+
+    ``d`` is the number of features that a linear decoder reconstructs: covariances of all folds
+    are then kept unless they are large. Whatever is trained has a single split if rows are many.
+    """
     if isinstance(validation, (np.ndarray, list, tuple)) or hasattr(validation, "to_numpy"):
         return _mask(validation, n)
     if isinstance(validation, str) and validation == "auto":
         folds = FOLDS if linear else NETWORK_FOLDS
-        return min(folds, n) if n < ROWS_PER_FEATURE * k else 0.1
+        cheap = d is not None and folds * 8 * d * d <= FOLD_BYTES
+        return min(folds, n) if cheap or n < ROWS_PER_FEATURE * k else 0.1
     if isinstance(validation, str) and validation in IN_ORDER:
         if grouped:
             raise InputError(
@@ -535,6 +547,10 @@ class Fold:
         """Mean squares of the held-out rows about the training mean, per feature."""
         return torch.from_numpy(self.covariances.diagonal(self._held, self.mean) / self.scale**2)
 
+    def held_squares(self, mean: Tensor) -> Vector:
+        """Mean squares of the held-out rows about any mean, per feature, in data units."""
+        return self.covariances.diagonal(self._held, mean)
+
     def held_product(self, axes: Tensor) -> Tensor:
         """Second moments of the held-out rows about the training mean, times d x m axes."""
         unit = torch.from_numpy(1 / self.scale)[:, None]
@@ -665,10 +681,10 @@ def _on_cpu(found: Covariance) -> Covariance:
     return Covariance(found.n, found.mean.cpu(), found.matrix.cpu())
 
 
-def best_ridge(
+def ridge_errors(
     folds: Sequence[Fold], panels: Sequence[Columns], ridges: Sequence[float] = RIDGES
-) -> tuple[float, list[float]]:
-    """The penalty that does best on held-out rows with one panel per fold, and its errors.
+) -> tuple[list[float], NDArray[np.float64]]:
+    """Penalties and their errors on held-out rows (folds x penalties), with one panel per fold.
 
     ``ridges`` are the penalties to try, in units of the mean variance of the first fold.
     """
@@ -676,8 +692,15 @@ def best_ridge(
     pairs = zip(folds, panels, strict=True)
     penalties = [ridge * unit for ridge in ridges]
     table = [fold.errors(panel, penalties, known=True) for fold, panel in pairs]
-    best = int(np.argmin(np.mean(table, axis=0)))
-    return penalties[best], [row[best] for row in table]
+    return penalties, np.array(table)
+
+
+def best_ridge(
+    folds: Sequence[Fold], panels: Sequence[Columns], ridges: Sequence[float] = RIDGES
+) -> float:
+    """The penalty that does best on held-out rows, as `ridge_errors` measures it."""
+    tried, table = ridge_errors(folds, panels, ridges)
+    return tried[int(table.mean(axis=0).argmin())]
 
 
 def paired_interval(

@@ -7,10 +7,11 @@ from scipy import sparse
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import cross_val_predict
 from sklearn.preprocessing import StandardScaler
 
 import fewer
-from fewer.assess import compare, curve, inspect
+from fewer.assess import compare, curve, inspect, score_features
 from fewer.assess.scoring import Rows
 from fewer.baselines import MaxVariance, PivotedQR
 from fewer.errors import FewerWarning, InputError
@@ -24,45 +25,59 @@ def rows():
     return Rows(X, "standard", None, 0, "cpu")
 
 
-@pytest.fixture(scope="module")
-def split(rows):
-    return rows.splits(5, 0.25, 1)[0]
+def plain_scores(rows, model, columns):
+    """Explained variance and standard error by scikit-learn's regression, fold by fold."""
+    sums = []
+    for fold in rows.covariances.folds:
+        train, held = X[fold.train_rows], X[fold.held_rows]
+        scaler = StandardScaler().fit(train)
+        a, b, middle = (scaler.transform(part) for part in (train, held, X.mean(axis=0)[None]))
+        guess = model(a, b, columns)
+        sums.append([((guess - b) ** 2).sum(), ((b - middle) ** 2).sum()])
+    wrong, total = np.array(sums).T
+    without = [1 - np.delete(wrong, at).sum() / np.delete(total, at).sum() for at in range(5)]
+    # of 5 folds, 1 / 5 + 1 / 4 of the variance, since they share training rows
+    return 1 - wrong.sum() / total.sum(), (4 * np.var(without) * (1 / 5 + 1 / 4) * 5) ** 0.5
 
 
-def first_split(k=5):
-    """The split that `compare` makes with random_state=0."""
-    return Rows(X, "standard", None, 0, "cpu").splits(k, 0.25, 1)[0]
+def regression(train, held, columns):
+    return LinearRegression().fit(train[:, columns], train).predict(held[:, columns])
 
 
-def parts(split):
-    scaler = StandardScaler().fit(X[split.fold.train_rows])
-    return scaler.transform(X[split.fold.train_rows]), scaler.transform(X[split.fold.held_rows])
+def components(train, held, k):
+    pca = PCA(k).fit(train)
+    return pca.inverse_transform(pca.transform(held))
 
 
-def test_explained_variance_is_that_of_plain_regression(split):
-    train, held = parts(split)
+def test_explained_variance_is_that_of_plain_regression(rows):
     columns = np.array([1, 5, 12, 20, 30])
-    model = LinearRegression().fit(train[:, columns], train)
-    left = ((model.predict(held[:, columns]) - held) ** 2).sum()
-    assert split.explained_variance(columns) == pytest.approx(1 - left / (held**2).sum(), abs=1e-9)
-    errors = ((model.predict(held[:, columns]) - held) ** 2).mean(axis=0)
-    scale = X[split.fold.train_rows].var(axis=0)
-    np.testing.assert_allclose(split.errors(columns), errors * scale, rtol=1e-6, atol=1e-9)
+    found = rows.estimate([columns] * 5)
+    expected = plain_scores(rows, regression, columns)
+    assert found.value == pytest.approx(expected[0], abs=1e-9)
+    assert found.standard_error == pytest.approx(expected[1], rel=1e-6)
+    listed = score_features(X, columns, random_state=0, device="cpu")
+    assert listed.explained_variance_standardized == found.value
+    assert listed.standard_error_standardized == found.standard_error
+    assert listed.protocol == "5 folds, seed 0, each feature standardised"
+    in_units = 1 - listed.errors.sum() / listed.variances.sum()
+    assert listed.explained_variance == pytest.approx(in_units)
+    np.testing.assert_allclose(listed.variances, X.var(axis=0))
 
 
-def test_the_reference_is_plain_pca(split):
-    train, held = parts(split)
-    found = split.pca_explained_variance(6)
-    for k in (1, 6):
-        pca = PCA(k).fit(train)
-        left = ((pca.inverse_transform(pca.transform(held)) - held) ** 2).sum()
-        assert found[k - 1] == pytest.approx(1 - left / (held**2).sum(), abs=1e-9)
+def test_the_reference_is_plain_pca(rows):
+    found = compare(X, 6, methods=["greedy"], random_state=0, device="cpu")
+    reference = next(row for row in found.rows if row["method"].startswith("PCA"))
+    value, error = plain_scores(rows, components, 6)
+    assert reference["explained_variance"] == pytest.approx(value, abs=1e-9)
+    assert reference["standard_error"] == pytest.approx(error, rel=1e-6)
+    path = curve(X, [1, 2, 4, 6], random_state=0, device="cpu")
+    assert path.pca[-1] == pytest.approx(value, abs=1e-9)
 
 
 def test_rows_of_a_group_stay_on_one_side():
     grouped = Rows(X, "none", GROUPS, 0, "cpu")
-    for split in grouped.splits(3, 0.3, 4):
-        held, train = split.fold.held_rows, split.fold.train_rows
+    for fold in grouped.covariances.folds:
+        held, train = fold.held_rows, fold.train_rows
         assert len(np.intersect1d(GROUPS[held], GROUPS[train])) == 0
         assert len(held) + len(train) == len(X)
 
@@ -72,53 +87,75 @@ def test_pivots_of_the_covariance_are_those_of_the_rows():
         X, 5, methods=["pivoted QR", "variance"], scale="none", random_state=0, device="cpu"
     )
     chosen = {row["method"]: row["features"] for row in found.rows}
-    train = X[first_split().fold.train_rows]
+    train = X[Rows(X, "none", None, 0, "cpu").covariances.folds[0].train_rows]
     assert chosen["pivoted QR"] == PivotedQR(5).fit(train).columns_.tolist()
     assert chosen["variance"] == MaxVariance(5).fit(train).columns_.tolist()
 
 
-def test_more_splits_tell_how_stable_a_choice_is():
+def test_folds_tell_how_stable_a_choice_is():
     twins = np.hstack([X, X + 1e-9 * np.random.default_rng(1).normal(size=X.shape)])
-    found = compare(twins, 4, methods=["search", "random"], repeats=3, scale="none",
+    found = compare(twins, 4, methods=["search", "random"], folds=3, scale="none",
                     random_state=0, device="cpu")  # fmt: skip
     by = {row["method"]: row for row in found.rows}
     assert by["search"]["overlap"] < 1  # either twin will do
-    assert by["random"]["overlap"] < 0.5
-    assert by["search"]["std"] > 0
+    assert by["search"]["standard_error"] > 0
     assert by["search"]["explained_variance"] > by["random"]["explained_variance"]
 
 
 def test_a_choice_is_made_without_the_held_out_rows():
     """Rows that are held out can be anything: what is chosen stays the same."""
-    held = first_split(3).fold.held_rows
+    held = Rows(X, "standard", None, 0, "cpu").covariances.folds[0].held_rows
     other = X.copy()
     other[held] = np.random.default_rng(3).permuted(X[held], axis=1)
+    options = {"strategies": ["search"], "random_state": 0, "device": "cpu"}
     pair = [
-        compare(data, 3, methods=["search", "select"], random_state=0, device="cpu")
-        for data in (X, other)
+        compare(data, 3, methods=["search"], random_state=0, device="cpu") for data in (X, other)
     ]
     one, two = ({row["method"]: row["features"] for row in found.rows} for found in pair)
     assert one == two
+    first, second = (fewer.select(data, 3, **options).fold_panels[0] for data in (X, other))
+    assert first.tolist() == second.tolist()
 
 
 def test_a_curve_is_nested_and_honest():
     found = curve(X, [2, 4, 8, 16], random_state=0, device="cpu")
     assert np.diff(found.explained_variance).min() > 0
     assert found.smallest_k(0.99) is None
-    assert found.splits == 5
+    assert found.folds == 5
+    assert not found.exact
     assert all(0 < error < 0.05 for error in found.standard_error)
     assert found.r2.shape == (4, 32)
     noise = np.random.default_rng(0).normal(size=(60, 40))
-    flat = curve(noise, [10, 20], random_state=0, device="cpu")
-    assert flat.splits == 5
+    flat = curve(noise, [10, 20], exact=False, random_state=0, device="cpu")
     assert (
         flat.explained_variance[1] < 0.6
     )  # twenty of forty unrelated features explain only themselves
     assert flat.noise == 0  # and permuted columns would do as well
 
 
+def test_a_curve_for_a_target(tmp_path):
+    """Three columns make the target: after them, nothing is gained."""
+    random = np.random.default_rng(5)
+    Z = random.normal(size=(300, 10))
+    y = Z[:, [2, 5, 7]] @ [3.0, 2.0, 1.5] + random.normal(size=300)
+    found = curve(Z, range(1, 7), target=y, random_state=0, device="cpu")
+    assert found.order[:3] == [2, 5, 7]
+    assert found.r2.shape == (6, 1)
+    guess = cross_val_predict(LinearRegression(), Z[:, [2, 5, 7]], y, cv=5)
+    left = ((guess - y) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    assert found.explained_variance[2] == pytest.approx(1 - left, abs=0.01)
+    assert found.explained_variance[5] - found.explained_variance[2] < 0.01
+    assert found.rules()["one_standard_error"] == 3
+    assert found.pca is None
+    assert "noise" not in found.rules()
+    assert "pca" not in found.write(tmp_path / "c.csv").read_text()
+    assert found.write(tmp_path / "c.svg").read_text().startswith("<?xml")
+    with pytest.raises(InputError, match="exact=True cannot be combined with a target"):
+        curve(Z, [3], target=y, exact=True)
+
+
 def test_missing_and_empty_columns(tmp_path):
-    table = pd.DataFrame(X, columns=[f"p{j}" for j in range(32)])
+    table = pd.DataFrame(X.copy(), columns=[f"p{j}" for j in range(32)])
     table.iloc[::5, 3] = np.nan
     table["blank"] = np.nan
     with pytest.warns(FewerWarning, match=r"without any value were ignored \(1\): 'blank'"):
@@ -136,7 +173,7 @@ def test_missing_and_empty_columns(tmp_path):
             "k=99 must be a whole number from 1 to 32, the number",
         ),
         (lambda: curve(X, [3], folds=1), "folds=1 must be a whole number of at least 2"),
-        (lambda: compare(X, 3, test_size=2), "test_size=2 must be a number above 0 and below 1"),
+        (lambda: compare(X, 3, folds=1), "folds=1 must be a whole number of at least 2"),
         (lambda: curve(X, [3], scale="big"), "scale='big' is not known"),
         (lambda: curve(X, [3], row_groups=[1, 2]), "row_groups has 2 labels for 1797 rows"),
         (lambda: curve(X, [3], row_groups=np.ones(len(X))), "row_groups has a single label"),
@@ -149,16 +186,63 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-def test_wide_data_are_inspected_without_a_covariance(monkeypatch):
-    source = fewer.data.open(X)
-    whole = inspect(source)
-    monkeypatch.setattr("fewer.assess.inspection.MAX_FEATURES", 10)
-    monkeypatch.setattr("fewer.assess.inspection.WIDE_ROWS", 5000)
-    wide = inspect(source)
-    for level, size in wide.sizes.items():
-        assert size["greedy"] is None
-        assert size["pca"] == whole.sizes[level]["pca"]
-    assert wide.suggested_k == wide.sizes[0.9]["pca"]
+def test_a_sample_of_many_rows_suggests_k(monkeypatch):
+    monkeypatch.setattr("fewer.assess.inspection.SMALL_DATA", 0)
+    whole = inspect(fewer.data.open(X))
+    monkeypatch.setattr("fewer.assess.inspection.MAX_ROWS", 900)
+    some = inspect(fewer.data.open(X))
+    assert (whole.sampled_rows, some.sampled_rows) == (1797, 900)
+    for level, size in some.sizes.items():
+        assert size["pca"] <= size["features"]
+        assert abs(size["features"] - whole.sizes[level]["features"]) <= 2
+    assert some.suggested_k == some.sizes[0.9]["features"]
+    assert not some.exact
+    assert 0.9 <= some.explained_variance < 0.95
+    assert 0 < some.standard_error < 0.05
+
+
+def test_wide_data_are_inspected_without_a_covariance():
+    random = np.random.default_rng(0)
+    wide = random.normal(size=(60, 3)) @ random.normal(size=(3, 300))
+    found = inspect(wide + 0.1 * random.normal(size=wide.shape))
+    assert found.suggested_k == 3
+    assert found.covariance_memory == 60 * 300 * 8
+
+
+def test_every_command_has_the_same_number(tmp_path, monkeypatch):
+    """inspect, select, curve, compare and score: one panel, one share, one standard error."""
+    monkeypatch.setattr("fewer.selection.strategies.SMALL", 0)  # searches only, to be quick
+    data = fewer.data.open(X[:200, ::3])
+    seen = inspect(data)
+    k = seen.suggested_k
+    panel = fewer.select(data, k, random_state=0)
+    panel.save(tmp_path / "panel")
+    loaded = fewer.Panel.load(tmp_path / "panel")
+    one, known = panel.estimates["equal"], panel.evidence
+    assert 0 < one.standard_error < 0.05
+    at = curve(data, [k], random_state=0)
+    rows = compare(data, k, methods=["select"], panels={"mine": loaded}, random_state=0).rows
+    card = fewer.score(loaded, data, draws=5, permutations=0, random_state=0)
+    found = [
+        (seen.explained_variance, seen.standard_error),
+        (
+            panel.evidence.explained["equal"]["panel"],
+            panel.evidence.standard_errors["equal"]["panel"],
+        ),
+        (loaded.estimates["equal"].value, loaded.estimates["equal"].standard_error),
+        (at.explained_variance[0], at.standard_error[0]),
+        (card.explained_variance, card.standard_error),
+        *((row["explained_variance"], row["standard_error"]) for row in rows if row["features"]),
+    ]
+    assert len(found) == 7
+    np.testing.assert_allclose(found, [one[:2]] * 7, rtol=1e-9)
+    protocol = "5 folds, seed 0, each feature standardised"
+    said = [seen.protocol, panel.settings["protocol"], at.protocol, card.protocol]
+    assert said == [protocol] * 4
+    # on the report's curve, and for the same features given as a list of one's own
+    assert known.curve["equal"]["panel"][-1] == pytest.approx(one.value, abs=1e-3)
+    assert card.made_here
+    assert not fewer.score(panel.features, data, draws=2, permutations=0).made_here
 
 
 def test_an_inspection_finds_what_a_user_should_know(tmp_path):

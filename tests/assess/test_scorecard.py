@@ -6,9 +6,9 @@ from scipy.stats import kstest
 from sklearn.datasets import load_breast_cancer
 
 import fewer
-from fewer.assess.scorecard import _Scores
 from fewer.data.open import as_source
 from fewer.errors import InputError
+from fewer.selection.significance import PanelScores
 from fewer.validation import RIDGES, fold_covariances, paired_interval, split_rows
 
 FRAME = load_breast_cancer(as_frame=True).data.iloc[:200, :10]
@@ -22,13 +22,13 @@ def test_many_panels_are_scored_as_one_by_one(wide):
     X[:, 3] = X[:, 2]  # a copy
     folds = fold_covariances(as_source(X), split_rows(len(X), 4, 0), "standard")
     assert folds.factored is wide
-    scores, panels = _Scores(folds), [np.array([0, 4, 7]), np.array([2, 3, 9])]
-    found = scores._errors(folds.folds[1], panels)
+    scores, panels = PanelScores(folds), [np.array([0, 4, 7]), np.array([2, 3, 9])]
     fold = folds.folds[1]
-    unit, total = float(fold.variance.mean()), float(fold.held_diagonal.mean())
+    ridges = [ridge * float(fold.variance.mean()) for ridge in RIDGES]
+    found = scores._errors(fold, panels, ridges)
     for at, panel in enumerate(panels):
-        expected = fold.errors(panel, [r * unit for r in RIDGES], known=True)
-        np.testing.assert_allclose(found[:, at], np.array(expected) / total, rtol=1e-5, atol=1e-7)
+        expected = np.array(fold.errors(panel, ridges, known=True)) * fold.n_held * X.shape[1]
+        np.testing.assert_allclose(found[:, at], expected, rtol=1e-5, atol=1e-7)
 
 
 def test_where_a_list_stands():

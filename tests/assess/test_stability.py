@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from fewer.assess.scoring import Rows
-from fewer.assess.stability import _halves, nogueira, stability
+from fewer.assess.stability import nogueira, stability
+from fewer.data.open import as_source
 from fewer.errors import InputError
+from fewer.selection.stability import _halves
 
 
 def planted(n=200, seed=0):
@@ -60,8 +61,7 @@ def test_the_interval_covers_the_index_of_many_choices():
 
 def test_halves_are_complements_and_keep_groups_together():
     groups = np.arange(200) // 8
-    rows = Rows(planted(), "none", groups, 0, "cpu")
-    splits = _halves(rows, 10)
+    splits = _halves(as_source(planted()), groups, 10, 0)
     for at in range(0, 10, 2):
         one, other = splits.train_rows(at), splits.train_rows(at + 1)
         assert len(np.intersect1d(groups[one], groups[other])) == 0
@@ -71,9 +71,28 @@ def test_halves_are_complements_and_keep_groups_together():
 
 def test_wide_rows_are_halved_one_by_one():
     X = np.random.default_rng(0).normal(size=(16, 80))
-    splits = _halves(Rows(X, "standard", None, 0, "cpu"), 4)
+    splits = _halves(as_source(X), None, 4, 0)
     assert len(splits.parts) == 16
     assert stability(X, 3, subsamples=4, random_state=0, device="cpu").index < 0.5
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_features_for_a_target_are_those_that_come_back(numbers):
+    """Two columns make the target; to the other features they say nothing."""
+    X, random = planted(), np.random.default_rng(1)
+    score = X[:, 11] + X[:, 12] + 0.3 * random.normal(size=len(X))
+    y = score if numbers else np.where(score > 0, "high", "low").astype(object)
+    found = stability(X, 2, subsamples=20, target=y, random_state=0, device="cpu")
+    assert set(found.features[:2]) == {11, 12}
+    assert min(found.frequency[:2]) > 0.9
+    assert found.sentence().startswith("Stability for the target")
+    plain = stability(X, 2, subsamples=20, random_state=0, device="cpu")
+    assert not {11, 12} & set(plain.stable)
+    y[:50] = np.nan if numbers else None  # rows without a label do not count
+    again = stability(X, 2, subsamples=20, target=y, random_state=0, device="cpu")
+    assert set(again.features[:2]) == {11, 12}
+    with pytest.raises(InputError, match="target has 150 values for 200 rows"):
+        stability(X, 2, target=y[:150])
 
 
 @pytest.mark.parametrize(

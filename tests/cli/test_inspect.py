@@ -19,9 +19,12 @@ def test_every_part_of_a_file_is_read(folder, asked, typed):
     assert list(found["missing"]) == ["mean_texture"]
     assert found["missing"]["mean_texture"] == pytest.approx(0.1, abs=0.02)
     assert found["memory"] == 379 * 13 * 4
-    few, more, most = (found["sizes"][level]["greedy"] for level in ("0.8", "0.9", "0.95"))
+    few, more, most = (found["sizes"][level]["features"] for level in ("0.8", "0.9", "0.95"))
     assert 1 < few <= more <= most < 13
     assert found["suggested_k"] == more
+    assert found["protocol"] == "5 folds, seed 0, each feature standardised"
+    assert 0.85 < found["explained_variance"] < 1
+    assert 0 < found["standard_error"] < 0.1
     shown = typed("inspect", "train.csv").stdout
     assert f"fewer select train.csv -k {more} --out panel/" in shown
     assert "who" in shown

@@ -6,6 +6,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 import fewer
 from fewer.errors import InputError
+from fewer.report.figures import figures
 from fewer.report.summarise import summarise
 
 
@@ -42,13 +43,34 @@ def test_numbers_are_those_of_the_panel(panel, frame):
 def test_rows_that_are_given_are_judged(panel, frame):
     test = frame[1400:]
     about = summarise(panel, test)
-    assert about["given"] == {"explained": panel.score(test), "rows": len(test)}
+    score = panel.score(test)
+    known = {"explained": score, "error": score.standard_error, "rows": len(test)}
+    assert about["given"] == known
     rebuilt = panel.reconstruct(test[panel.features])
     varying = test.std() > 0
     back = 1 - ((rebuilt - test) ** 2).mean() / test.var(ddof=0)
     np.testing.assert_allclose(about["features"]["r2"][varying], back[varying], atol=1e-6)
     assert np.isnan(about["features"]["r2"][~varying]).all()
     assert len(about["sample"]["true"]) == 200
+
+
+def test_how_sure_the_choice_is(panel):
+    about, known = summarise(panel), panel.evidence
+    assert len(about["stability"]["frequency"]) == panel.k
+    assert f"{known.stability['cluster_index']:.2f}" in about["stability"]["sentence"]
+    often = sum(share >= 0.75 for share in known.stability["frequency"])
+    assert f"{often} of the {panel.k} features come back" in about["stability"]["sentence"]
+    worse = np.mean(np.array(about["chance"]["random"]) < about["chance"]["panel"])
+    assert f"better than {worse:.0%} of 199 random panels" in about["chance"]["sentence"]
+    assert worse > 0.8
+    assert about["contributions"]["lost"] == known.without.tolist()
+    tests = about["contributions"]["p_values"]
+    strong = sum(p <= 0.05 for p in tests)
+    assert f"{strong} of {panel.k} explain features" in about["contributions"]["sentence"]
+    drawn = figures(about)
+    for name in ("stability", "chance", "contributions"):
+        assert drawn[name].startswith("<svg"), name
+    assert drawn["stability"].count("<rect") == panel.k
 
 
 def test_image_shapes(panel, frame):

@@ -88,7 +88,7 @@ def test_held_out_rows_are_stored_with_their_reconstructions(panel, frame):
     measured = panel.indices
     np.testing.assert_array_equal(known.reconstructed[:, measured], known.rows[:, measured])
     wrong = (known.reconstructed - known.rows).astype(float) ** 2
-    np.testing.assert_allclose(wrong.mean(axis=0), known.errors, atol=1e-3)  # all of them are kept
+    assert wrong.mean() == pytest.approx(known.errors.mean(), rel=0.1)  # some rows of each fold
     assert known.errors.mean() == pytest.approx(panel.held_out.errors.mean(), rel=0.1)
     assert not known.errors[measured].any()
 

@@ -47,8 +47,11 @@ def test_scores_are_those_of_the_panels_of_each_fold():
     path = size_path(folds, resolve(None, 28, 3), [1, 3], torch.device("cpu"))
     fold = folds.folds[2]
     first = fewer.ColumnSubset(1, random_state=0).fit(fold.rows(fold.train_rows)).columns_
-    total = float(fold.held_diagonal.mean())
-    assert path.explained[2, 0] == pytest.approx(1 - fold.error(first) / total, abs=1e-9)
+    assert path.wrong[2, 0] / fold.n_held == pytest.approx(28 * fold.error(first), abs=1e-9)
+    middle = (X.mean(axis=0) - fold.center) / fold.scale
+    held = fold.rows(fold.held_rows).rows(slice(0, 200), torch.float64).numpy()
+    assert path.total[2] == pytest.approx(((held - middle) ** 2).sum())
+    assert path.mean[0] == pytest.approx(1 - path.wrong[:, 0].sum() / path.total.sum())
     assert path.r2[1].mean() == pytest.approx(path.mean[1], abs=0.02)
 
 

@@ -16,14 +16,29 @@ from fewer._checks import check_choice, check_whole
 from fewer._display import Tabular, draw_bars
 from fewer._tables import Table, write_table
 from fewer._threads import entry_point
-from fewer.assess.scoring import Columns, Rows, Split
+from fewer.assess.scoring import Columns, Rows
 from fewer.data import ScaledSource
-from fewer.data.factored import FactoredCovariance
+from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.estimate import (
+    Estimate,
+    HeldOutSums,
+    fold_ridges,
+    held_out_squares,
+    panel_sums,
+    ratio_of_sums,
+    scaled_estimate,
+    shared_rows,
+)
+from fewer.panel import Panel
 from fewer.search import greedy, search
+from fewer.search.eigen import leading_eigenvectors
 from fewer.selection import select
 from fewer.selection.context import WorkPlan
+from fewer.train.device import float64_device
+from fewer.validation import FOLDS, Fold
 
 DRAWS = 10
+SELECT = "select"
 REFERENCE = "PCA (reference)"
 
 
@@ -34,11 +49,13 @@ class Comparison(Tabular):
     Attributes
     ----------
     rows : list of dict
-        For each method: method, k, explained_variance (of held-out rows), std (over splits),
-        overlap (fraction of features that two splits have in common, None for one split),
-        seconds, features (of the first split).
-    splits, scale
-        Number of splits, and whether features were standardised.
+        For each method: method, k, explained_variance (of held-out rows), its standard_error over
+        folds, overlap (fraction of features that two folds have in common), seconds, features
+        (of the first fold; of "select" those of the panel).
+    folds, scale
+        Number of folds, and whether features were standardised.
+    protocol : str
+        How rows were held out.
 
     Examples
     --------
@@ -50,8 +67,9 @@ class Comparison(Tabular):
     """
 
     rows: list[dict[str, Any]]
-    splits: int
+    folds: int
     scale: str
+    protocol: str
 
     def describe(self) -> dict[str, Any]:
         """The comparison as a dictionary that can be written as JSON."""
@@ -63,11 +81,11 @@ class Comparison(Tabular):
 
     def columns(self) -> dict[str, list[Any]]:
         """The rows as columns of values; see also `to_frame`."""
-        names = ("method", "k", "explained_variance", "std", "overlap", "seconds")
+        names = ("method", "k", "explained_variance", "standard_error", "overlap", "seconds")
         return {name: [row[name] for row in self.rows] for name in names}
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the explained variance of each method as a bar, with its spread over splits.
+        """Draw the explained variance of each method as a bar, with its standard error.
 
         Parameters
         ----------
@@ -80,13 +98,12 @@ class Comparison(Tabular):
         """
         found = self.columns()
         what = "explained variance of held-out rows"
-        errors = found["std"] if self.splits > 1 else None
         return draw_bars(
             axes,
             found["method"],
             found["explained_variance"],
             what,
-            errors=errors,
+            errors=found["standard_error"],
             grey=[REFERENCE],
         )
 
@@ -94,16 +111,19 @@ class Comparison(Tabular):
         return str(self.table())
 
     def table(self) -> Table:
-        """The rows as text; with several splits also their spread and how far panels agree."""
-        several = self.splits > 1
-        header = ["method", "k", "explained variance"]
-        header += ["±", "overlap", "seconds"] if several else ["seconds"]
-        rows = []
-        for row in self.rows:
-            cells = [row["method"], str(row["k"]), f"{row['explained_variance']:.1%}"]
-            if several:
-                cells += [f"{row['std']:.1%}", _or_blank(row["overlap"], ".1%")]
-            rows.append([*cells, _or_blank(row["seconds"], ".1f")])
+        """The rows as text."""
+        header = ("method", "k", "explained variance", "±", "overlap", "seconds")
+        rows = [
+            (
+                row["method"],
+                str(row["k"]),
+                f"{row['explained_variance']:.1%}",
+                _or_blank(row["standard_error"], ".1%"),
+                _or_blank(row["overlap"], ".0%"),
+                _or_blank(row["seconds"], ".1f"),
+            )
+            for row in self.rows
+        ]
         return Table(header, rows, range(1, len(header)))
 
 
@@ -113,10 +133,9 @@ def compare(
     k: int,
     *,
     methods: Sequence[str] | None = None,
-    panels: Mapping[str, Sequence[Any]] | None = None,
+    panels: Mapping[str, Sequence[Any] | Panel] | None = None,
     scale: str = "standard",
-    test_size: float = 0.25,
-    repeats: int = 1,
+    folds: int = FOLDS,
     row_groups: Any = None,
     random_state: Any = None,
     device: str = "auto",
@@ -124,8 +143,10 @@ def compare(
 ) -> Comparison:
     """Choose k features by several methods and score them on held-out rows.
 
-    Methods see only the training rows. All use the same linear decoder, fitted on the training
-    rows, with a ridge penalty chosen within them where rows are few.
+    Methods choose on the training rows of each fold, and are scored on its held-out rows by the
+    same linear decoder, fitted on the training rows; where rows are few, with the ridge penalty
+    that does best on the other folds. "select" is scored by `fewer.select` itself, in the same
+    way, so that the number is that of its panel.
 
     Parameters
     ----------
@@ -133,12 +154,12 @@ def compare(
         Number of features.
     methods : sequence of str, default=None
         Some of `METHODS`; all if None.
-    panels : mapping from name to list of features, default=None
-        Panels of your own to compare; they need not have k features.
-    test_size : float, default=0.25
-        Fraction of rows held out.
-    repeats : int, default=1
-        Number of random splits; several show how stable each choice is.
+    panels : mapping from name to list of features or Panel, default=None
+        Panels of your own to compare; they need not have k features. Their features are the same
+        on all folds, which flatters them if they were chosen with these rows in view; a `Panel`
+        that was made from these rows has the score that it was made with.
+    folds : int, default=5
+        Number of folds of the cross-validation, at least 2.
     progress : callable, default=None
         Called as ``progress(step, fraction_done)``.
     data, scale, row_groups, random_state, device
@@ -155,53 +176,76 @@ def compare(
     names = list(METHODS) if methods is None else list(methods)
     for name in names:
         check_choice("methods", name, list(METHODS))
-    check_whole("repeats", repeats)
     plan = WorkPlan(progress)
     plan.begin("reading", "reading")
+    rows = Rows(data, scale, row_groups, random_state, device, folds)
+    check_whole("k", k, 1, rows.d, ", the number of features")
+    parts = rows.covariances.folds
     for name in names:
-        plan.expect(name, repeats)
-    rows = Rows(data, scale, row_groups, random_state, device)
-    given = {name: rows.columns(features) for name, features in (panels or {}).items()}
-    splits = rows.splits(k, test_size, repeats)
+        plan.expect(name, len(parts))
     found = []
-    for name, columns in given.items():
-        scores = [split.explained_variance(columns) for split in splits]
-        found.append(_row(name, len(columns), scores, features=rows.named(columns)))
+    for name, given in (panels or {}).items():
+        columns, score = rows.judged(given)
+        found.append(_row(name, len(columns), score, features=rows.named(columns)))
     for name in names:
-        chosen, began = [], time.perf_counter()
-        for part, split in enumerate(splits):
+        began = time.perf_counter()
+        if name == SELECT:
             plan.begin(name, name)
-            chosen.append(METHODS[name](rows, split, k, rows.seed + part))
-        seconds = (time.perf_counter() - began) / repeats
-        # several panels per split, such as random draws: their mean counts
-        scores = [
-            float(np.mean([split.explained_variance(panel) for panel in panels]))
-            for split, panels in zip(splits, chosen, strict=True)
-        ]
-        first = [panels[0] for panels in chosen]
-        features = rows.named(first[0])
-        found.append(_row(name, k, scores, features, seconds, _overlap(first)))
-    reference = [float(split.pca_explained_variance(k)[-1]) for split in splits]
-    found.append(_row(REFERENCE, k, reference))
+            panel = select(rows.source, k, **rows.options)
+            score, chosen = panel.estimates[rows.metric], [[one] for one in panel.fold_panels or ()]
+            features = panel.features
+        else:
+            chosen = []
+            for part in parts:
+                plan.begin(name, name)
+                chosen.append(CHOICES[name](rows, part, k, rows.seed))
+            # several panels per fold, such as random draws: their mean counts
+            sums = [_sums(rows, list(draw)) for draw in zip(*chosen, strict=True)]
+            merged = [
+                each[0]._replace(wrong=[one.wrong[0] for one in each])
+                for each in zip(*sums, strict=True)
+            ]
+            score = scaled_estimate(parts, merged)
+            features = rows.named(chosen[0][0])
+        seconds = time.perf_counter() - began
+        overlap = _overlap([draws[0] for draws in chosen])
+        found.append(_row(name, k, score, features, seconds, overlap))
+    found.append(_row(REFERENCE, k, _pca(rows, k)))
     found.sort(key=lambda row: -row["explained_variance"])
-    return Comparison(found, repeats, scale)
+    return Comparison(found, len(parts), scale, rows.protocol)
+
+
+def _sums(rows: Rows, panels: list[Columns]) -> list[HeldOutSums]:
+    ridges = fold_ridges(rows.covariances.folds, panels, rows.n)
+    return panel_sums(rows.covariances, panels, ridges)
+
+
+def _pca(rows: Rows, k: int) -> Estimate:
+    folds, device = rows.covariances.folds, float64_device(rows.home)
+    wrong, total = [], []
+    for fold, squares in zip(folds, held_out_squares(folds), strict=True):
+        vectors = leading_eigenvectors(fold.matrix(), k, device=device)
+        kept = float((vectors * fold.held_product(vectors)).sum())
+        wrong.append(fold.n_held * (float(fold.held_diagonal.sum()) - kept))
+        total.append(float((squares / fold.scale**2).sum()))
+    return ratio_of_sums(np.array(wrong), np.array(total), shared_rows(folds))
 
 
 def _row(
     method: str,
     k: int,
-    scores: list[float],
+    score: Estimate,
     features: list[Any] | None = None,
     seconds: float | None = None,
     overlap: float | None = None,
 ) -> dict[str, Any]:
-    mean, std = float(np.mean(scores)), float(np.std(scores))
-    row = {"method": method, "k": k, "explained_variance": mean, "std": std}
+    row = {"method": method, "k": k, "explained_variance": score.value}
+    row["standard_error"] = score.standard_error
     return row | {"overlap": overlap, "seconds": seconds, "features": features}
 
 
 def _overlap(panels: list[Columns]) -> float | None:
-    """Fraction of features that two panels have in common, averaged over pairs of splits."""
+    """Fraction of features that two panels have in common, averaged over pairs of folds."""
     pairs = [len(np.intersect1d(a, b)) / max(len(a), len(b)) for a, b in combinations(panels, 2)]
     return float(np.mean(pairs)) if pairs else None
 
@@ -210,35 +254,32 @@ def _or_blank(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-# -- methods: from rows, a split, k and a seed to panels of ascending column numbers ----------
+# -- methods: from rows, a fold, k and a seed to panels of ascending column numbers -----------
 # simple ones work on the covariance, which never needs all rows in memory as `fewer.baselines` do
 
 
-def _select(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
-    labels = None if rows.groups is None else rows.groups[split.fold.train_rows]
-    if labels is not None and len(np.unique(labels)) < 2:
-        labels = None
-    found = select(
-        rows.train(split),
-        k,
-        scale=rows.scaling.how,
-        row_groups=labels,
-        random_state=seed,
-        device=str(rows.home),
-    )
-    return [found.indices]
+def _matrix(rows: Rows, fold: Fold) -> Matrix:
+    return fold.matrix().to(float64_device(rows.home))
 
 
-def _concrete(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
+def _search(rows: Rows, fold: Fold, k: int, seed: int) -> list[Columns]:
+    return [search(_matrix(rows, fold), k, seed=seed).indices]
+
+
+def _concrete(rows: Rows, fold: Fold, k: int, seed: int) -> list[Columns]:
     from fewer.estimators import ConcreteAutoencoder  # noqa: PLC0415 (loads scikit-learn)
 
-    scaled = ScaledSource(rows.train(split), split.fold.center, split.fold.scale)
+    scaled = ScaledSource(rows.train(fold), fold.center, fold.scale)
     model = ConcreteAutoencoder(k, random_state=seed, device=str(rows.home))
     return [model.fit(scaled).columns_]
 
 
-def _pivoted_qr(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
-    C = split.train.cpu()
+def _greedy(rows: Rows, fold: Fold, k: int, seed: int) -> list[Columns]:
+    return [greedy(_matrix(rows, fold), k).panel()]
+
+
+def _pivoted_qr(rows: Rows, fold: Fold, k: int, seed: int) -> list[Columns]:
+    C = fold.matrix().cpu()
     if isinstance(C, FactoredCovariance):
         pivots = qr(C.rows.numpy(), mode="r", pivoting=True)[1]
     else:
@@ -247,23 +288,24 @@ def _pivoted_qr(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
     return [np.sort(pivots[:k].astype(np.int64))]
 
 
-def _variance(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
+def _variance(rows: Rows, fold: Fold, k: int, seed: int) -> list[Columns]:
     # in the units of the data, since scaled features all have the same variance
-    own = split.fold.variance * split.fold.scale**2
+    own = fold.variance * fold.scale**2
     return [np.sort(np.argsort(-own, kind="stable")[:k])]
 
 
-def _random(rows: Rows, split: Split, k: int, seed: int) -> list[Columns]:
+def _random(rows: Rows, fold: Fold, k: int, seed: int) -> list[Columns]:
     random = np.random.default_rng(seed)
     return [np.sort(random.choice(rows.d, k, replace=False)) for _ in range(DRAWS)]
 
 
-METHODS: dict[str, Callable[[Rows, Split, int, int], list[Columns]]] = {
-    "select": _select,
-    "search": lambda rows, split, k, seed: [search(split.train, k, seed=seed).indices],
+CHOICES: dict[str, Callable[[Rows, Fold, int, int], list[Columns]]] = {
+    "search": _search,
     "concrete autoencoder": _concrete,
-    "greedy": lambda rows, split, k, seed: [greedy(split.train, k).panel()],
+    "greedy": _greedy,
     "pivoted QR": _pivoted_qr,
     "variance": _variance,
     "random": _random,
 }
+
+METHODS = (SELECT, *CHOICES)

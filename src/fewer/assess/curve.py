@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,20 @@ from fewer._checks import check_whole
 from fewer._display import Tabular, new_axes
 from fewer._tables import Table, write_table
 from fewer._threads import entry_point
-from fewer.assess.scoring import Columns, Rows
+from fewer.assess.scoring import Rows
 from fewer.constraints import resolve
-from fewer.data.factored import Matrix
 from fewer.errors import InputError
-from fewer.search import greedy, search
+from fewer.estimate import Estimate
+from fewer.search import greedy
+from fewer.selection import select
 from fewer.selection.context import WorkPlan
-from fewer.selection.size import elbow, noise_limit, size_path
+from fewer.selection.size import elbow, emphasised, noise_limit, size_path
 from fewer.train.device import float64_device
-from fewer.validation import FOLDS, fold_covariances, split_rows
+from fewer.validation import FOLDS
 
 QUANTILES = (0.1, 0.5, 0.9)  # of R² over the features
 LEVELS = (0.8, 0.9, 0.95)
+FEW_SIZES = 3  # up to which each is chosen as `select` does
 OURS, REFERENCE, GRID = "#0072B2", "#999999", "#dddddd"  # colour-blind safe (Okabe and Ito)
 
 
@@ -36,20 +39,27 @@ class Curve(Tabular):
     ----------
     k, explained_variance, standard_error : lists
         Numbers of features, the explained variance of held-out rows with a linear decoder, and its
-        standard error over the folds (None with a single fold).
-    pca : list of float
-        The same for k principal components, the reference that k features hardly ever beat.
+        standard error over the folds.
+    pca : list of float or None
+        The same for k principal components, the reference that k features hardly ever beat; None
+        with a target.
     r2 : ndarray of shape (len(k), n_features)
-        R² of each feature on held-out rows, at each k; NaN where it is constant.
+        R² of each feature on held-out rows, at each k; NaN where it is constant. With a target, of
+        its numbers or classes.
     order : list
         Features, most useful first, chosen from all rows: the first k are a good panel of k.
     noise : int or None
         The k after which no feature explains others better than permuted columns do (parallel
         analysis); None if it is beyond the largest k.
-    splits, scale
-        Number of folds averaged over, and whether features were standardised.
+    folds, scale
+        Number of folds, and whether features were standardised.
     exact : bool
-        Whether each k was searched separately, so that panels are not nested.
+        Whether each k was chosen as `fewer.select` does, so that panels are not nested.
+    protocol : str
+        How rows were held out.
+    target : str or None
+        Name of the target, whose explained variance it is then, by a linear map; of classes, that
+        of their indicators, each class counting the same.
 
     Examples
     --------
@@ -64,13 +74,15 @@ class Curve(Tabular):
     k: list[int]
     explained_variance: list[float]
     standard_error: list[float | None]
-    pca: list[float]
+    pca: list[float] | None
     r2: NDArray[np.float64]
     order: list[Any]
     noise: int | None
-    splits: int
+    folds: int
     scale: str
     exact: bool
+    protocol: str
+    target: str | None = None
 
     def smallest_k(self, level: float) -> int | None:
         """The smallest k with at least this explained variance; None if there is none."""
@@ -78,18 +90,18 @@ class Curve(Tabular):
         return next((k for k, reached in pairs if reached >= level), None)
 
     def rules(self) -> dict[str, int | None]:
-        """The k that each rule suggests.
+        """The k that each rule suggests; with a target, without "noise".
 
         "one_standard_error": the smallest k within one standard error of the best. "elbow": where
         the curve is farthest above the line between its ends. "noise": see the attribute.
         """
         best = int(np.argmax(self.explained_variance))
         least = self.explained_variance[best] - (self.standard_error[best] or 0.0)
-        return {
+        found = {
             "one_standard_error": self.smallest_k(least),
             "elbow": elbow(self.k, self.explained_variance),
-            "noise": self.noise,
         }
+        return found if self.target is not None else found | {"noise": self.noise}
 
     def describe(self) -> dict[str, Any]:
         """The curve as a dictionary that can be written as JSON; of R², some quantiles."""
@@ -123,7 +135,7 @@ class Curve(Tabular):
     def columns(self) -> dict[str, list[Any]]:
         """The curve as columns of numbers; see also `to_frame`."""
         names = ("k", "explained_variance", "standard_error", "pca")
-        columns = {name: getattr(self, name) for name in names}
+        columns = {name: getattr(self, name) for name in names if getattr(self, name)}
         return columns | {"median_r2": self.r2_quantiles()["0.5"]}
 
     def plot(self, axes: Any = None) -> Any:
@@ -144,13 +156,16 @@ class Curve(Tabular):
         return str(self.table())
 
     def table(self) -> Table:
-        """The curve as text."""
-        rows = zip(self.k, self.explained_variance, self.standard_error, self.pca, strict=True)
-        cells = [
-            (str(k), f"{ours:.1%}", "" if error is None else f"{error:.1%}", f"{pca:.1%}")
-            for k, ours, error, pca in rows
+        """The scores as text."""
+        columns = [
+            ("k", [str(k) for k in self.k]),
+            ("explained variance", [f"{value:.1%}" for value in self.explained_variance]),
+            ("±", ["" if error is None else f"{error:.1%}" for error in self.standard_error]),
         ]
-        return Table(("k", "explained variance", "±", "PCA (reference)"), cells, (0, 1, 2, 3))
+        if self.pca is not None:
+            columns.append(("PCA (reference)", [f"{value:.1%}" for value in self.pca]))
+        header, cells = zip(*columns, strict=True)
+        return Table(header, list(zip(*cells, strict=True)), range(len(header)))
 
 
 @entry_point
@@ -158,10 +173,11 @@ def curve(
     data: Any,
     k: Iterable[int],
     *,
+    target: Any = None,
     scale: str = "standard",
     folds: int = FOLDS,
     row_groups: Any = None,
-    exact: bool = False,
+    exact: bool | None = None,
     random_state: Any = None,
     device: str = "auto",
     progress: Callable[[str, float], None] | None = None,
@@ -171,16 +187,20 @@ def curve(
     In each fold, one nested path of features is chosen on the training rows by greedy selection;
     swaps improve it at a few sizes, from where it continues. One factorisation then scores
     linear decoders from the first k features, for every k, on the held-out rows. With fewer than
-    100 rows per feature of the largest k, ridge penalties are chosen on the other folds.
+    100 rows per feature, ridge penalties are chosen on the other folds.
 
     Parameters
     ----------
     k : iterable of int
         Numbers of features.
+    target : array of length n or (n, m), or name of a column, default=None
+        Choose features for a linear map to this, as in `fewer.select`, and score how much of its
+        variance that explains. Paths are nested then, also for few k.
     folds : int, default=5
         Number of folds of the cross-validation, at least 2.
-    exact : bool, default=False
-        Search each k separately, which takes longer and is slightly better.
+    exact : bool, default=None
+        Choose and score each k separately, as `fewer.select` does: slower and slightly better. By
+        default for up to three numbers, which then are those of `fewer.select`.
     progress : callable, default=None
         Called as ``progress(step, fraction_done)``.
     data, scale, row_groups, random_state, device
@@ -189,55 +209,67 @@ def curve(
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> found = curve(load_digits().data, [5, 10, 20], scale="none", random_state=0)
+    >>> found = curve(load_digits().data, [2, 5, 10, 20], scale="none", random_state=0)
     >>> print(found)
      k  explained variance     ±  PCA (reference)
-     5               39.3%  0.6%            54.1%
-    10               63.1%  0.2%            73.4%
-    20               82.7%  0.2%            88.9%
+     2               19.5%  0.5%            28.1%
+     5               39.3%  1.0%            54.0%
+    10               63.0%  0.3%            73.3%
+    20               82.7%  0.3%            88.9%
     >>> found.smallest_k(0.8)
     20
     """
     sizes = sorted({check_whole("k", size) for size in k})
     if not sizes:
         raise InputError("k is empty; give at least one number of features")
-    check_whole("folds", folds, 2)
+    if exact and target is not None:
+        raise InputError("exact=True cannot be combined with a target; leave one of them out")
+    exact = len(sizes) <= FEW_SIZES and target is None if exact is None else exact
     plan = WorkPlan(progress)
     plan.begin("reading", "reading")
-    rows = Rows(data, scale, row_groups, random_state, device)
+    rows = Rows(data, scale, row_groups, random_state, device, folds, target)
     check_whole("k", sizes[-1], 1, rows.d, ", the number of features")
-    splits = split_rows(rows.n, min(folds, rows.n), rows.seed, rows.groups)
-    covariances = fold_covariances(rows.source, splits, rows.scaling, rows.home)
-    plan.expect("fold", len(splits))
+    covariances = rows.covariances
+    plan.expect("fold", len(covariances.folds))
     plan.expect("all rows", 1)
+    plan.expect("select", len(sizes) if exact else 0)
     constraints = resolve(None, rows.d, sizes[-1])
     place = float64_device(rows.home)
-
-    def best_panel(C: Matrix, size: int) -> Columns:
-        return search(C, size, seed=rows.seed).indices
-
-    path = size_path(
-        covariances,
-        constraints,
-        sizes,
-        place,
-        panels=best_panel if exact else None,
-        begin=lambda: plan.begin("fold", "nested path"),
-    )
+    begin = partial(plan.begin, "fold", "nested path")
+    more = 0 if rows.numbers is None else rows.numbers.shape[1]
+    path = size_path(covariances, constraints, sizes, place, targets=more, begin=begin)
     plan.begin("all rows", "all rows")
-    order = greedy(covariances.everything.matrix().to(place), sizes[-1]).order
-    errors = path.standard_error.tolist()
+    C = covariances.everything.matrix()
+    C = emphasised(C, rows.d) if more else C
+    order = greedy(C.to(place), constraints.followed_by(more)).order
+    noise = None
+    if not more:
+        noise = noise_limit(covariances, constraints, sizes[-1], rows.seed, rows.groups)
+    scores = [Estimate(*pair) for pair in zip(path.mean, path.standard_error, strict=True)]
+    r2 = path.r2
+    if exact:
+        for at, size in enumerate(sizes):
+            plan.begin("select", f"k = {size}")
+            panel = select(rows.source, size, **rows.options)
+            scores[at] = panel.estimates[rows.metric]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                r2[at] = 1 - panel.held_out.errors / rows.stats.variance
+        r2[:, rows.stats.constant] = np.nan
     return Curve(
         k=sizes,
-        explained_variance=path.mean.tolist(),
-        standard_error=[None if np.isnan(error) else error for error in errors],
-        pca=path.pca.mean(axis=0).tolist(),
-        r2=path.r2,
+        explained_variance=[float(one.value) for one in scores],
+        standard_error=[
+            None if one.standard_error is None else float(one.standard_error) for one in scores
+        ],
+        pca=None if more else path.pca.tolist(),
+        r2=r2,
         order=rows.named(order),
-        noise=noise_limit(covariances, constraints, sizes[-1], rows.seed, rows.groups),
-        splits=len(splits),
+        noise=noise,
+        folds=len(covariances.folds),
         scale=scale,
         exact=exact,
+        protocol=rows.protocol,
+        target=rows.target,
     )
 
 
@@ -245,7 +277,8 @@ def _draw(curve: Curve, axes: Any) -> Any:
     """Draw explained variance against k, beside that of PCA."""
     from matplotlib.ticker import PercentFormatter  # noqa: PLC0415 (slow to import)
 
-    axes.plot(curve.k, curve.pca, "--", color=REFERENCE, label="PCA (reference)")
+    if curve.pca is not None:
+        axes.plot(curve.k, curve.pca, "--", color=REFERENCE, label="PCA (reference)")
     axes.plot(curve.k, curve.explained_variance, "-o", color=OURS, ms=4, label="k features")
     if None not in curve.standard_error:
         mean, error = np.array(curve.explained_variance), np.array(curve.standard_error, float)
@@ -261,7 +294,8 @@ def _draw(curve: Curve, axes: Any) -> Any:
                 fontsize=9,
                 color=OURS,
             )
-    axes.set(xlabel="features measured, k", ylabel="explained variance of held-out rows")
+    what = "" if curve.target is None else f" of {curve.target},"
+    axes.set(xlabel="features measured, k", ylabel=f"explained variance{what} of held-out rows")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(min(0.0, *curve.explained_variance), 1.02)
     axes.grid(color=GRID, linewidth=0.6)

@@ -12,18 +12,26 @@ from fewer._checks import join_names
 from fewer._threads import entry_point
 from fewer.assess.curve import LEVELS
 from fewer.assess.quality import find_suspicious
+from fewer.assess.scoring import Rows
 from fewer.checks import Finding
-from fewer.data import ColumnView, Moments, RowView, Source, covariance, moments, read_blocks
+from fewer.constraints import resolve
+from fewer.data import ColumnView, Moments, RowView, Source, moments, read_blocks
 from fewer.data import open as open_any
 from fewer.data.moments import is_wide
 from fewer.data.on_disk import readable_size
 from fewer.data.open import counts_rows
 from fewer.data.source import read_metadata
-from fewer.search import greedy
+from fewer.estimate import Estimate
+from fewer.selection import select
+from fewer.selection.size import SizePath, size_path
+from fewer.train.device import float64_device
 
 MAX_ROWS, MAX_FEATURES = 20_000, 4096  # to suggest k; more rows change little, more are slow
-WIDE_ROWS = 2000  # rows that are looked at in wider data
-GREEDY_FACTOR = 4  # greedy selection stops at this many times the components that PCA needs
+WIDE_ROWS = 1000  # rows that are looked at in wider data
+LEAST_ROWS = 5  # one for each fold
+FIRST_SIZES, MAX_SIZE = 64, 256  # sizes that are tried first, and at most
+# chosen features times all, and values: up to here, k is tried as `select` would
+SMALL_CHOICE, SMALL_DATA = 2**12, 2**21
 MAX_SHOWN = 10  # columns that are named
 SHOWN_FINDINGS = 5  # of each kind
 KINDS = {
@@ -65,10 +73,16 @@ class Inspection:
     streamed: bool  # rows stay on disk
     sparse: bool
     scale: str  # suggested: "none" where all features seem to share a unit, such as pixels
-    # features ("greedy") and components ("pca") that explain a fraction of the variance under that
-    # scaling; None where more are needed than were tried
+    # features ("features") and components ("pca") that explain a fraction of the variance of
+    # held-out rows under that scaling; None where more are needed than were tried
     sizes: dict[float, dict[str, int | None]]
     sampled_rows: int  # that sizes are computed from
+    suggested_k: int | None  # the first to explain 90% of the variance, or 80% if that is unknown
+    # of held-out rows, from that many features, and its standard error
+    explained_variance: float | None
+    standard_error: float | None
+    exact: bool  # whether that is the score of the panel that `fewer.select` would choose
+    protocol: str | None  # how rows were held out
     findings: list[Finding] = field(default_factory=list)  # suspicious columns
 
     def __str__(self) -> str:
@@ -115,21 +129,24 @@ class Inspection:
         spikes = [one.value for one in self.findings if one.kind == "sentinel"]
         return sorted({value for value in spikes if value is not None})
 
-    @property
-    def suggested_k(self) -> int | None:
-        """A k to start with: one that explains 90 % of the variance, or 80 % if that is unknown."""
-        sizes = [self.sizes.get(level, {}) for level in (0.9, 0.8)]
-        return next((k for size in sizes if (k := size.get("greedy") or size.get("pca"))), None)
-
     def describe(self) -> dict[str, Any]:
         """The findings as a dictionary that can be written as JSON."""
         found = asdict(self)
         found["sizes"] = {f"{level:g}": size for level, size in self.sizes.items()}
-        return found | {"suggested_k": self.suggested_k}
+        return found
 
 
 @entry_point
-def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Inspection:
+def inspect(
+    data: Any,
+    progress: Progress | None = None,
+    *,
+    scale: str | None = None,
+    row_groups: Any = None,
+    random_state: Any = 0,
+    device: str = "auto",
+    **options: Any,
+) -> Inspection:
     """Describe data before anything is chosen: columns, missing values, duplicates, a k to try.
 
     Parameters
@@ -138,6 +155,9 @@ def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Insp
         The rows.
     progress : callable, default=None
         Called as ``progress(step, fraction_done)``.
+    scale, row_groups, random_state, device
+        As in `fewer.select`, for the k to try; without ``scale``, "none" where all features seem
+        to share a unit.
     **options
         As for `fewer.data.open`.
 
@@ -170,8 +190,8 @@ def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Insp
         part, labels, stats.constant | np.isin(np.arange(len(labels)), copies)
     )
     update("suggesting k", 0.6)
-    scale = "none" if _same_units(stats) else "standard"
-    sizes, sampled_rows = _sizes(part, stats, scale)
+    scale = scale or ("none" if _same_units(stats) else "standard")
+    sizes = _sizes(part, stats, scale, row_groups, random_state, device)
     n, d = part.shape
     seen = stats.observed > 0
     gaps = (n - stats.observed) / max(n, 1)
@@ -192,9 +212,8 @@ def inspect(data: Any, progress: Progress | None = None, **options: Any) -> Insp
         streamed=source.on_disk,
         sparse=source.is_sparse,
         scale=scale,
-        sizes=sizes,
-        sampled_rows=sampled_rows,
         findings=findings,
+        **sizes,
     )
 
 
@@ -278,42 +297,62 @@ def _same_units(stats: Moments) -> bool:
 
 
 def _sizes(
-    source: Source, stats: Moments, scale: str
-) -> tuple[dict[float, dict[str, int | None]], int]:
-    """How many features explain which fraction of the variance, from a sample of the rows."""
-    n = source.shape[0]
-    varying = np.flatnonzero(~stats.constant)
-    if len(varying) < 2 or n < 3:
-        return {}, 0
-    wide = len(varying) > MAX_FEATURES
-    most = min(n, WIDE_ROWS if wide else MAX_ROWS)
-    rows = source
+    source: Source, stats: Moments, scale: str, row_groups: Any, random_state: Any, device: str
+) -> dict[str, Any]:
+    """How many features explain which fraction of the variance of held-out rows.
+
+    From a sample of the rows where they are many. Small data are then given to `select`, for the
+    score of the very panel that it would choose.
+    """
+    n, varying = source.shape[0], np.flatnonzero(~stats.constant)
+    found: dict[str, Any] = {
+        "sizes": {}, "sampled_rows": 0, "suggested_k": None, "explained_variance": None,
+        "standard_error": None, "exact": False, "protocol": None,
+    }  # fmt: skip
+    if len(varying) < 2 or n < LEAST_ROWS:
+        return found
+    most = min(n, WIDE_ROWS if len(varying) > MAX_FEATURES else MAX_ROWS)
+    part = source
     if most < n:
-        rows = RowView(source, np.unique(np.linspace(0, n - 1, most).astype(np.int64)))
-    spread = torch.from_numpy(np.sqrt(stats.variance[varying]).clip(1e-300))
-    if scale == "none":
-        spread = torch.ones_like(spread)
-    if wide:
-        # too wide for a covariance: the Gram matrix of the rows has the same spectrum
-        x = rows.rows(slice(0, most), torch.float64)[:, torch.from_numpy(varying)]
-        x = torch.nan_to_num((x - torch.from_numpy(stats.mean[varying])) / spread, nan=0.0)
-        spectrum = torch.linalg.eigvalsh(x @ x.T / most).flip(0)
-        path = None
-    else:
-        C = covariance(ColumnView(rows, varying)).matrix / (spread[:, None] * spread)
-        spectrum = torch.linalg.eigvalsh(C).flip(0)
-        components = _first(spectrum.cumsum(0) / spectrum.sum(), LEVELS[-1])
-        looked = min(len(varying), n - 1, GREEDY_FACTOR * (components or len(varying)))
-        errors = torch.from_numpy(greedy(C, looked).errors)
-        path = 1 - errors / C.trace()
-    kept = spectrum.clamp_min(0).cumsum(0) / spectrum.clamp_min(0).sum()
-    return {
-        level: {"greedy": None if path is None else _first(path, level), "pca": _first(kept, level)}
+        some = np.unique(np.linspace(0, n - 1, most).astype(np.int64))
+        row_groups = None if row_groups is None else np.asarray(row_groups)[some]
+        part = RowView(source, some)
+    rows = Rows(part, scale, row_groups, random_state, device)
+    path = _path(rows, len(varying))
+    found["sizes"] = {
+        level: {
+            "features": _first(path.sizes, path.mean, level),
+            "pca": _first(path.sizes, path.pca, level),
+        }
         for level in LEVELS
-    }, most
+    }
+    sizes = (found["sizes"][level]["features"] for level in (0.9, 0.8))
+    k = next((size for size in sizes if size is not None), None)
+    found |= {"sampled_rows": most, "suggested_k": k, "protocol": rows.protocol}
+    if k is not None:
+        at = path.sizes.index(k)
+        score = Estimate(float(path.mean[at]), float(path.standard_error[at]))
+        found["exact"] = most == n and k * rows.d <= SMALL_CHOICE and n * rows.d <= SMALL_DATA
+        if found["exact"]:
+            score = select(rows.source, k, **rows.options).estimates[rows.metric]
+        found |= {"explained_variance": score.value, "standard_error": score.standard_error}
+    return found
 
 
-def _first(explained: torch.Tensor, level: float) -> int | None:
-    """The first position, counted from 1, at which a level is reached."""
-    at = torch.nonzero(explained >= level - 1e-9)
-    return int(at[0]) + 1 if len(at) else None
+def _path(rows: Rows, varying: int) -> SizePath:
+    """Scores of 1, 2, ... features, as many as explain what is suggested, if enough rows do."""
+    trained = min(len(fold.train_rows) for fold in rows.covariances.folds)
+    limit = min(varying, max(1, trained - 1), MAX_SIZE)
+    most, place = min(FIRST_SIZES, limit), float64_device(rows.home)
+    while True:
+        constraints = resolve(None, rows.d, most)
+        path = size_path(rows.covariances, constraints, range(1, most + 1), place)
+        if most == limit or path.mean.max() >= LEVELS[1]:
+            return path
+        most = min(2 * most, limit)
+
+
+def _first(sizes: list[int], explained: NDArray[np.float64], level: float) -> int | None:
+    """The first size at which a level is reached."""
+    enough = np.flatnonzero(explained >= level)
+    return sizes[int(enough[0])] if len(enough) else None

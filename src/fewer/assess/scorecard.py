@@ -7,37 +7,32 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fewer._checks import check_whole
-from fewer._tables import Table
+from fewer._tables import Table, percent_text
 from fewer._threads import entry_point
 from fewer.assess.scoring import Columns, Rows
 from fewer.constraints import resolve
 from fewer.data.source import read_blocks
 from fewer.errors import InputError
+from fewer.estimate import (
+    fold_ridges,
+)
 from fewer.panel import Panel
 from fewer.search import search
-from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import Places, whole_exchange
-from fewer.search.objective import DEPENDENT, regular_inverse
-from fewer.selection.size import ridge_of_others, some_rows
+from fewer.selection.significance import PanelScores, contribution_p_values, p_value_of
 from fewer.train.device import float64_device
 from fewer.validation import (
     FOLDS,
-    RIDGES,
     Fold,
     FoldCovariances,
-    fold_covariances,
     paired_interval,
-    split_rows,
 )
 
 __all__ = ["Scorecard", "score"]
 
 EXCHANGES = 3
-DENSE = 2048  # features up to which the square of the covariance is formed, to score many panels
-BATCH = 2**24  # numbers in a batch of panels
 INTERVAL = 0.95
 
 Vector = NDArray[np.float64]
@@ -54,8 +49,10 @@ class Scorecard:
     features : list
         The features, in column order.
     explained_variance, standard_error : float
-        Of the features, and its standard error over the folds.
-    best : float
+        Of the features, and its standard error over the folds. The features are the same on all
+        folds, unless they are a panel that `fewer.select` made from these rows: then it is the
+        score of that panel, whose features were chosen again on each fold.
+    best, best_standard_error : float
         Of the best panel of the same size that a search finds, on the training rows of each fold.
     pca : float
         Of as many principal components, which k features hardly ever beat.
@@ -77,6 +74,10 @@ class Scorecard:
         The difference to another panel, "difference", with a 95% interval, "low" to "high".
     folds, scale
         Number of folds, and whether features were standardised.
+    protocol : str
+        How rows were held out.
+    made_here : bool
+        Whether the features are a panel that was made from these rows.
 
     Examples
     --------
@@ -90,8 +91,9 @@ class Scorecard:
 
     features: list[Any]
     explained_variance: float
-    standard_error: float
+    standard_error: float | None
     best: float
+    best_standard_error: float | None
     pca: float
     random: list[float]
     percentile: float
@@ -101,6 +103,8 @@ class Scorecard:
     against: dict[str, float] | None
     folds: int
     scale: str
+    protocol: str
+    made_here: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Everything as a dictionary that can be written as JSON."""
@@ -109,20 +113,24 @@ class Scorecard:
     def table(self) -> Table:
         """The score beside its references."""
         rows = [
-            ("these features", f"{self.explained_variance:.1%}"),
-            ("best panel found", f"{self.best:.1%}"),
-            ("random panels, median", f"{np.median(self.random):.1%}"),
-            ("PCA (reference)", f"{self.pca:.1%}"),
+            ("these features", self.explained_variance, self.standard_error),
+            ("best panel found", self.best, self.best_standard_error),
+            ("random panels, median", float(np.median(self.random)), None),
+            ("PCA (reference)", self.pca, None),
         ]
-        return Table(("", "explained variance"), rows, (1,))
+        cells = [
+            (name, f"{value:.1%}", "" if error is None else f"{error:.1%}")
+            for name, value, error in rows
+        ]
+        return Table(("", "explained variance", "±"), cells, (1, 2))
 
     def sentence(self) -> str:
         """What the numbers say, in words."""
         draws = len(self.random)
         text = (
-            f"{self.explained_variance:.1%} ± {self.standard_error:.1%} explained variance, better "
-            f"than {self.percentile:.0%} of {draws} random panels (p = {self.p_value:.3g}); the "
-            f"best panel found reaches {self.best:.1%}."
+            f"{percent_text(self.explained_variance, self.standard_error)} explained variance, "
+            f"better than {self.percentile:.0%} of {draws} random panels (p = {self.p_value:.3g}); "
+            f"the best panel found reaches {percent_text(self.best, self.best_standard_error)}."
         )
         if self.against is not None:
             low, high = self.against["low"], self.against["high"]
@@ -154,8 +162,8 @@ def score(
 ) -> Scorecard:
     """Judge a list of features: against random panels, the best found, bounds, another panel.
 
-    Everything is cross-validated with linear decoders, each with the ridge penalty that does best
-    on the other folds.
+    Everything is cross-validated with linear decoders; where rows are few, each with the ridge
+    penalty that does best on the other folds.
 
     Parameters
     ----------
@@ -170,7 +178,7 @@ def score(
     permutations : int, default=99
         Number of permutations per feature; 0 leaves the tests of contributions out.
     folds : int, default=5
-        Number of folds, at least 2.
+        Number of folds of the cross-validation, at least 2.
     scale, row_groups, random_state, device
         As in `fewer.select`.
 
@@ -187,135 +195,65 @@ def score(
     >>> from sklearn.datasets import load_iris
     >>> found = score([0, 2], load_iris().data, against=[0, 1], random_state=0)
     >>> print(found.sentence())
-    84.1% ± 1.5% explained variance, better than 32% of 199 random panels (p = 0.68); the best \
-panel found reaches 94.1%. Against the other panel -5.8% (-9.0% to -2.6%): worse.
+    84.0% ± 2.0% explained variance, better than 32% of 199 random panels (p = 0.68); the best \
+panel found reaches 94.0% ± 0.9%. Against the other panel -5.8% (-9.0% to -2.6%): worse.
     """
     check_whole("draws", draws)
     check_whole("permutations", permutations, 0)
-    check_whole("folds", folds, 2)
-    rows = Rows(data, scale, row_groups, random_state, device)
-    columns = _columns(rows, features)
-    splits = split_rows(rows.n, min(folds, rows.n), rows.seed, rows.groups)
-    covariances = fold_covariances(rows.source, splits, rows.scaling, rows.home)
+    rows = Rows(data, scale, row_groups, random_state, device, folds)
+    (columns, value), covariances = rows.judged(features), rows.covariances
+    made = features if isinstance(features, Panel) and rows.made(features) else None
     random = np.random.default_rng(rows.seed)
     k, d = len(columns), rows.d
     drawn = np.array([np.sort(random.choice(d, k, replace=False)) for _ in range(draws)])
-    table = _Scores(covariances)
+    table = PanelScores(covariances)
     place = float64_device(rows.home)
-    best = [search(fold.matrix().to(place), k, seed=rows.seed, stall=0).indices
-            for fold in covariances.folds]  # fmt: skip
+    best = rows.estimate([search(fold.matrix().to(place), k, seed=rows.seed, stall=0).indices
+                          for fold in covariances.folds])  # fmt: skip
     swaps = _exchanges(covariances.everything, columns)
     panels = [columns, *(_exchanged(columns, *pair) for pair in swaps), *drawn]
-    own, *others = table.of(panels).T  # folds, for each panel
-    chance = np.array([one.mean() for one in others[len(swaps) :]])
-    spread = len(own) ** 0.5
-    lost = _lost(covariances, columns, own)
-    tests = [None] * k
+    own, *others = table.of(panels).T  # left unexplained: folds, for each panel
+    chance = np.array([table.explained(one).value for one in others[len(swaps) :]])
+    here = table.explained(own).value
+    tests: list[Any] = [None] * k
     if permutations and k < d:
-        tests = _contributions(covariances, columns, permutations, random, rows.groups)
+        tests = contribution_p_values(covariances, columns, permutations, random, rows.groups)
     other = None
     if against is not None:
-        other = _difference(covariances, columns, _columns(rows, against), rows.groups)
+        named = against.features if isinstance(against, Panel) else against
+        other = _difference(covariances, columns, rows.columns(named), rows.groups)
+    gains = [table.gain(own, with_swap) for with_swap in others[: len(swaps)]]
     return Scorecard(
         features=rows.named(columns),
-        explained_variance=float(own.mean()),
-        standard_error=float(own.std(ddof=1) / spread),
-        best=float(table.of_folds(best).mean()),
-        pca=float(np.mean([_pca(fold, k, place) for fold in covariances.folds])),
+        explained_variance=value.value,
+        standard_error=value.standard_error,
+        best=best.value,
+        best_standard_error=best.standard_error,
+        pca=table.pca(k, place).value,
         random=chance.tolist(),
-        percentile=float((chance < own.mean()).mean()),
-        p_value=float((1 + (chance >= own.mean()).sum()) / (1 + draws)),
+        percentile=float((chance < here).mean()),
+        p_value=p_value_of(here, chance),
         exchanges=[
             {
                 "out": rows.named(np.array([out]))[0],
                 "into": rows.named(np.array([into]))[0],
-                "gain": float((with_swap - own).mean()),
-                "standard_error": float((with_swap - own).std(ddof=1) / spread),
+                "gain": gain.value,
+                "standard_error": gain.standard_error,
             }
-            for (out, into), with_swap in zip(swaps, others[: len(swaps)], strict=True)
+            for (out, into), gain in zip(swaps, gains, strict=True)
         ],
         contributions=[
             {"feature": name, "lost": loss, "p_value": p}
-            for name, loss, p in zip(rows.named(columns), lost, tests, strict=True)
+            for name, loss, p in zip(
+                rows.named(columns), _lost(table, columns, here), tests, strict=True
+            )
         ],
         against=other,
-        folds=len(splits),
+        folds=len(covariances.folds),
         scale=scale,
+        protocol=rows.protocol if made is None else made.settings["protocol"],
+        made_here=made is not None,
     )
-
-
-def _columns(rows: Rows, features: Any) -> Columns:
-    return rows.columns(features.features if isinstance(features, Panel) else features)
-
-
-# -- scores of many panels ---------------------------------------------------------------------
-
-
-class _Scores:
-    r"""Explained variance of many panels of one size on the held-out rows of each fold.
-
-    With C and H the second moments of training and held-out rows, A = C_SS + ridge I and P its
-    inverse, the residual is tr H - 2 tr(P (CH)_SS) + tr(P H_SS P (CC)_SS): once CC and CH are
-    known, a panel takes O(k^3).
-    """
-
-    def __init__(self, covariances: FoldCovariances) -> None:
-        self.folds = covariances.folds
-        d = len(self.folds[0].scale)
-        self.dense = not covariances.factored and d <= DENSE
-
-    def of(self, panels: Sequence[Columns]) -> Vector:
-        """Explained variance (folds x panels), with the penalty that does best on other folds."""
-        return self._chosen([self._errors(fold, panels) for fold in self.folds])
-
-    def of_folds(self, panels: Sequence[Columns]) -> Vector:
-        """Explained variance of a panel per fold."""
-        pairs = zip(self.folds, panels, strict=True)
-        return self._chosen([self._errors(fold, [panel]) for fold, panel in pairs])[:, 0]
-
-    def _chosen(self, errors: list[Vector]) -> Vector:
-        table = np.stack(errors)  # folds x ridges x panels
-        best = ridge_of_others(table)
-        return 1 - np.take_along_axis(table, best[:, None], axis=1)[:, 0]
-
-    def _errors(self, fold: Fold, panels: Sequence[Columns]) -> Vector:
-        """Unexplained fraction (ridges x panels)."""
-        unit = float(fold.variance.mean())
-        ridges = [ridge * unit for ridge in RIDGES]
-        total = float(fold.held_diagonal.sum())
-        if not self.dense:
-            found = [fold.errors(panel, ridges, known=True) for panel in panels]
-            return np.array(found).T * len(fold.scale) / max(total, 1e-300)
-        C = fold.matrix().cpu()
-        assert isinstance(C, Tensor)
-        H = fold.held_product(torch.eye(len(C), dtype=torch.float64))
-        CC, CH = C @ C, C @ H
-        S = torch.from_numpy(np.stack(panels))
-        some = max(1, BATCH // S.shape[1] ** 2)
-        parts = [_batch_errors(C, H, CC, CH, part, ridges) for part in S.split(some)]
-        return torch.cat(parts, 1).numpy() / max(total, 1e-300)
-
-
-def _batch_errors(
-    C: Tensor, H: Tensor, CC: Tensor, CH: Tensor, S: Tensor, ridges: Sequence[float]
-) -> Tensor:
-    at = S[:, :, None], S[:, None]
-    A, held, square, cross = C[at], H[at], CC[at], CH[at]
-    full = torch.ones_like(S, dtype=torch.bool)
-    found = []
-    for ridge in ridges:
-        P = regular_inverse(A.clone(), full, ridge)
-        left = H.trace() - 2 * (P * cross).sum((1, 2)) + ((held @ P @ square) * P).sum((1, 2))
-        B = P @ A  # measured features are known
-        own = held - B.mT @ held - held @ B + B.mT @ held @ B
-        found.append(left - own.diagonal(dim1=1, dim2=2).sum(1))
-    return torch.stack(found).clamp_min(0.0)
-
-
-def _pca(fold: Fold, k: int, device: torch.device) -> float:
-    vectors = leading_eigenvectors(fold.matrix(), k, device=device)
-    kept = float((vectors * fold.held_product(vectors)).sum())
-    return kept / max(float(fold.held_diagonal.sum()), 1e-300)
 
 
 # -- exchanges and contributions ---------------------------------------------------------------
@@ -342,47 +280,12 @@ def _exchanged(columns: Columns, out: int, into: int) -> Columns:
     return np.sort(np.append(columns[columns != out], into))
 
 
-def _lost(covariances: FoldCovariances, columns: Columns, own: Vector) -> list[float]:
+def _lost(table: PanelScores, columns: Columns, here: float) -> list[float]:
     """Explained variance of held-out rows that is lost without each feature."""
     if len(columns) == 1:
-        return [float(own.mean())]
+        return [here]
     rest = [columns[columns != j] for j in columns]
-    return (own.mean() - _Scores(covariances).of(rest).mean(axis=0)).tolist()
-
-
-def _contributions(
-    covariances: FoldCovariances,
-    columns: Columns,
-    permutations: int,
-    random: np.random.Generator,
-    groups: Any,
-) -> list[Any]:
-    """p-value of each feature: does it explain the features that are not measured?"""
-    rows = some_rows(covariances.splits.n, groups, random)
-    x = covariances.everything.rows(rows).rows(slice(0, len(rows)), torch.float64)
-    x = (x - x.nanmean(0)).nan_to_num_(nan=0.0)
-    others = torch.from_numpy(np.setdiff1d(np.arange(x.shape[1]), columns))
-    y = x[:, others]
-    tall = len(x) >= len(others)
-    gram = None if tall else y @ y.T
-    found = []
-    for j in columns:
-        rest = x[:, torch.from_numpy(columns[columns != j])]
-        A = rest.T @ rest
-        A.diagonal().mul_(1 + DEPENDENT).add_(1e-300)
-        Q = torch.linalg.solve_triangular(torch.linalg.cholesky(A), rest.T, upper=False)
-        own = x[:, int(j), None].numpy()
-        drawn = random.permuted(np.repeat(own, permutations, axis=1), axis=0)
-        p = torch.from_numpy(np.hstack([own, drawn]))
-        p = p - Q.T @ (Q @ p)  # what the other features of the panel leave of it
-        if gram is None:
-            explained = (y.T @ p - (y.T @ Q.T) @ (Q @ p)).square().sum(0)
-        else:
-            explained = (p * (gram @ p)).sum(0)
-        gain = explained / p.square().sum(0).clamp_min(1e-300)
-        least = gain[0] * (1 - 1e-9)  # a constant column is as good as its permutations
-        found.append((1 + int((gain[1:] >= least).sum())) / (1 + permutations))
-    return found
+    return [here - table.explained(left).value for left in table.of(rest).T]
 
 
 # -- one panel against another -----------------------------------------------------------------
@@ -393,7 +296,8 @@ def _difference(
 ) -> dict[str, float]:
     """Explained variance of one panel less that of another, with a paired interval."""
     pair = [columns, other]
-    ridges = [_ridges(covariances, panel) for panel in pair]
+    folds, n = covariances.folds, covariances.splits.n
+    ridges = [fold_ridges(folds, [panel] * len(folds), n) for panel in pair]
     gaps, labels, index, total = [], [], [], 0.0
     for at, fold in enumerate(covariances.folds):
         decoders = [fold.decoder(panel, ridges[p][at]) for p, panel in enumerate(pair)]
@@ -418,14 +322,3 @@ def _difference(
     if unit <= 0:
         raise InputError("nothing varies in the held-out rows, so that panels cannot be compared")
     return {"difference": mean_gap / unit, "low": low / unit, "high": high / unit}
-
-
-def _ridges(covariances: FoldCovariances, panel: Columns) -> list[float]:
-    """For each fold, the penalty that does best on the other folds."""
-    units = [float(fold.variance.mean()) for fold in covariances.folds]
-    errors = [
-        fold.errors(panel, [ridge * unit for ridge in RIDGES], known=True)
-        for fold, unit in zip(covariances.folds, units, strict=True)
-    ]
-    best = ridge_of_others(np.array(errors)[:, :, None])[:, 0]
-    return [RIDGES[at] * unit for at, unit in zip(best, units, strict=True)]

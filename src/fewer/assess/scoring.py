@@ -1,29 +1,37 @@
-"""Linear decoders fitted on some rows and scored on others; the score of a list of features."""
+"""The rows of an assessment and their folds; the score of a list of features."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fewer._checks import check_number, check_observed, check_random_state, check_whole
+from fewer._checks import check_observed, check_random_state, check_whole
 from fewer._threads import entry_point
 from fewer.constraints import resolve
 from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
-from fewer.data.factored import Matrix
 from fewer.data.open import as_source
+from fewer.data.source import AppendedColumns
 from fewer.errors import InputError
-from fewer.search.eigen import leading_eigenvectors
-from fewer.train.device import float64_device, pick_device
+from fewer.estimate import (
+    Estimate,
+    describe_protocol,
+    fold_ridges,
+    panel_sums,
+    ratio_of_sums,
+    scaled_estimate,
+    shared_rows,
+)
+from fewer.panel import Panel
+from fewer.selection.target import read_target
+from fewer.train.device import pick_device
 from fewer.validation import (
     FOLDS,
-    RIDGES,
-    ROWS_PER_FEATURE,
     Fold,
+    FoldCovariances,
     Scaling,
     check_row_groups,
     fold_covariances,
@@ -31,91 +39,111 @@ from fewer.validation import (
 )
 
 Columns = NDArray[np.int64]
-INNER = 0.2  # fraction of the training rows that the penalty is chosen on
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """A split of the rows; linear decoders are fitted on one side and scored on the other."""
-
-    fold: Fold
-    inner: Fold | None  # a split of the training rows, to choose the penalty
-    device: torch.device
-
-    @property
-    def train(self) -> Matrix:
-        """Scaled covariance of the training rows, on the device of the search."""
-        return self.fold.matrix().to(self.device)
-
-    def ridge(self, columns: Columns) -> float:
-        """The penalty that does best within the training rows."""
-        if self.inner is None:
-            return 0.0
-        variance = float(self.fold.variance.mean())
-        ridges = [ridge * variance for ridge in RIDGES]
-        return min(ridges, key=partial(self.inner.error, columns))
-
-    def explained_variance(self, columns: Columns) -> float:
-        """Explained variance of the held-out rows, about the training means."""
-        total = float(self.fold.held_diagonal.mean())
-        return 1 - self.fold.error(columns, self.ridge(columns)) / max(total, 1e-300)
-
-    def errors(self, columns: Columns) -> NDArray[np.float64]:
-        """Mean squared error per feature on the held-out rows, in the units of the data."""
-        left = self.fold.residuals(columns, self.fold.decoder(columns, self.ridge(columns)))
-        return left.clamp_min(0.0).numpy() * self.fold.scale**2
-
-    @property
-    def variances(self) -> NDArray[np.float64]:
-        """Per feature, on the held-out rows, about the training means, in the units of the data."""
-        return self.fold.held_diagonal.numpy() * self.fold.scale**2
-
-    def pca_explained_variance(self, k: int) -> NDArray[np.float64]:
-        """Of the held-out rows, by 1, 2, ..., k principal components of the training rows."""
-        vectors = leading_eigenvectors(self.fold.matrix(), k, device=self.device)
-        kept = (vectors * self.fold.held_product(vectors)).sum(0).cumsum(0)
-        return (kept / self.fold.held_diagonal.sum().clamp_min(1e-300)).numpy()
+SAME = 1e-9  # relative difference of means and spreads that rounding explains
 
 
 class Rows:
-    """The data of an assessment, opened and checked, and how to split them."""
+    """The data of an assessment, opened and checked, and their folds: those of `fewer.select`.
+
+    With a ``target``, rows that have one; ``numbers`` are its centred values, one or more per row.
+    """
 
     def __init__(
-        self, data: Any, scale: str, row_groups: Any, random_state: Any, device: str
+        self,
+        data: Any,
+        scale: str,
+        row_groups: Any,
+        random_state: Any,
+        device: str,
+        folds: int = FOLDS,
+        target: Any = None,
     ) -> None:
+        check_whole("folds", folds, 2)
+        wanted, data = (None, data) if target is None else read_target(target, data)
         source = as_source(data, least_rows=4)
+        row_groups = check_row_groups(row_groups, source.shape[0])
+        self.target, self.numbers = None, None
+        if wanted is not None:
+            n = source.shape[0]
+            if len(wanted.values) != n:
+                raise InputError(f"target has {len(wanted.values)} values for {n} rows")
+            kept = wanted.rows(np.arange(n))
+            self.target, self.numbers = wanted.name or "the target", wanted.centred(kept)
+            source = source if len(kept) == n else RowView(source, kept)
+            row_groups = None if row_groups is None else row_groups[kept]
         self.source, self.stats = without_empty(source, moments(source))
         names = self.source.names
         check_observed(self.stats.observed, None if names is None else np.array(names))
         self.scaling = Scaling(scale)
+        self.random_state = random_state
         self.seed = int(check_random_state(random_state).randint(2**31 - 1))
         self.home = pick_device(device)
         self.n, self.d = self.source.shape
-        self.groups = check_row_groups(row_groups, self.n)
+        self.groups = row_groups
+        self.folds = min(folds, self.n)
 
-    def splits(self, k: int, test_size: float, repeats: int | None) -> list[Split]:
-        """``repeats`` random splits; by default one, or folds where rows are few."""
-        check_number("test_size", test_size, above=0, below=1)
-        check_whole("k", k, 1, self.d, ", the number of features")
-        few = self.n < ROWS_PER_FEATURE * k
-        if repeats is None and few:
-            ways = [split_rows(self.n, min(FOLDS, self.n), self.seed, self.groups)]
-        else:
-            ways = [
-                split_rows(self.n, float(test_size), self.seed + at, self.groups)
-                for at in range(repeats or 1)
-            ]
-        folds = [
-            fold
-            for splits in ways
-            for fold in fold_covariances(self.source, splits, self.scaling, self.home).folds
-        ]
-        device = float64_device(self.home)
-        return [Split(fold, self._inner(fold) if few else None, device) for fold in folds]
+    @cached_property
+    def covariances(self) -> FoldCovariances:
+        """Of all folds."""
+        splits, source = split_rows(self.n, self.folds, self.seed, self.groups), self.source
+        if self.numbers is not None:
+            source = AppendedColumns(source, self.numbers.numpy())
+        return fold_covariances(source, splits, self.scaling, self.home)
 
-    def train(self, split: Split) -> Source:
-        """The training rows of a split, in the units of the data."""
-        return RowView(self.source, split.fold.train_rows)
+    @property
+    def protocol(self) -> str:
+        """How rows are held out and features scaled, in words."""
+        splits, seed = self.covariances.splits, self.random_state
+        return describe_protocol(splits, self.folds, seed, self.scaling.how, self.groups)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of `fewer.select` for the same rows, folds and scaling."""
+        return {
+            "scale": self.scaling.how,
+            "validation": self.folds,
+            "row_groups": self.groups,
+            "random_state": self.random_state,
+            "device": str(self.home),
+        }
+
+    @property
+    def metric(self) -> str:
+        """The key of `Panel.estimates` for this scaling."""
+        return "units" if self.scaling.how == "none" else "equal"
+
+    def estimate(self, panels: Sequence[Columns]) -> Estimate:
+        """Explained variance of held-out rows from a panel per fold, features scaled."""
+        folds = self.covariances.folds
+        ridges = fold_ridges(folds, panels, self.n)
+        return scaled_estimate(folds, panel_sums(self.covariances, panels, ridges))
+
+    def judged(self, features: Sequence[Any] | Panel) -> tuple[Columns, Estimate]:
+        """Columns of a list or panel, and their score.
+
+        A panel that was made from these rows has the score that it was made with, since its
+        features were chosen with all of them in view.
+        """
+        if isinstance(features, Panel) and self.made(features):
+            return features.indices, features.estimates[self.metric]
+        named = features.features if isinstance(features, Panel) else features
+        columns = self.columns(named)
+        return columns, self.estimate([columns] * len(self.covariances.folds))
+
+    def made(self, panel: Panel) -> bool:
+        """Whether a panel was made from these rows."""
+        known = panel.reconstructor.statistics
+        if known is None or known.rows != self.n or panel.d != self.d:
+            return False
+        if self.metric not in panel.estimates:
+            return False
+        mean, spread = self.stats.mean[panel.indices], self.stats.variance[panel.indices] ** 0.5
+        close = np.abs(known.mean - mean) <= SAME * (np.abs(mean) + spread)
+        return bool((close & (np.abs(known.spread - spread) <= SAME * spread)).all())
+
+    def train(self, fold: Fold) -> Source:
+        """The training rows of a fold, in the units of the data."""
+        return RowView(self.source, fold.train_rows)
 
     def columns(self, features: Any) -> Columns:
         """Column numbers of features, which may be names or numbers."""
@@ -130,15 +158,6 @@ class Rows:
         names = self.source.names
         return [int(j) if names is None else names[j] for j in columns]
 
-    def _inner(self, fold: Fold) -> Fold | None:
-        index = fold.train_rows
-        labels = None if self.groups is None else self.groups[index]
-        if len(index) < 5 or (labels is not None and len(np.unique(labels)) < 2):
-            return None
-        splits = split_rows(len(index), INNER, self.seed, labels)
-        inner = fold_covariances(RowView(self.source, index), splits, self.scaling, self.home)
-        return replace(inner.folds[0], center=fold.center, scale=fold.scale)
-
 
 @dataclass(frozen=True, eq=False)
 class FeatureScore:
@@ -148,12 +167,14 @@ class FeatureScore:
     ----------
     explained_variance, explained_variance_standardized : float
         In the units of the data, as `Panel.score`, and with standardised features.
+    standard_error, standard_error_standardized : float or None
+        Of these, over the folds.
     errors, variances : ndarrays
         Mean squared error and variance per feature on the held-out rows.
     features, names : lists
         The features in column order, and the names of all of them if known.
-    n_train, n_test, splits : int
-        Rows that the decoder is fitted and scored on in each split, and the number of splits.
+    protocol : str
+        How rows were held out.
 
     Examples
     --------
@@ -165,13 +186,13 @@ class FeatureScore:
 
     explained_variance: float
     explained_variance_standardized: float
+    standard_error: float | None
+    standard_error_standardized: float | None
     errors: NDArray[np.float64]
     variances: NDArray[np.float64]
     features: list[Any]
     names: list[str] | None
-    n_train: int
-    n_test: int
-    splits: int
+    protocol: str
 
 
 @entry_point
@@ -179,20 +200,19 @@ def score_features(
     data: Any,
     features: Sequence[Any],
     *,
-    test_size: float = 0.25,
+    folds: int = FOLDS,
     row_groups: Any = None,
     random_state: Any = None,
     device: str = "auto",
 ) -> FeatureScore:
-    """Fit a linear decoder from a list of features on some rows and score it on the others.
+    """Score linear decoders from a list of features on rows that they were not fitted on.
 
     Parameters
     ----------
     features : sequence of names or column numbers
         The features to reconstruct from.
-    test_size : float, default=0.25
-        Fraction of rows held out; with fewer than 100 rows per feature, 5-fold cross-validation
-        is used instead.
+    folds : int, default=5
+        Number of folds of the cross-validation, at least 2.
     data, row_groups, random_state, device
         As in `fewer.select`.
 
@@ -203,23 +223,22 @@ def score_features(
     >>> round(found.explained_variance, 2), found.errors.shape
     (0.97, (4,))
     """
-    rows = Rows(data, "standard", row_groups, random_state, device)
-    columns = rows.columns(features)
-    splits = rows.splits(len(columns), test_size, None)
-    sizes = np.array([split.fold.n_held for split in splits])
-    weights = sizes / sizes.sum()
-    errors = weights @ np.stack([split.errors(columns) for split in splits])
-    variances = weights @ np.stack([split.variances for split in splits])
+    rows = Rows(data, "standard", row_groups, random_state, device, folds)
+    columns, parts = rows.columns(features), rows.covariances
+    panels = [columns] * len(parts.folds)
+    sums = panel_sums(parts, panels, fold_ridges(parts.folds, panels, rows.n))
+    wrong, squares = np.stack([one.wrong[0] for one in sums]), np.stack([s.squares for s in sums])
+    count = np.sum([one.counts for one in sums], axis=0)
+    own = ratio_of_sums(wrong.sum(axis=1), squares.sum(axis=1), shared_rows(parts.folds))
+    standardized = scaled_estimate(parts.folds, sums)
     return FeatureScore(
-        explained_variance=1 - float(errors.sum()) / max(float(variances.sum()), 1e-300),
-        explained_variance_standardized=float(
-            weights @ [split.explained_variance(columns) for split in splits]
-        ),
-        errors=errors,
-        variances=variances,
+        explained_variance=own.value,
+        explained_variance_standardized=standardized.value,
+        standard_error=own.standard_error,
+        standard_error_standardized=standardized.standard_error,
+        errors=wrong.sum(axis=0) / count,
+        variances=squares.sum(axis=0) / count,
         features=rows.named(columns),
         names=rows.source.names,
-        n_train=splits[0].fold.n_train,
-        n_test=splits[0].fold.n_held,
-        splits=len(splits),
+        protocol=rows.protocol,
     )

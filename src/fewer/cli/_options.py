@@ -43,7 +43,7 @@ class CommandLine(str):
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", ".xlsm")
 SHARED = (  # options that `fewer select` has too, and that decide which panel it makes
     *("ignore", "dataset", "query", "layer", "delimiter", "header", "missing", "counts"),
-    *("memory_limit", "scale", "row_groups", "seed"),
+    *("memory_limit", "scale", "row_groups", "seed", "target"),
 )
 PACKED = (".gz", ".bz2", ".zst", ".zip")
 DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb")
@@ -100,6 +100,7 @@ SCALE = (
     "standard: standardise features, so that all count equally. none: features count by their "
     "variance."
 )
+SEED = "Random seed; the same seed holds out the same rows in every command."
 ROW_GROUPS = "A column of group labels, such as patients; rows of one group are held out together."
 DEVICE = "auto, cpu, cuda, cuda:1 or mps."
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]

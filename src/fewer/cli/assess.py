@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fewer.cli import _options as opt
-from fewer.cli._output import Output, percent, print_table
+from fewer.cli._output import Output, percent, print_table, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,11 +24,11 @@ class Scoring:
 
     scale: Annotated[str, typer.Option(help=opt.SCALE)] = "standard"
     row_groups: Annotated[str | None, typer.Option(help=opt.ROW_GROUPS)] = None
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0
+    seed: Annotated[int, typer.Option(help=opt.SEED)] = 0
     device: Annotated[str, typer.Option(help=opt.DEVICE)] = "auto"
 
     def arguments(self, source: "Source") -> dict[str, Any]:
-        """Keyword arguments for `fewer.assess.curve` and `compare`."""
+        """Keyword arguments for functions of `fewer.assess`."""
         return {
             "scale": self.scale,
             "row_groups": opt.read_column(source, self.row_groups),
@@ -38,7 +38,19 @@ class Scoring:
 
 
 def inspect(
-    output: Output, reading: opt.Reading, line: opt.CommandLine, data: opt.DataArgument
+    output: Output,
+    reading: opt.Reading,
+    line: opt.CommandLine,
+    data: opt.DataArgument,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{opt.SCALE} By default none where all features seem to share a unit.",
+            show_default=False,
+        ),
+    ] = None,
+    row_groups: Annotated[str | None, typer.Option(help=opt.ROW_GROUPS)] = None,
+    seed: Annotated[int, typer.Option(help=opt.SEED)] = 0,
 ) -> None:
     """Describe a file: its size, column types, missing and suspicious values, and a k to try.
 
@@ -47,8 +59,15 @@ def inspect(
     from fewer.assess import inspect as inspect_rows
 
     with output.progress("reading") as update:
-        source = reading.open(data, warn_of_text=False)  # ignored columns are part of the result
-        found = inspect_rows(source, lambda step, fraction: update(step, None))
+        # ignored columns are part of the result
+        source = reading.open(data, warn_of_text=False, metadata=(row_groups,))
+        found = inspect_rows(
+            source,
+            lambda step, fraction: update(step, None),
+            scale=scale,
+            row_groups=opt.read_column(source, row_groups),
+            random_state=seed,
+        )
     output.result(
         {"data": data, **found.describe()}, lambda screen: _show_inspection(found, data, screen)
     )
@@ -87,14 +106,19 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
     for level, size in found.sizes.items():
         components = "more" if size["pca"] is None else f"{size['pca']:,}"
         unknown = components if size["pca"] is None else f"at least {components}"
-        features = unknown if size["greedy"] is None else f"{size['greedy']:,}"
+        features = unknown if size["features"] is None else f"{size['features']:,}"
         rows.append((f"{level:.0%}", features, components))
     header = ("explained variance", "features (k)", "PCA components (reference)")
     print_table(screen, header, rows, (1, 2))
-    scaling = "features standardised (--scale standard)"
+    if found.suggested_k is not None and found.explained_variance is not None:
+        from fewer._tables import percent_text
+
+        share = percent_text(found.explained_variance, found.standard_error)
+        screen.print(f"a k to try: [bold]{found.suggested_k}[/], explained variance {share}")
+    sampled = "" if found.sampled_rows == found.rows else f" on {found.sampled_rows:,} of the rows"
+    screen.print(f"[dim]held-out rows: {found.protocol}{sampled}[/]")
     if found.scale == "none":
-        scaling = "features appear to share a unit, so not standardised (--scale none)"
-    screen.print(f"[dim]{scaling}; on {found.sampled_rows:,} rows, none held out[/]")
+        screen.print("[dim]features appear to share a unit, so they are not standardised[/]")
 
 
 def curve(
@@ -114,11 +138,19 @@ def curve(
     ] = None,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Search each k separately: slower, slightly better."),
+        typer.Option(
+            "--exact",
+            help="Choose each k as fewer select does: slower, slightly better. Up to three numbers "
+            "always are.",
+        ),
     ] = False,
     reach: Annotated[
         float | None,
         typer.Option(help="Also print the smallest k that explains this fraction, such as 0.9."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Choose features that predict this column, by a linear map, instead."),
     ] = None,
     force: opt.ForceOption = False,
     *,
@@ -146,14 +178,15 @@ def curve(
 
         check_target(out)
     with output.progress("reading") as update:
-        source = reading.open_features(data, metadata=(scoring.row_groups,))
+        source = reading.open_features(data, metadata=(target, scoring.row_groups))
         d = source.shape[1]
         if sizes and sizes[0] > d:
             raise InputError(f"--k {k}: there are only {d} features; use smaller numbers")
         found = compute_curve(
             source,
             [size for size in sizes if size <= d] or _default_sizes(d),
-            exact=exact,
+            target=target,
+            exact=exact or None,
             progress=update,
             **scoring.arguments(source),
         )
@@ -175,15 +208,18 @@ def _default_sizes(d: int) -> list[int]:
 
 
 def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "Console") -> None:
-    rows = []
-    columns = (found.k, found.explained_variance, found.standard_error, found.pca)
-    for k, ours, error, pca in zip(*columns, strict=True):
+    rows: list[list[str]] = []
+    for k, ours, error in zip(found.k, found.explained_variance, found.standard_error, strict=True):
         filled = round(30 * max(0.0, ours))
         bar = f"[cyan]{'█' * filled}{'░' * (30 - filled)}[/]"
-        rows.append((str(k), percent(ours), percent(error), bar, percent(pca)))
-    header = ("k", "explained variance", "±", "", "PCA (reference)")
+        rows.append([str(k), percent(ours), percent(error), bar])
+    what = "explained variance" if found.target is None else f"of {visible(found.target)}"
+    header = ["k", what, "±", ""]
+    if found.pca is not None:
+        header.append("PCA (reference)")
+        rows = [[*row, percent(part)] for row, part in zip(rows, found.pca, strict=True)]
     print_table(screen, header, rows, (0, 1, 2, 4))
-    _show_splits(found, "folds", out, screen)
+    _show_protocol(found, out, screen)
     for level in (0.8, 0.9, 0.95) if reach is None else (reach,):
         size = found.smallest_k(level)
         if size is None:
@@ -191,10 +227,11 @@ def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "
             break
         screen.print(f"{level:.0%}: [bold]{size}[/] features")
     rules = found.rules()
-    limit = "more" if rules["noise"] is None else str(rules["noise"])
     screen.print(f"within one standard error of the best: [bold]{rules['one_standard_error']}[/]")
     screen.print(f"elbow: [bold]{rules['elbow']}[/]")
-    screen.print(f"explain others better than permuted columns do: [bold]{limit}[/]")
+    if "noise" in rules:
+        limit = "more" if rules["noise"] is None else str(rules["noise"])
+        screen.print(f"explain others better than permuted columns do: [bold]{limit}[/]")
 
 
 def compare(
@@ -217,10 +254,6 @@ def compare(
             "variance, random; all by default."
         ),
     ] = "",
-    repeats: Annotated[
-        int, typer.Option(help="Number of random splits; several show how stable choices are.")
-    ] = 1,
-    test_size: Annotated[float, typer.Option(help="Fraction of rows held out.")] = 0.25,
     out: Annotated[
         Path | None, typer.Option(help="Also write the table to a .csv or .json file.")
     ] = None,
@@ -230,8 +263,9 @@ def compare(
 ) -> None:
     """Choose k features by several methods and score them on the same held-out rows.
 
-    Methods see only the training rows, and all get the same linear decoder. A panel of your own
-    looks better than it is if it was chosen with the held-out rows in view.
+    Methods see only the training rows of each fold, and all get the same linear decoder. ± is the
+    standard error over folds; overlap, the fraction of features that two folds have in common. A
+    panel of your own looks better than it is if it was chosen with the held-out rows in view.
 
     Example: [bold]fewer compare data.csv -k 20 --panel mine.txt[/]
     """
@@ -244,9 +278,7 @@ def compare(
             source,
             k,
             methods=[part.strip() for part in methods.split(",") if part.strip()] or None,
-            panels={text: _features(text, source.names) for text in panel or ()},
-            test_size=test_size,
-            repeats=repeats,
+            panels={text: _panel(text, source.names) for text in panel or ()},
             progress=update,
             **scoring.arguments(source),
         )
@@ -267,6 +299,10 @@ def stability(
     threshold: Annotated[
         float, typer.Option(help="Fraction of subsamples from which a feature counts as stable.")
     ] = 0.75,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Choose features that predict this column, by a linear map, instead."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Also write the frequencies to a .csv or .json file.")
     ] = None,
@@ -285,12 +321,13 @@ def stability(
 
     opt.check_unused(out, force, opt.TABLE_OUTPUT)
     with output.progress("reading") as update:
-        source = reading.open_features(data, metadata=(scoring.row_groups,))
+        source = reading.open_features(data, metadata=(target, scoring.row_groups))
         found = measure(
             source,
             k,
             subsamples=subsamples,
             threshold=threshold,
+            target=target,
             progress=update,
             **scoring.arguments(source),
         )
@@ -309,25 +346,21 @@ def _show_stability(found: "Stability", out: Path | None, screen: "Console") -> 
         screen.print(f"written to [bold]{out}[/]", soft_wrap=True)
 
 
-def _features(text: str, names: list[str] | None) -> list[Any]:
+def _panel(text: str, names: list[str] | None) -> Any:
     from fewer.cli import _parsing as parse
 
     if opt.is_panel(text):
-        return opt.load_panel(Path(text)).features
+        return opt.load_panel(Path(text))
     return parse.features([text], names, "--panel")
 
 
 def _show_comparison(found: "Comparison", out: Path | None, screen: "Console") -> None:
     table = found.table()
     print_table(screen, table.header, table.rows, table.numbers)
-    _show_splits(found, "splits", out, screen)
+    _show_protocol(found, out, screen)
 
 
-def _show_splits(
-    found: "Curve | Comparison", unit: str, out: Path | None, screen: "Console"
-) -> None:
-    scaling = "features standardised" if found.scale == "standard" else "in the units of the data"
-    times = f"mean of {found.splits} {unit}" if found.splits > 1 else "one split"
-    screen.print(f"[dim]held-out rows, {scaling}, {times}[/]")
+def _show_protocol(found: "Curve | Comparison", out: Path | None, screen: "Console") -> None:
+    screen.print(f"[dim]held-out rows: {found.protocol}; ± is the standard error over folds[/]")
     if out is not None:
         screen.print(f"written to [bold]{out}[/]", soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fewer.cli import _options as opt
-from fewer.cli._output import Output, percent, print_table, visible
+from fewer.cli._output import Output, print_table, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,22 +45,21 @@ def score(
             help="For a list: a column of group labels; rows of one group are held out together."
         ),
     ] = None,
-    test_size: Annotated[float, typer.Option(help="For a list: fraction of rows held out.")] = 0.25,
     against: Annotated[
         str | None,
         typer.Option(
             help="Compare with another panel folder or list of features, with a 95% interval."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="For a list: random seed of the split.")] = 0,
+    seed: Annotated[int, typer.Option(help=f"For a list: {opt.SEED}")] = 0,
     force: opt.ForceOption = False,
 ) -> None:
     """Score a panel on new rows, or a list of features on any data.
 
-    A panel reconstructs all rows of the data. A list has no decoder: a linear decoder is fitted
-    on part of the rows and scored on the others. A list is also compared with random lists of the
-    same size and with the best that a search finds, and the exchanges that would help most are
-    shown.
+    A panel reconstructs all rows of the data. A list has no decoder: linear decoders are fitted
+    and scored by cross-validation. A list is also compared with random lists of the same size and
+    with the best that a search finds, and the exchanges that would help most are shown. ± is a
+    standard error: over rows for a panel, over folds for a list.
 
     Examples: [bold]fewer score panel/ test.csv[/]; [bold]fewer score genes.txt data.h5ad[/];
     [bold]fewer score mine.txt data.csv --against panel/[/]
@@ -70,7 +69,7 @@ def score(
         if opt.is_panel(panel):
             found = _score_panel(Path(panel), data, reading)
         else:
-            found = _score_list(panel, data, reading, row_groups, test_size, seed)
+            found = _score_list(panel, data, reading, row_groups, seed)
         if against is not None or not opt.is_panel(panel):
             found["scorecard"] = _scorecard(panel, against, data, reading, row_groups, seed)
     rows = found.pop("by_feature")
@@ -87,8 +86,6 @@ def score(
     output.result(
         {**found, **described, "by_feature": rows}, lambda screen: _show(found, rows, card, screen)
     )
-    if "protocol" in found:
-        output.note(found["protocol"])
 
 
 def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
@@ -111,8 +108,11 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
         "k": loaded.k,
         "d": loaded.d,
         "explained_variance": float(result),
+        "standard_error": result.standard_error,
         "explained_variance_standardized": _standardized(result.errors, variance),
-        "held_out": float(loaded.held_out),
+        "held_out": {name: one._asdict() for name, one in loaded.estimates.items()},
+        "held_out_protocol": loaded.settings.get("protocol"),
+        "own_rows": _own_rows(loaded, part),
         "by_feature": _by_feature(loaded.names, loaded.features, result.errors, variance),
     }
     if loaded.evidence is not None and "equal" in loaded.evidence.explained:
@@ -126,6 +126,13 @@ def _standardized(errors: Any, variance: Any) -> float:
     """Explained variance where every feature that varies counts the same."""
     varying = variance > 0
     return float(1 - (errors[varying] / variance[varying]).mean()) if varying.any() else math.nan
+
+
+def _own_rows(loaded: Any, part: Any) -> bool:
+    """Whether a panel was made from these rows."""
+    from fewer.assess.scoring import Rows
+
+    return part.shape[0] >= 4 and Rows(part, "standard", None, 0, "cpu").made(loaded)
 
 
 def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
@@ -188,7 +195,7 @@ def _numbers(texts: Any, name: str) -> Any:
 
 
 def _score_list(
-    text: str, data: str, reading: opt.Reading, row_groups: str | None, test_size: float, seed: int
+    text: str, data: str, reading: opt.Reading, row_groups: str | None, seed: int
 ) -> dict[str, Any]:
     from fewer.assess import score_features
     from fewer.cli import _parsing as parse
@@ -200,23 +207,19 @@ def _score_list(
     found = score_features(
         source,
         parse.features([text], source.names, "the list"),
-        test_size=test_size,
         row_groups=opt.read_column(source, row_groups),
         random_state=seed,
     )
-    folds = f" in each of {found.splits} folds" if found.splits > 1 else ""
     return {
         "list": text,
         "rows": source.shape[0],
         "k": len(found.features),
         "d": len(found.errors),
         "explained_variance": found.explained_variance,
+        "standard_error": found.standard_error,
         "explained_variance_standardized": found.explained_variance_standardized,
-        "n_train": found.n_train,
-        "n_test": found.n_test,
-        "splits": found.splits,
-        "protocol": f"a list has no decoder: a linear decoder was fitted on {found.n_train:,} rows "
-        f"and scored on {found.n_test:,} others{folds}",
+        "standard_error_standardized": found.standard_error_standardized,
+        "protocol": found.protocol,
         "by_feature": _by_feature(found.names, found.features, found.errors, found.variances),
     }
 
@@ -233,19 +236,19 @@ def _scorecard(
 
     source = reading.open_features(data, metadata=(row_groups,))
     return judge(
-        _features(panel, source.names, "the list"),
+        _judged(panel, source.names, "the list"),
         source,
-        against=None if against is None else _features(against, source.names, "--against"),
+        against=None if against is None else _judged(against, source.names, "--against"),
         row_groups=opt.read_column(source, row_groups),
         random_state=seed,
     )
 
 
-def _features(text: str, names: list[str] | None, option: str) -> list[Any]:
+def _judged(text: str, names: list[str] | None, option: str) -> Any:
     from fewer.cli import _parsing as parse
 
     if opt.is_panel(text):
-        return opt.load_panel(Path(text)).features
+        return opt.load_panel(Path(text))
     return parse.features([text], names, option)
 
 
@@ -271,16 +274,36 @@ def _show(
     screen: "Console",
 ) -> None:
     about = f"{found['rows']:,} rows, {found['k']} of {found['d']} features"
-    shares = [("these rows", "explained_variance")]
-    if "held_out" in found:
-        shares.append(("the rows held out by fewer select", "held_out"))
-    cells = [
-        (where, percent(found.get(f"{key}_standardized")), percent(found[key]))
-        for where, key in shares
+    from fewer._tables import percent_text
+
+    shares = [
+        percent_text(value, found.get(error)) if (value := found.get(name)) is not None else ""
+        for name, error in (
+            ("explained_variance_standardized", "standard_error_standardized"),
+            ("explained_variance", "standard_error"),
+        )
     ]
+    cells = [("these rows", *shares)]
+    if "held_out" in found:
+        known = found["held_out"]
+        held = [
+            percent_text(known[name]["value"], known[name]["standard_error"])
+            if name in known
+            else ""
+            for name in ("equal", "units")
+        ]
+        cells.append(("the rows held out by fewer select", *held))
     screen.print(about)
     header = ("explained variance", "features standardised", "in the units of the data")
     print_table(screen, header, cells, (1, 2))
+    if "protocol" in found:
+        screen.print(f"[dim]held-out rows: {found['protocol']}; linear decoders[/]")
+    if found.get("held_out_protocol"):
+        screen.print(f"[dim]held out by fewer select: {found['held_out_protocol']}[/]")
+    if found.get("own_rows"):
+        screen.print(
+            "the panel was made from these rows, so that the first line is too high: use the second"
+        )
     for metric, value in found.get("target", {}).items():
         if metric not in ("name", "rows"):
             label = metric.replace("r2", "R²").replace("d2", "D²")
@@ -303,7 +326,7 @@ def _show(
 def _show_card(card: "Scorecard", screen: "Console") -> None:
     table = card.table()
     print_table(screen, table.header, table.rows, table.numbers)
-    screen.print(f"{card.folds}-fold cross-validation, features standardised: {card.sentence()}")
+    screen.print(f"Features standardised: {card.sentence()}")
     swaps = [
         (str(row["out"]), str(row["into"]), f"{row['gain']:+.1%}", f"{row['standard_error']:.1%}")
         for row in card.exchanges

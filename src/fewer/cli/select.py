@@ -443,6 +443,8 @@ def _check_folder(path: Path, force: bool) -> None:
 
 def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     """Print the features with their gains, the strategies, and the scores on held-out rows."""
+    from fewer._tables import percent_text
+
     columns = about["order"], about["gains"], accumulate(about["gains"])
     paid = _spent_by_feature(panel)
     rows = [
@@ -480,23 +482,35 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
         screen.print(robust + "\n")
     titles = {"equal": "features standardised", "units": "in the units of the data"}
     explained = about["explained_variance"]
-    scores = {title: explained[name] for name, title in titles.items() if name in explained}
+    explained = {name: explained[name] for name in titles if name in explained}
+    heads = [titles[name] for name in explained]
     labels = {
         "panel": f"[bold]this panel of {panel.k}[/]",
         "greedy": "greedy selection",
         "random": "random selection",
         "pca": f"PCA, {panel.k} components (reference)",
     }
+    errors = about.get("standard_errors") or {}
+    shown = [(score, errors.get(name, {})) for name, score in explained.items() if name in titles]
     references = [
-        (label, *(percent(score.get(role)) for score in scores.values()))
+        (
+            label,
+            *(
+                percent_text(score[role], error.get(role)) if role in score else ""
+                for score, error in shown
+            ),
+        )
         for role, label in labels.items()
-        if any(role in score for score in scores.values())
+        if any(role in score for score, _ in shown)
     ]
-    print_table(screen, ("explained variance, held-out rows", *scores), references, (1, 2))
+    print_table(screen, ("explained variance, held-out rows", *heads), references, (1, 2))
+    screen.print(f"[dim]{panel.settings['protocol']}; ± is the standard error[/]")
     if panel.target is not None:
         found: tuple[Any, ...] = (panel.target, *panel.target.parts)
         for one in found:
-            value = f"[bold]{one.held_out:.3f}[/] {one.kind.metric}"
+            error = getattr(one, "standard_error", None)
+            more = "" if error is None else f" ± {error:.3f}"
+            value = f"[bold]{one.held_out:.3f}{more}[/] {one.kind.metric}"
             screen.print(f"{value} of {one.name} on held-out rows")
     screen.print(
         f"panel of {panel.k} of {panel.d} features saved to [bold]{about['out']}[/]", soft_wrap=True

@@ -255,6 +255,35 @@ class ColumnView(View):
         return None if part is None else part[:, self.columns]
 
 
+class AppendedColumns(View):
+    """Rows of another source, followed by columns from an array, as a source.
+
+    Examples
+    --------
+    >>> import fewer, numpy as np
+    >>> whole = fewer.data.open(np.array([[1, 2], [3, 4]]))
+    >>> AppendedColumns(whole, np.array([[0.5], [0.25]])).rows(slice(1, 2))
+    tensor([[3.0000, 4.0000, 0.2500]])
+    """
+
+    dtype = np.dtype(np.float64)
+    is_sparse = False
+    names = None
+
+    def __init__(self, source: Source, columns: np.ndarray) -> None:
+        super().__init__(source)
+        self.columns = torch.from_numpy(np.ascontiguousarray(columns, dtype=np.float64))
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """Rows and features."""
+        return self.source.shape[0], self.source.shape[1] + self.columns.shape[1]
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        more = self.columns[index].to(dtype)
+        return torch.cat([self.source.rows(index, dtype), more], dim=1)
+
+
 class ScaledSource(View):
     """Rows of another source, centred and divided, feature by feature.
 

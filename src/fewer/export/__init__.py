@@ -36,6 +36,7 @@ def describe(panel: Panel) -> dict[str, Any]:
         "indices": panel.indices.tolist(),
         "all_features": names,
         "held_out": float(panel.held_out),
+        "standard_error": panel.held_out.standard_error,
         "errors": panel.held_out.errors.tolist(),
         "leaderboard": [
             {name: row[name] for name in ("strategy", "error", "seconds")}
@@ -59,4 +60,5 @@ def describe(panel: Panel) -> dict[str, Any]:
         about["order"] = [names[j] for j in known.order]
         about["gains"] = known.gains.tolist()
         about["explained_variance"] = known.explained
+        about["standard_errors"] = known.standard_errors
     return about

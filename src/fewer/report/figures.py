@@ -27,6 +27,8 @@ CURVES: dict[str, tuple[str, dict[str, bool]]] = {
     "mean_max_probability": ("mean max probability", {}),
     "distinct": ("distinct features", {"whole": True}),
 }
+CHANCE_BINS = 20  # of the histogram of random panels
+CHANCE_LEVEL = 0.05  # p-value from which a contribution is drawn faded
 MOST_CELLS = 60  # chosen features on the correlation map
 PAIRS = 3  # of chosen features, named below the map
 EXAMPLES = 16
@@ -44,6 +46,9 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
         "histogram": _reconstructability(about),
         "curve": _curve(about["curve"]),
         "size": _size(about["size"]),
+        "stability": _stability(about),
+        "chance": _chance(about["chance"]),
+        "contributions": _contributions(about),
         "training": _training(about["history"]),
         "correlation": _correlation(about["correlation"]),
         "image": _image(about),
@@ -98,6 +103,55 @@ def _curve(curve: dict[str, Any] | None) -> str:
         title=f"Explained variance of held-out rows for up to {curve['k'][-1]} features: "
         + reached,
         percent=True,
+    )
+
+
+def _stability(about: dict[str, Any]) -> str:
+    found = about["stability"]
+    if found is None:
+        return ""
+    names = [row["name"] for row in about["chosen"]]
+    return bar_chart(
+        names,
+        found["frequency"],
+        x_label="chosen features, most useful first",
+        y_label="chosen from half of the rows",
+        title="How often each chosen feature is chosen again from half of the rows",
+        top=1.0,
+    )
+
+
+def _chance(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    heights, edges = np.histogram(found["random"], bins=CHANCE_BINS)
+    middle = [(low + high) / 2 for low, high in pairwise(edges)]
+    most = int(heights.max())
+    return line_chart(
+        [
+            Series("random", middle, heights.tolist(), "random", dots=True),
+            Series("this panel", [found["panel"]] * 2, [0, most], "panel"),
+        ],
+        x_label="explained variance of held-out rows",
+        y_label="panels",
+        title=f"Explained variance of {len(found['random'])} random panels, and of this one "
+        f"({100 * found['panel']:.1f} %)",
+        whole=True,
+    )
+
+
+def _contributions(about: dict[str, Any]) -> str:
+    found = about["contributions"]
+    if found is None:
+        return ""
+    tests = found["p_values"] or [0.0] * len(found["lost"])
+    return bar_chart(
+        [row["name"] for row in about["chosen"]],
+        found["lost"],
+        x_label="chosen features, most useful first",
+        y_label="lost without it",
+        title="Explained variance that is lost without each chosen feature",
+        faded=[p > CHANCE_LEVEL for p in tests],
     )
 
 
@@ -401,6 +455,34 @@ def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int 
                 f'<rect class="{kind}" x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" '
                 f'height="{y(0) - top:.1f}"><title>{label}: {number}</title></rect>'
             )
+    return _svg(parts, title, width, height)
+
+
+def bar_chart(
+    names: Sequence[str],
+    values: Sequence[float],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str,
+    top: float | None = None,
+    faded: Sequence[bool] = (),
+) -> str:
+    """A bar per name, as percentages; names appear under the pointer."""
+    width, height = LARGE
+    x = _Axis([0, len(values)], LEFT, width - RIGHT, whole=True)
+    most = max(*values, 1e-9) if top is None else top
+    y = _Axis([min(0.0, *values), most], height - BOTTOM, TOP, percent=True)
+    parts = [_frame(x, y, x_label, y_label)]
+    for at, (name, value) in enumerate(zip(names, values, strict=True)):
+        left, wide = x(at), max(x(at + 1) - x(at) - 1, 0.5)
+        upper, lower = sorted((y(value), y(0.0)))
+        weak = ' opacity="0.35"' if at < len(faded) and faded[at] else ""
+        parts.append(
+            f'<rect class="bar"{weak} x="{left + 0.5:.1f}" y="{upper:.1f}" width="{wide:.1f}" '
+            f'height="{lower - upper:.1f}"><title>{escape(name)}: {100 * value:.1f} %</title>'
+            "</rect>"
+        )
     return _svg(parts, title, width, height)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fewer._files import check_path, write_text
+from fewer._tables import percent_text
 from fewer.report.summarise import METRICS, Reported, summarise
 
 SHOWN = 12  # features that a notebook shows
@@ -108,12 +109,22 @@ def brief(panel: Reported) -> str:
     """
     known = {} if panel.evidence is None else panel.evidence.explained
     units = known.get("units", {}) | {"panel": float(panel.held_out)}
+    errors = {name: one[1] for name, one in panel.estimates.items()}
     # a panel chosen with standardised features must not be judged in units alone
     metrics = [known["equal"], units] if known.get("equal") else [units]
     labels = {"panel": "Explained variance, held-out rows", "pca": "PCA (reference)"}
     labels |= {"greedy": "Greedy selection", "random": "Random selection"}
+    names = ("equal", "units") if len(metrics) > 1 else ("units",)
     facts = [
-        (label, *(f"{shares[role]:.1%}" if role in shares else "" for shares in metrics))
+        (
+            label,
+            *(
+                percent_text(shares[role], errors.get(name) if role == "panel" else None)
+                if role in shares
+                else ""
+                for name, shares in zip(names, metrics, strict=True)
+            ),
+        )
         for role, label in labels.items()
         if any(role in shares for shares in metrics)
     ]
@@ -124,7 +135,7 @@ def brief(panel: Reported) -> str:
         )
     if panel.leaderboard:
         facts.append(("Strategy", panel.leaderboard[0]["strategy"]))
-    heads = [METRICS[name] for name in ("equal", "units")] if len(metrics) > 1 else []
+    heads = [METRICS[name] for name in names] if len(metrics) > 1 else []
     template = _environment().get_template("brief.html.j2")
     return template.render(panel=panel, facts=facts, heads=heads, width=len(metrics), shown=SHOWN)
 
@@ -156,6 +167,7 @@ def _environment() -> Any:
     environment.globals |= {"script": script, "script_hash": b64encode(digest).decode()}
     environment.filters |= {
         "percent": lambda part: f"{100 * part:.1f}\u00a0%",
+        "error": lambda part: "" if part is None else f" ± {100 * part:.1f}\u00a0%",
         "number": _number,
         "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
         "r2": lambda x: "below −10" if x < -10 else f"{x:.3f}".replace("-", "−"),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fewer._checks import join_names
 from fewer.errors import InputError
 from fewer.evidence import Evidence, Examined
 from fewer.reproduce import python_of
@@ -35,6 +36,7 @@ MISTAKES = 5
 HEAVY = 0.3  # of the squared error in one percent of the rows
 RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
 SHOWN_ELSEWHERE = ("network_gain", "costs", "groups", "tails")  # of the settings
+WEAK = 0.05  # p-value from which a contribution may be chance
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
 
 
@@ -42,6 +44,7 @@ class Reported(Protocol):
     """What a report reads of a panel."""
 
     held_out: Any
+    estimates: dict[str, Any]
     settings: dict[str, Any]
     target: Any
     evidence: Evidence | None
@@ -95,8 +98,16 @@ def summarise(
         "tails": panel.settings.get("tails"),
         "heavy": tails_sentence(panel.settings),
         "robust": robust_sentence(panel.leaderboard, panel.settings.get("robust_to")),
+        "standard_errors": {name: one[1] for name, one in panel.estimates.items()},
+        "protocol": panel.settings.get("protocol"),
         "where": "the additional rows" if given is not None else "held-out rows",
-        "given": None if given is None else {"explained": float(given.score), "rows": given.n},
+        "given": None
+        if given is None
+        else {
+            "explained": float(given.score),
+            "error": given.score.standard_error,
+            "rows": given.n,
+        },
         "target": _target(panel.target, known),
         "check": None if data is None else _check(panel, data),
         "held_rows": None if known is None else known.source.get("held"),
@@ -113,6 +124,9 @@ def summarise(
         },
         "curve": None if known is None else _curve(known),
         "size": None if known is None or known.size is None else _size(known.size),
+        "stability": None if known is None else _stability(known, panel),
+        "chance": None if known is None else _chance(known),
+        "contributions": None if known is None else _contributions(known, names),
         "correlation": None if known is None else _correlation(known, names),
         "history": {} if known is None else known.history,
         "leaderboard": rank_candidates(panel.leaderboard),
@@ -169,6 +183,7 @@ def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
         "kind": target.kind.metric,
         "note": target.kind.metric_note,
         "score": float(target.held_out),
+        "error": target.standard_error,
         "rows": about.get("rows"),
         "bars": [
             {"role": role, "colour": colour, "label": label, "note": note, "score": scores[name]}
@@ -236,6 +251,7 @@ def _bars(known: Evidence, panel: Reported) -> list[dict[str, Any]]:
                     "label": label,
                     "note": note.format(**places),
                     "explained": known.explained[metric][role],
+                    "error": (known.standard_errors or {}).get(metric, {}).get(role),
                 }
                 for role, (label, note) in REFERENCES.items()
                 if role in known.explained[metric]
@@ -406,6 +422,58 @@ def robust_sentence(board: Sequence[dict[str, Any]], m: int | None) -> str | Non
         f"{found}; the best panel without robust_to: {plain['error']:.4g} and {plain['worst']:.4g} "
         f"({own['error'] / plain['error'] - 1:+.1%} and {own['worst'] / plain['worst'] - 1:+.1%})."
     )
+
+
+def _stability(known: Evidence, panel: Reported) -> dict[str, Any] | None:
+    """How often each chosen feature is chosen again from half of the rows, and a sentence."""
+    if known.stability is None:
+        return None
+    about = known.stability
+    low, high = about["cluster_interval"]
+    often = sum(share >= about["threshold"] for share in about["frequency"])
+    what = "a linear decoder" if panel.target is None else "a linear map to the target"
+    return {
+        "frequency": about["frequency"],
+        "sentence": f"Chosen again from half of the rows, {about['subsamples']} times, for {what}: "
+        f"{often} of the {panel.k} features come back in at least {about['threshold']:.0%} of the "
+        "halves. The stability of the whole choice, with interchangeable features counted as one, "
+        f"is {about['cluster_index']:.2f} (95% interval {low:.2f} to {high:.2f}); 1 is always the "
+        "same, 0 as random choices agree.",
+    }
+
+
+def _chance(known: Evidence) -> dict[str, Any] | None:
+    """The panel against random panels of the same size."""
+    if known.significance is None:
+        return None
+    about = known.significance
+    better = float(np.mean(np.array(about["random"]) < about["panel"]))
+    return {
+        "random": about["random"],
+        "panel": about["panel"],
+        "sentence": f"With a linear decoder, these features do better than {better:.0%} of "
+        f"{len(about['random'])} random panels of the same size (p = {about['p_value']:.3g}): "
+        f"{about['panel']:.1%} of the variance against {np.median(about['random']):.1%} in the "
+        "median. The features are the same on all folds here, and were chosen with all rows in "
+        "view.",
+    }
+
+
+def _contributions(known: Evidence, names: Sequence[str]) -> dict[str, Any] | None:
+    """What is lost without each feature, and whether permuted columns would do as well."""
+    if known.without is None:
+        return None
+    tests = None if known.significance is None else known.significance["contributions"]
+    said = "What the panel loses without each feature, the linear decoder fitted again."
+    if tests is not None:
+        weak = [names[j] for j, p in zip(known.order, tests, strict=True) if p > WEAK]
+        share = len(tests) - len(weak)
+        said += (
+            f" {share} of {len(tests)} explain features outside the panel better than the same "
+            "column with its rows permuted does (p of at most 0.05)"
+        )
+        said += f"; not {join_names(weak, 5, quoted=False)}." if weak else "."
+    return {"lost": known.without.tolist(), "p_values": tests, "sentence": said}
 
 
 def _errors(size: dict[str, Any]) -> NDArray[np.float64]:

@@ -26,9 +26,11 @@ from fewer.data.moments import Moments
 from fewer.data.open import as_source
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
+from fewer.estimate import Score, describe_protocol
 from fewer.kinds import Several
 from fewer.panel import Leaderboard, Panel
-from fewer.reconstructor import Reconstructor, Score
+from fewer.reconstructor import Reconstructor
+from fewer.selection.calibrate import calibrate
 from fewer.selection.compare import (
     Candidate,
     Comparison,
@@ -41,12 +43,11 @@ from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeB
 from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.refit import (
+    choose_on_other_folds,
     gain_over_linear,
-    joint_covariance,
     refit_on_all_rows,
     score_on_held_out_rows,
     to_data_units,
-    training_statistics,
 )
 from fewer.selection.robust import check_robust, make_robust
 from fewer.selection.size import Reach, choose_size
@@ -148,8 +149,8 @@ def select(
     apart by the training rows. Networks that are more than 2% behind on the first of several folds
     are pruned; for the others, the panels chosen from all rows are compared on the same folds. With
     a linear decoder and fewer than ten rows per chosen feature, final swaps lower the held-out
-    error itself. ``panel.held_out`` is the winner's score on the held-out rows, which also chose
-    it, so it is slightly optimistic: keep test rows of your own where that matters.
+    error itself. ``panel.held_out`` is the score on held-out rows with its standard error,
+    corrected for having chosen the winner.
 
     Parameters
     ----------
@@ -213,8 +214,10 @@ def select(
         Fraction of rows held out, or number of folds. "time" is for rows in time order: each of
         several folds trains on the past and is held out on what follows; "blocks" makes folds of
         neighbouring rows, which resemble each other. An array says which rows are held out.
-        "auto" holds out a tenth of the rows, or uses 5 folds (3 for a network) with fewer than 100
-        rows per chosen feature. Held-out rows choose and score; the final panel is fitted on all.
+        "auto" is 5 folds for a linear decoder. Networks, predictors of a target, and linear
+        decoders whose covariances of 5 folds would take more than 512 MB, have 3 folds (5 if
+        linear) with fewer than 100 rows per chosen feature, and otherwise a tenth of the rows is
+        held out. Held-out rows choose and score; the final panel is fitted on all.
     row_groups : array of length n, or name of a column, default=None
         Rows with the same label (one patient, one animal) are held out together.
     robust_to : int, default=0
@@ -276,8 +279,9 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     """Propose, compare, refit."""
     folds = context.covariances.folds
     comparison = _comparison(context)
-    candidates = _compare(context, comparison, folds)
+    candidates = _compare(context, comparison, context.compared_folds)
     context.plan.begin(FINAL, "fitting on all rows ...")
+    choose_on_other_folds(context, candidates[0], folds)
     winner, columns = refit_on_all_rows(context, candidates, comparison, folds)
     if context.robust_to:
         context.plan.begin(FINAL, "tolerating missing features ...")
@@ -336,7 +340,12 @@ def _prepare(
     _warn_about_costs(constraints)
     nodes = nodes_for(constraints, source, scaling, device)
     validation = choose_validation(
-        options["validation"], n, nodes, linear=linear, grouped=row_groups is not None
+        options["validation"],
+        n,
+        nodes,
+        linear=linear,
+        grouped=row_groups is not None,
+        d=source.shape[1] if linear and target is None else None,
     )
     splits = split_rows(n, validation, seed, row_groups)
     if target is not None:
@@ -371,6 +380,9 @@ def _prepare(
         strategies=options["strategies"],
         device=float64_device(device),
         seed=seed,
+        protocol=describe_protocol(
+            splits, validation, options["random_state"], scaling.how, row_groups
+        ),
         budget=budget,
         checkpoint=_checkpoint(options, stats, seed, row_groups, config),
         plan=plan,
@@ -648,23 +660,30 @@ def _wrap(
     folds: Sequence[Fold],
     options: dict[str, Any],
     described: dict[str, Any],
+    *,
+    given: bool = False,
 ) -> Panel:
-    """Fit the decoder on all rows and score it; a report computes the rest when it is needed."""
+    """Fit the decoder on all rows and score it; a report computes the rest when it is needed.
+
+    ``given``: the first candidate was not chosen by its error.
+    """
     winner, everything = candidates[0], context.covariances.everything
     # with a target, the other features are reconstructed by a linear decoder
     rebuilding = LinearComparison(context) if context.target is not None else comparison
     linear = isinstance(rebuilding, LinearComparison)
     context.covariances.release()  # what follows needs its parts only
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
-    held = score_on_held_out_rows(context, winner, folds, rebuilding, columns)
+    rivals = [winner] if given or context.target is not None else candidates
+    scored = rebuilding.scored(rivals, folds)
+    held = score_on_held_out_rows(context, scored, folds, rebuilding, columns)
     ridge = winner.ridge
     if not linear and len(folds) > 1:  # for what completes the inputs of a network
-        ridge = best_ridge(folds, [columns] * len(folds))[0]
-    joint = joint_covariance(context, columns, ridge, held)
-    statistics = training_statistics(context, columns, ridge, held)
+        ridge = best_ridge(folds, [columns] * len(folds))
+    known = calibrate(context, columns, ridge, held)
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)
+        predicted = comparison.estimate(candidates, folds, given=given)
         kind = data.kind
         if isinstance(kind, Several):
             kind = kind.scored(
@@ -673,16 +692,17 @@ def _wrap(
         target = Target(
             to_data_units(predictor, columns, everything, outputs=False),
             kind,
-            comparison.score(winner, folds),
+            predicted.value,
             data.name,
             data.one,
             comparison.misses(winner, folds),
             data.columns,
+            predicted.standard_error,
         )
     evidence = partial(
         gather_evidence,
         context,
-        winner,
+        scored,
         columns,
         held,
         comparison,
@@ -700,7 +720,16 @@ def _wrap(
     large = context.covariances.nbytes > EAGER_BYTES
     edited = partial(_finish, options=options, described=described)
     return Panel(
-        Reconstructor(columns, decoder, d, labels, held.quantiles, joint, statistics),
+        Reconstructor(
+            columns,
+            decoder,
+            d,
+            labels,
+            known.quantiles,
+            known.joint,
+            known.statistics,
+            known.difficulty,
+        ),
         held_out=held.score,
         leaderboard=Leaderboard(
             {
@@ -715,6 +744,8 @@ def _wrap(
             for c in candidates
         ),
         target=target,
+        estimates=held.explained,
+        fold_panels=scored.panels,
         evidence=evidence() if large else evidence,
         editor=None if large else Editor(context, columns, edited),
         settings=settings,
@@ -740,7 +771,7 @@ def _finish(
         _comparison(other).measure([candidate], folds)
     columns = candidates[0].panels[0]
     options = options | {"k": context.constraints.k}
-    return _wrap(context, comparison, candidates, columns, folds, options, described)
+    return _wrap(context, comparison, candidates, columns, folds, options, described, given=True)
 
 
 def attach(panel: Panel, data: Any, **options: Any) -> Panel:
@@ -808,6 +839,7 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
         raise InputError("attach: the data have other features than the panel, or in another order")
     if context.source.shape[1] != panel.d:
         raise InputError(f"attach: the data have {context.source.shape[1]} features, not {panel.d}")
+    context = replace(context, protocol=panel.settings.get("protocol", context.protocol))
     finish = partial(_finish, options=everything, described=described)
     panel.editor = Editor(context, panel.indices, finish)
     return panel
@@ -849,6 +881,7 @@ def _settings(
         "k_rule": None if context.size is None else context.size["rule"],
         "rows": context.source.shape[0],
         "seed": context.seed,
+        "protocol": context.protocol,
         **_spending(context.constraints, columns),
         **({"robust_to": context.robust_to} if context.robust_to else {}),
         "winner": winner.strategy.name,

@@ -4,7 +4,7 @@ Every rank computes the same numbers up to rounding; rank 0 broadcasts those tha
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -17,17 +17,17 @@ from fewer import distributed
 from fewer.constraints import Constraints
 from fewer.data.moments import moments
 from fewer.data.source import Source, array_source, is_remote, read_blocks
+from fewer.estimate import Estimate, penalties, shared_rows, sums_over_rows
 from fewer.kinds import Several, Survival
 from fewer.nn import Loss, MeasuredDecoder, make_loss
 from fewer.nn.decoder import linear_layer, without_norms
-from fewer.reconstructor import explained_variance
 from fewer.search.objective import worth
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
 from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING
-from fewer.validation import RIDGES, Fold, best_ridge
+from fewer.validation import Fold, ridge_errors
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
 
@@ -38,6 +38,8 @@ LARGE_BATCH = 1024
 MOST_IN_MEMORY = 2**24  # values of held-out rows
 RISK_SET = 1024  # rows of a batch of times until an event
 MOST_MISSES = 2000  # held-out predictions that are kept for conformal prediction
+JACKKNIFE_PARTS = 20  # of the held-out rows, for the standard error of a prediction's score
+SPLIT_PARTS = 10  # of the held-out rows of a single split, to correct a score for its choice
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
@@ -59,11 +61,22 @@ class Candidate:
     errors: list[float] = field(default_factory=list)  # one per fold
     repeats: list[float] = field(default_factory=list)  # of further trainings, of close candidates
     ridge: float = 0.0
+    fold_ridges: list[float] | None = None  # where each fold has the penalty of the others
+    table: NDArray[np.float64] | None = None  # errors by fold and penalty
+    # error on held-out rows where each part of them has the candidate that the others choose,
+    # relative to the winner's
+    optimism: float = 1.0
     price: float = 0.0  # what the costs of its panels add to the objective
     seconds: float = 0.0
     worst: float | None = None  # held-out error with the worst features missing
     train_residual: float | None = None  # on the training rows, where that breaks ties
     pruned_by: "tuple[Candidate, float] | None" = None  # the leader, and the ratio of errors
+
+    def ridge_of(self, fold: Fold) -> float:
+        """The penalty of the decoder on a fold."""
+        if self.fold_ridges is None or fold.number is None:
+            return self.ridge
+        return self.fold_ridges[fold.number]
 
     @property
     def error(self) -> float:
@@ -110,6 +123,10 @@ class Comparison(Protocol):
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Decide between candidates that are too close to call."""
 
+    def scored(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> Candidate:
+        """The winner, the first of these, such that its score is not that of the luckiest."""
+        return candidates[0]
+
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
         """The decoder for scaled rows, fitted on the training rows of a fold."""
 
@@ -127,10 +144,13 @@ class LinearComparison(Comparison):
 
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors with the penalty that does best over the folds."""
-        ridges = RIDGES if len(folds) > 1 else (0.0,)
+        n = self.context.source.shape[0]
+        ridges = penalties(n, self.context.config.k, len(folds))
         for candidate in complete(candidates, folds):
-            found = best_ridge(folds, candidate.panels, ridges)
-            candidate.ridge, candidate.errors = distributed.broadcast(found)
+            tried, table = distributed.broadcast(ridge_errors(folds, candidate.panels, ridges))
+            best = int(table.mean(axis=0).argmin())
+            candidate.ridge, candidate.errors = tried[best], table[:, best].tolist()
+            candidate.table = table
             candidate.price = mean_price(candidate.panels, self.context.constraints)
 
     def break_ties(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
@@ -149,16 +169,39 @@ class LinearComparison(Comparison):
                 residual = worth(C, panel, self.context.constraints, 0.0)
                 candidate.train_residual = distributed.broadcast(residual)
 
+    def scored(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> Candidate:
+        """The winner, on each fold as the other folds choose it: its strategy and its penalty.
+
+        So the rows that a decoder is scored on have no part in the choice between strategies and
+        penalties, and the score is not that of the luckiest.
+        """
+        winner = candidates[0]
+        tables = [(c, c.table) for c in candidates if c.table is not None]
+        tables = [(c, table) for c, table in tables if len(table) == len(folds)]
+        if len(folds) < 2 or not tables or tables[0][0] is not winner:
+            return winner
+        ridges = penalties(self.context.source.shape[0], self.context.config.k, len(folds))
+        unit = float(np.mean(folds[0].variance))
+        panels, chosen = [], []
+        for at in range(len(folds)):
+            others = [np.delete(table, at, axis=0).mean(axis=0) for _, table in tables]
+            lowest = [part.min() + c.price for part, (c, _) in zip(others, tables, strict=True)]
+            best = int(np.argmin(lowest))
+            panels.append(tables[best][0].panels[at])
+            chosen.append(ridges[int(others[best].argmin())] * unit)
+        panels, chosen = distributed.broadcast((panels, chosen))
+        return replace(winner, panels=panels, fold_ridges=chosen)
+
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
         """Least squares with the candidate's penalty."""
         mean = fold.scaled_mean
-        if self.context.covariances.stats.has_missing:
+        if self.context.covariances.stats.has_missing and fold.number is None:
             source = fold.train_source
             stats = moments(source)
             mean = torch.from_numpy(stats.mean)
             linear = fit_linear(source, columns, stats, ridge=candidate.ridge)
         else:
-            weight = fold.decoder(columns, candidate.ridge).T
+            weight = fold.decoder(columns, candidate.ridge_of(fold)).T
             linear = linear_layer(weight, mean - weight @ mean[columns])
         known = torch.from_numpy(columns)
         return MeasuredDecoder(linear, fill=mean[columns], known=known).eval()
@@ -304,7 +347,7 @@ class TrainedComparison(Comparison):
         self, decoder: MeasuredDecoder, values: Source, held: Columns, panel: Columns
     ) -> float:
         """Error on held-out rows, in scaled units."""
-        return float(explained_variance(decoder, values, panel)[1].mean())
+        return float(sums_over_rows(decoder, values, panel).errors.mean())
 
 
 @dataclass
@@ -329,6 +372,44 @@ class NetworkComparison(TrainedComparison):
         """
         if len(folds) == 1:
             self.retrain_close(candidates, folds)
+
+    def scored(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> Candidate:
+        """The winner, and by which factor its error is too low because it won.
+
+        Each part of the held-out rows (each fold; of a single split, a tenth of its rows) is scored
+        with the candidate that does best on the other parts.
+        """
+        winner = candidates[0]
+        if distributed.world_size() > 1 or is_remote(self.context.source):
+            return winner
+        close = [c for c in candidates if c is winner or self._is_trained(c, folds)]
+        if len(close) < 2:
+            return winner
+        losses = np.stack([self._row_losses(c, folds) for c in close])
+        prices = np.array([c.price for c in close])
+        held = [fold.held_rows for fold in folds]
+        labels = parts_of(held, self.context.groups_of, self.context.seed)
+        chosen = crossfitted(losses, labels, prices)
+        wrong = float(losses[chosen, np.arange(len(chosen))].sum())
+        own = float(losses[0].sum())
+        return replace(winner, optimism=max(1.0, wrong / own)) if own > 0 else winner
+
+    def _is_trained(self, candidate: Candidate, folds: Sequence[Fold]) -> bool:
+        if candidate.pruned_by is not None or len(candidate.panels) < len(folds):
+            return False
+        pairs = zip(candidate.panels, folds, strict=True)
+        return all((panel.tobytes(), fold.number, 0) in self.decoders for panel, fold in pairs)
+
+    @torch.no_grad()
+    def _row_losses(self, candidate: Candidate, folds: Sequence[Fold]) -> NDArray[np.float64]:
+        """Mean squared error of each held-out row of all folds, in scaled units."""
+        found = []
+        for panel, fold in zip(candidate.panels, folds, strict=True):
+            decoder = self.train([panel], fold)[0]
+            for _, x in read_blocks(fold.rows(fold.held_rows)):
+                gap = (decoder(x[:, panel]).double() - x).masked_fill_(torch.isnan(x), 0.0)
+                found.append(gap.square_().mean(1).numpy())
+        return np.concatenate(found)
 
     def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
         """Training rows and held-out rows; others for each repeat, in the same units."""
@@ -412,9 +493,54 @@ class TargetComparison(TrainedComparison):
         if not self.context.config.linear:
             self.retrain_close(candidates, folds)
 
-    def score(self, candidate: Candidate, folds: Sequence[Fold]) -> float:
-        """Score on held-out rows; see `fewer.kinds`."""
-        return self.score_of(*self.predictions(candidate.panels, folds))
+    def estimate(
+        self, candidates: Sequence[Candidate], folds: Sequence[Fold], *, given: bool = False
+    ) -> Estimate:
+        """Score of the winner on held-out rows (see `fewer.kinds`), with its standard error.
+
+        That is the jackknife's over 20 parts of the rows, or of groups of rows. Unless the first
+        candidate was ``given``, the score is lowered by what it loses where each fold (or tenth of
+        a single split) has the candidate that does best on the others, among those compared.
+        """
+        winner, context = candidates[0], self.context
+        output, rows = self.predictions(winner.panels, folds)
+        value = self.score_of(output, rows)
+        if not given:
+            value += self._luck(candidates, folds)
+        parts = random_parts(len(rows), context.groups_of(rows), JACKKNIFE_PARTS, context.seed)
+        numbers = np.unique(parts)
+        if len(numbers) < 2:
+            return Estimate(value)
+        without = []
+        for number in numbers:
+            kept = np.flatnonzero(parts != number)
+            without.append(self.score_of(output[torch.from_numpy(kept)], rows[kept]))
+        count = len(numbers)
+        square = (1 + shared_rows(folds)) * (count - 1) * float(np.var(without))
+        return Estimate(value, square**0.5, count - 1)
+
+    def _luck(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> float:
+        """What the score loses where other rows choose between candidates; at most 0."""
+        ready = complete(candidates, folds)
+        if len(ready) < 2 or ready[0] is not candidates[0]:
+            return 0.0
+        found = [self.predictions(c.panels, folds, 0) for c in ready]
+        rows = found[0][1]
+        outputs = torch.stack([output for output, _ in found])  # candidates x rows x outputs
+        held = [self.rows(fold, 0)[1] for fold in folds]
+        labels = parts_of(held, self.context.groups_of, self.context.seed)
+        target, losses = self.target, np.zeros((len(ready), len(rows)))
+        for part in np.unique(labels):
+            at = np.flatnonzero(labels == part)
+            some = torch.from_numpy(at)
+            truth, weights = target.values[torch.from_numpy(rows[at])], target.weights_of(rows[at])
+            for number, output in enumerate(outputs):
+                error = target.judge.error(output[some], truth, weights, target.unit)
+                losses[number, at] = error  # of the part as a whole
+        prices = np.array([c.price for c in ready])
+        chosen = torch.from_numpy(crossfitted(losses, labels, prices))
+        mixed = outputs[chosen, torch.arange(len(chosen))]
+        return min(0.0, self.score_of(mixed, rows) - self.score_of(outputs[0], rows))
 
     def predictions(
         self, panels: Sequence[Columns], folds: Sequence[Fold], repeat: int = FULL
@@ -481,6 +607,39 @@ class TargetComparison(TrainedComparison):
         output = _outputs(decoder, values, panel)
         truth, weights = target.values[torch.from_numpy(held)], target.weights_of(held)
         return target.judge.error(output, truth, weights, target.unit)
+
+
+def parts_of(
+    held: Sequence[Columns], groups_of: Callable[[Columns], NDArray | None], seed: int
+) -> Columns:
+    """The part of each held-out row of all folds: its fold or, of a single split, one of ten."""
+    if len(held) > 1:
+        return np.repeat(np.arange(len(held)), [len(rows) for rows in held])
+    return random_parts(len(held[0]), groups_of(held[0]), SPLIT_PARTS, seed)
+
+
+def random_parts(n: int, groups: NDArray | None, count: int, seed: int) -> Columns:
+    """Divide n rows at random into parts of nearly the same size; groups stay together."""
+    units = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    drawn = np.random.default_rng(seed).permutation(int(units.max()) + 1) % count
+    return drawn[units]
+
+
+def crossfitted(
+    losses: NDArray[np.float64], parts: Columns, prices: NDArray[np.float64]
+) -> Columns:
+    """For each row, the candidate that does best on the other parts (candidates x rows).
+
+    The first candidate wins ties.
+    """
+    numbers = np.unique(parts)
+    if len(numbers) < 2:
+        return np.zeros(losses.shape[1], dtype=np.int64)
+    best = {
+        number: int((losses[:, parts != number].mean(axis=1) + prices).argmin())
+        for number in numbers.tolist()
+    }
+    return np.array([best[part] for part in parts.tolist()], dtype=np.int64)
 
 
 def complete(candidates: Sequence[Candidate], folds: Sequence[Fold]) -> list[Candidate]:

@@ -21,7 +21,14 @@ from fewer.selection.target import TargetData
 from fewer.train import Checkpoint, TrainingConfig
 from fewer.train.device import pick_device
 from fewer.train.training_data import TrainingData, prepare
-from fewer.validation import Fold, FoldCovariances, Splits, Validation, split_rows
+from fewer.validation import (
+    ROWS_PER_FEATURE,
+    Fold,
+    FoldCovariances,
+    Splits,
+    Validation,
+    split_rows,
+)
 
 __all__ = ["SelectionCheckpoint", "SelectionContext", "TimeBudget", "WorkPlan"]
 
@@ -227,6 +234,7 @@ class SelectionContext:
     strategies: Any  # "auto", or the names of those that may propose panels
     device: torch.device  # supports float64
     seed: int
+    protocol: str  # how rows are held out and features scaled, in words
     budget: TimeBudget
     checkpoint: SelectionCheckpoint | None
     plan: WorkPlan  # how far the call is
@@ -245,6 +253,22 @@ class SelectionContext:
         """Where panels are searched: a GPU starts the short steps of small problems too slowly."""
         small = self.source.shape[1] <= SMALL_SEARCH
         return torch.device("cpu") if small else self.device
+
+    @property
+    def many_rows(self) -> bool:
+        """Whether rows are so many that strategies of a linear decoder are compared on one fold.
+
+        The winner is then chosen again on the others, by a short search, for its score.
+        """
+        enough = self.source.shape[0] >= ROWS_PER_FEATURE * self.config.k
+        linear = self.config.linear and self.target is None
+        return linear and enough and isinstance(self.validation, (int, float))
+
+    @property
+    def compared_folds(self) -> list[Fold]:
+        """The folds on which strategies are compared."""
+        folds = self.covariances.folds
+        return folds[:1] if self.many_rows else folds
 
     @property
     def short_search(self) -> bool:

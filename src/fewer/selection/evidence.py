@@ -14,7 +14,18 @@ from fewer import __version__, distributed
 from fewer._threads import entry_point
 from fewer.constraints import Constraints
 from fewer.data.factored import Matrix
-from fewer.data.source import RowView, Source, read_blocks
+from fewer.data.source import RowView, is_remote
+from fewer.errors import InputError
+from fewer.estimate import (
+    Estimate,
+    HeldOutSums,
+    fold_ridges,
+    linear_map,
+    ratio_of_sums,
+    shared_rows,
+    squares_about_common_mean,
+    sums_of_rows,
+)
 from fewer.evidence import Evidence
 from fewer.joint import residual_factors
 from fewer.reconstructor import sample_size
@@ -25,9 +36,12 @@ from fewer.search.substitutes import substitutes
 from fewer.selection.compare import Candidate, Comparison, TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore
+from fewer.selection.significance import PanelScores, contribution_p_values, p_value_of
+from fewer.selection.size import SHADOW_ROWS
+from fewer.selection.stability import choices_of_halves, describe_choices
 from fewer.selection.strategies import greedy_panel
 from fewer.selection.target_evidence import describe_target, usefulness
-from fewer.validation import RIDGES, Fold, best_ridge
+from fewer.validation import Fold
 
 __all__ = ["gather_evidence"]
 
@@ -35,6 +49,10 @@ NEIGHBOURS = 5  # related features and substitutes per chosen feature
 MOST_CORRELATED = 512  # chosen features whose correlations are stored
 MOST_EPOCHS = 200  # rows of training history that are stored
 DRAWS = 5  # random panels
+SUBSAMPLES, THRESHOLD, LEAST_HALVED = 40, 0.75, 20  # of the stability
+CHANCE_DRAWS, PERMUTATIONS = 199, 99  # of tests
+# chosen features times all features, and multiplications, that take a second or so
+QUICK_CHOICE, QUICK_PASS = 2**14, 2**32
 POINTS = 25  # sizes on the curve
 ROUNDING = 1e-12  # of the sum of squares
 
@@ -58,7 +76,7 @@ def gather_evidence(
     with distributed.single_process():
         folds = context.covariances.folds
         reference = _ReferenceScores.compute(context, winner, folds, columns if linear else None)
-        explained = reference.explained(held.fold_errors)
+        estimates = reference.estimates(held.explained)
         errors, reconstructed = held.score.errors.copy(), held.reconstructed
         if linear:
             errors, reconstructed = reference.final_errors(), reference.reconstruct(held.rows)
@@ -87,7 +105,14 @@ def gather_evidence(
         version=__version__,
         source=source | {"held": rows, "folds": len(folds), "draws": DRAWS},
         options=options,
-        explained=explained,
+        explained={
+            metric: {role: one.value for role, one in roles.items()}
+            for metric, roles in estimates.items()
+        },
+        standard_errors={
+            metric: {role: one.standard_error for role, one in roles.items()}
+            for metric, roles in estimates.items()
+        },
         curve=reference.curve,
         order=order,
         gains=gains,
@@ -105,10 +130,79 @@ def gather_evidence(
         history={name: _thin(rows) for name, rows in context.history.items()},
         target=target,
         size=context.size,
+        stability=_stability(context, order),
+        significance=_significance(context, order),
         without=without,
         dependents=dependents,
         dependent_losses=dependent_losses,
     )
+
+
+def _stability(context: SelectionContext, order: Columns) -> dict[str, Any] | None:
+    """How often each chosen feature is chosen from half of the rows, where that is quick."""
+    n, d = context.source.shape
+    long = len(order) * d > QUICK_CHOICE or n * min(n, d) * d > QUICK_PASS
+    if long or n < LEAST_HALVED or not _in_memory(context):
+        return None
+    source, groups, numbers = context.source, context.row_groups, None
+    if context.target is not None:
+        kept = context.target.rows(np.arange(n))
+        numbers, source = context.target.centred(kept), RowView(source, kept)
+        groups = None if groups is None else groups[kept]
+    try:
+        chosen, everything = choices_of_halves(
+            source,
+            context.constraints,
+            SUBSAMPLES,
+            scaling=context.covariances.scaling,
+            seed=context.seed,
+            device=torch.device("cpu"),
+            groups=groups,
+            target=numbers,
+        )
+    except InputError:  # too few groups of rows
+        return None
+    found = describe_choices(chosen, everything, THRESHOLD)
+    names = ("index", "cluster_index", "false_bound", "subsamples", "threshold")
+    return {name: found[name] for name in names} | {
+        "frequency": chosen.mean(axis=0)[order].tolist(),
+        "interval": list(found["interval"]),
+        "cluster_interval": list(found["cluster_interval"]),
+        "stable": len(found["stable"]),
+    }
+
+
+def _significance(context: SelectionContext, order: Columns) -> dict[str, Any] | None:
+    """The panel against random ones, and each feature against permuted ones, where it is quick."""
+    n, d = context.source.shape
+    folds, k = context.covariances.folds, len(order)
+    plain = context.target is None and context.constraints.groups is None
+    long = d**3 > QUICK_PASS or len(folds) < 2 or not plain or k == d
+    if long or not _in_memory(context):
+        return None
+    random = np.random.default_rng(context.seed)
+    table, columns = PanelScores(context.covariances), np.sort(order)
+    drawn = [np.sort(random.choice(d, k, replace=False)) for _ in range(CHANCE_DRAWS)]
+    own, *others = (table.explained(left).value for left in table.of([columns, *drawn]).T)
+    found: dict[str, Any] = {
+        "random": others,
+        "panel": own,
+        "p_value": p_value_of(own, np.array(others)),
+        "contributions": None,
+    }
+    if min(n, SHADOW_ROWS) * d * k * PERMUTATIONS <= QUICK_PASS:
+        tests = contribution_p_values(
+            context.covariances, columns, PERMUTATIONS, random, context.row_groups
+        )
+        by = dict(zip(columns.tolist(), tests, strict=True))
+        found["contributions"] = [by[j] for j in order.tolist()]
+    return found
+
+
+def _in_memory(context: SelectionContext) -> bool:
+    """Whether rows can be read again at no cost, by this process alone."""
+    away = context.source.on_disk or is_remote(context.source)
+    return distributed.world_size() == 1 and not away
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,14 +218,16 @@ class _LinearMap:
     def apply(self, x: Tensor) -> Tensor:
         """Reconstruct centred rows in scaled units."""
         if self.columns is not None:
-            return x[:, self.columns] @ self.weights
+            return linear_map(self.columns, self.weights, x)
         assert self.spread is not None
         return ((x * self.spread) @ self.weights) @ self.weights.T / self.spread
 
     def residuals(self, fold: Fold) -> Tensor:
         """Mean squared residual per feature on complete held-out rows, in scaled units."""
         if self.columns is not None:
-            return fold.residuals(self.columns, self.weights)
+            found = fold.residuals(self.columns, self.weights)
+            found[self.columns] = 0.0  # measured
+            return found
         assert self.spread is not None
         axes, spread = self.weights, self.spread[:, None]
         turned = spread * fold.held_product(spread * axes)  # d x k
@@ -142,14 +238,11 @@ class _LinearMap:
 
 @dataclass(frozen=True, eq=False)
 class _FoldScores:
-    """Sums over the observed entries of a fold's held-out rows, per feature, in data units."""
+    """Sums over the observed values of a fold's held-out rows, per feature, in data units."""
 
     fold: Fold
     maps: list[_LinearMap]
-    errors: list[Tensor]  # sum of squared errors of each map
-    total: Tensor  # squares about the rows' own mean
-    count: Tensor
-    gap: Tensor  # the rows' own mean less the training mean
+    sums: HeldOutSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +250,7 @@ class _ReferenceScores:
     """Scores of PCA, greedy and random panels on the held-out rows."""
 
     scores: list[_FoldScores]
+    squares: list[Vector]  # of the held-out rows of each fold, about their common mean
     metrics: tuple[str, ...]
     curve: dict[str, object]
 
@@ -175,20 +269,19 @@ class _ReferenceScores:
             greedy_panel(context, fold) if panel is None else panel
             for fold, panel in zip(folds, known, strict=True)
         ]
-        ridges = RIDGES if len(folds) > 1 else (0.0,)
+        n = context.source.shape[0]
         panels = [("greedy", greedy), *(("random", p) for p in _random(context, winner.panels))]
-        linear = [(role, one, best_ridge(folds, one, ridges)[0]) for role, one in panels]
+        linear = [(role, one, fold_ridges(folds, one, n)) for role, one in panels]
         if final is not None:
-            linear.append(("final", [final] * len(folds), winner.ridge))
+            linear.append(("final", [final] * len(folds), [winner.ridge] * len(folds)))
         k = min(len(panel) for panel in winner.panels)
         sizes = np.unique(np.linspace(1, k, min(k, POINTS)).round().astype(int))
         scores = []
         curves: dict[str, dict[str, list[Vector]]] = {metric: {} for metric in metrics}
-        weights: dict[str, list[int]] = {metric: [] for metric in metrics}
         for at, fold in enumerate(folds):
             maps = [
-                _LinearMap(role, None, one[at], fold.decoder(one[at], ridge))
-                for role, one, ridge in linear
+                _LinearMap(role, None, one[at], fold.decoder(one[at], ridges[at]))
+                for role, one, ridges in linear
             ]
             C = fold.matrix().cpu()
             for metric in metrics:
@@ -197,59 +290,59 @@ class _ReferenceScores:
                 axes = leading_eigenvectors(C, count, scale=spread, device=context.device)
                 maps.append(_LinearMap("pca", metric, None, axes, spread))
             scores.append(_score_fold(context, fold, maps))
+            own = winner.ridge_of(fold)
             orders = {
-                "panel": (nested(C, winner.panels[at], winner.ridge)[0], winner.ridge),
-                "greedy": (nested(C, greedy[at])[0], linear[0][2]),
+                "panel": (nested(C, winner.panels[at], own)[0], own),
+                "greedy": (nested(C, greedy[at])[0], linear[0][2][at]),
             }
             for metric in metrics:
-                found = _fold_curve(scores[-1], metric, orders, sizes)
-                for role, values in found.items():
+                for role, values in _fold_curve(scores[-1], metric, orders, sizes).items():
                     curves[metric].setdefault(role, []).append(values)
-                weights[metric] += [fold.n_held] if found else []
-        curve: dict[str, object] = {"k": sizes.tolist()}
+        sums = [one.sums for one in scores]
+        squares = squares_about_common_mean(sums)
+        found = cls(scores, squares, metrics, {"k": sizes.tolist()})
         for metric in metrics:
-            curve[metric] = {
-                role: np.average(parts, axis=0, weights=weights[metric]).tolist()
-                for role, parts in curves[metric].items()
-            }
-        return cls(scores, metrics, curve)
+            whole = found._totals(metric)
+            if whole.sum() > 0:
+                found.curve[metric] = {
+                    role: (1 - np.sum(parts, axis=0) / whole.sum()).tolist()
+                    for role, parts in curves[metric].items()
+                }
+            else:
+                found.curve[metric] = {}
+        return found
 
-    def explained(self, panel_errors: Sequence[Vector]) -> dict[str, dict[str, float]]:
-        """Explained variance of the panel and of the references on held-out rows, by metric.
+    def _totals(self, metric: str) -> Vector:
+        """Squares of the held-out rows of each fold."""
+        pairs = zip(self.scores, self.squares, strict=True)
+        return np.array([float(_weight(one.fold, metric) @ part) for one, part in pairs])
 
-        ``panel_errors`` has the panel's mean squared errors per feature for each fold. Folds whose
-        held-out rows do not vary, such as single rows, do not count.
-        """
-        found: dict[str, dict[str, list[float]]] = {metric: {} for metric in self.metrics}
-        sizes = []
-        for one, panel_error in zip(self.scores, panel_errors, strict=True):
-            if not float(one.total.sum()) > 0:
-                continue
-            sizes.append(one.fold.n_held)
-            panel = ("panel", None, torch.from_numpy(panel_error) * one.count)
-            others = [(m.role, m.metric, e) for m, e in zip(one.maps, one.errors, strict=True)]
-            for metric in self.metrics:
-                weight = _spread(one.fold, metric).square() / _scale(one.fold).square()
-                whole = float(weight @ one.total)
-                for role, only, sse in (panel, *others):
-                    if only in (None, metric) and role != "final":
-                        value = 1 - float(weight @ sse) / whole
-                        found[metric].setdefault(role, []).append(value)
-        mean = np.array(sizes) / max(sum(sizes), 1)
-        return {
-            metric: {
-                # several draws per fold: their mean first
-                role: float(mean @ np.reshape(values, (len(sizes), -1)).mean(axis=1))
-                for role, values in by_role.items()
+    def estimates(self, panel: dict[str, Estimate]) -> dict[str, dict[str, Estimate]]:
+        """Explained variance of the panel, which is given, and of the references, by metric."""
+        found: dict[str, dict[str, Estimate]] = {}
+        shared = shared_rows([one.fold for one in self.scores])
+        for metric in self.metrics:
+            wrong: dict[str, list[list[float]]] = {}  # by role: of each fold, of each draw
+            for one in self.scores:
+                weight = _weight(one.fold, metric)
+                here: dict[str, list[float]] = {}
+                for each, sse in zip(one.maps, one.sums.wrong, strict=True):
+                    if each.metric in (None, metric) and each.role != "final":
+                        here.setdefault(each.role, []).append(float(weight @ sse))
+                for role, values in here.items():
+                    wrong.setdefault(role, []).append(values)
+            total = self._totals(metric)
+            found[metric] = {"panel": panel[metric]} | {
+                role: ratio_of_sums(np.mean(values, axis=1), total, shared)
+                for role, values in wrong.items()
             }
-            for metric, by_role in found.items()
-        }
+        return found
 
     def final_errors(self) -> Vector:
         """Mean squared error per feature with the final panel, decoded per fold, in data units."""
-        wrong = torch.stack([one.errors[_final(one)] for one in self.scores]).sum(0)
-        count = torch.stack([one.count for one in self.scores]).sum(0)
-        return (wrong / count).numpy()
+        wrong = np.sum([one.sums.wrong[_final(one)] for one in self.scores], axis=0)
+        count: Vector = np.sum([one.sums.counts for one in self.scores], axis=0)
+        return wrong / count
 
     def reconstruct(self, shown: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
         """Reconstructions of some held-out rows of each fold from the final panel."""
@@ -262,12 +355,8 @@ class _ReferenceScores:
 
     def variance(self) -> Vector:
         """Variance of each feature over the held-out rows of all folds."""
-        count = torch.stack([one.count for one in self.scores])
-        mean = torch.stack([one.fold.mean + one.gap for one in self.scores])
-        centre = (count * mean).sum(0) / count.sum(0)
-        inside = torch.stack([one.total for one in self.scores]).sum(0)
-        between = (count * (mean - centre).square()).sum(0)
-        return ((inside + between) / count.sum(0)).clamp_min(0).numpy()
+        count: Vector = np.sum([one.sums.counts for one in self.scores], axis=0)
+        return np.sum(self.squares, axis=0) / count
 
 
 def _final(one: _FoldScores) -> int:
@@ -281,6 +370,11 @@ def _scale(fold: Fold) -> Tensor:
 def _spread(fold: Fold, metric: str) -> Tensor:
     """Factors that convert scaled features to the units of a metric."""
     return _scale(fold) if metric == "units" else torch.ones(len(fold.scale), dtype=torch.float64)
+
+
+def _weight(fold: Fold, metric: str) -> Vector:
+    """What squares in the units of the data count in a metric."""
+    return (_spread(fold, metric) / _scale(fold)).square().numpy()
 
 
 def _random(context: SelectionContext, panels: Sequence[Columns]) -> list[list[Columns]]:
@@ -298,35 +392,16 @@ def _random(context: SelectionContext, panels: Sequence[Columns]) -> list[list[C
 
 def _score_fold(context: SelectionContext, fold: Fold, maps: list[_LinearMap]) -> _FoldScores:
     """Sums over a fold's held-out rows, from their covariance or, with gaps, from the rows."""
-    scale = _scale(fold)
     if context.covariances.stats.has_missing:
-        return _score_rows(RowView(context.source, fold.held_rows), fold, maps)
-    n = float(fold.n_held)
-    errors = [n * each.residuals(fold).clamp_min(0) * scale.square() for each in maps]
-    second = n * fold.held_diagonal * scale.square()
-    total = second - n * (fold.held_mean - fold.mean).square()  # about the rows' own mean
-    total = torch.where(total > ROUNDING * second, total, 0.0)  # a constant has no variance
-    count = torch.full_like(total, n)
-    return _FoldScores(fold, maps, errors, total, count, fold.held_mean - fold.mean)
-
-
-def _score_rows(source: Source, fold: Fold, maps: list[_LinearMap]) -> _FoldScores:
-    d, scale = source.shape[1], _scale(fold)
-    count, first, second = (torch.zeros(d, dtype=torch.float64) for _ in range(3))
-    errors = [torch.zeros(d, dtype=torch.float64) for _ in maps]
-    for _, rows in read_blocks(source):
-        seen = ~torch.isnan(rows)
-        x = (rows - fold.mean).nan_to_num_(nan=0.0)  # missing values: the training mean
-        count += seen.sum(0)
-        first += x.sum(0)
-        second += x.square().sum(0)
-        for wrong, each in zip(errors, maps, strict=True):
-            gap = each.apply(x / scale) * scale - x
-            wrong.add_(torch.where(seen, gap, 0.0).square().sum(0))
-    count.clamp_min_(1)
-    total = second - first.square() / count
-    total = torch.where(total > ROUNDING * second, total, 0.0)
-    return _FoldScores(fold, maps, errors, total, count, first / count)
+        return _FoldScores(fold, maps, sums_of_rows(fold, [each.apply for each in maps]))
+    n, square = float(fold.n_held), fold.scale**2
+    errors = [n * each.residuals(fold).clamp_min(0).numpy() * square for each in maps]
+    mean = fold.held_mean
+    squares = n * fold.held_squares(mean)
+    second = n * fold.held_diagonal.numpy() * square
+    squares = np.where(squares > ROUNDING * second, squares, 0.0)  # a constant has no variance
+    count = np.full(len(square), n)
+    return _FoldScores(fold, maps, HeldOutSums(errors, squares, count, mean.numpy()))
 
 
 def _fold_curve(
@@ -335,26 +410,19 @@ def _fold_curve(
     orders: dict[str, tuple[Columns, float]],
     sizes: NDArray[np.int64],
 ) -> dict[str, Vector]:
-    """Explained variance at each size with linear decoders; empty where nothing varies."""
+    """Sums of squared errors of the held-out rows at each size, with linear decoders."""
     fold = scores.fold
     weight = _spread(fold, metric).square()
-    # the variance of held-out rows is about their own mean, as in R squared
-    gap = scores.gap / _scale(fold)
-    trace = float(weight @ fold.held_diagonal)
-    whole = trace - float(weight @ gap.square())
-    if whole <= ROUNDING * trace:
-        return {}
     found = {}
     for role, (order, ridge) in orders.items():
-        panels = [order[:size] for size in sizes]
-        errors = [weight @ fold.residuals(one, fold.decoder(one, ridge)) for one in panels]
-        found[role] = 1 - torch.stack(errors).numpy() / whole
+        path = fold.path_residuals(order[: int(sizes[-1])], ridge)
+        left = path[torch.from_numpy(np.minimum(sizes, len(path)) - 1)]  # a budget may buy fewer
+        found[role] = fold.n_held * (left @ weight).numpy()
     axes = next(m for m in scores.maps if m.role == "pca" and m.metric == metric).weights
-    spread = _spread(fold, metric)[:, None]
-    turned = spread * axes
-    explained = torch.cumsum((turned * fold.held_product(turned)).sum(0), 0).numpy()
-    most = np.minimum(sizes, len(explained)) - 1
-    found["pca"] = 1 - (trace - explained[most]) / whole
+    turned = _spread(fold, metric)[:, None] * axes
+    kept = torch.cumsum((turned * fold.held_product(turned)).sum(0), 0).numpy()
+    trace = float(weight @ fold.held_diagonal)
+    found["pca"] = fold.n_held * (trace - kept[np.minimum(sizes, len(kept)) - 1])
     return found
 
 

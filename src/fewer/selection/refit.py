@@ -11,18 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer import distributed
-from fewer._threads import mapped
 from fewer.data.moments import moments
 from fewer.data.source import RowView, Source, is_remote, read_blocks
-from fewer.joint import (
-    JointCovariance,
-    TrainingStatistics,
-    distances_of,
-    errors_from_others,
-    precision_of,
+from fewer.estimate import (
+    ErrorSums,
+    Estimate,
+    Score,
+    pooled_squares,
+    ratio_of_sums,
+    shared_rows,
+    sums_of_groups,
+    sums_over_rows,
 )
 from fewer.nn import MeasuredDecoder
-from fewer.reconstructor import QUANTILE_LEVELS, Score, explained_variance, sample_size
+from fewer.reconstructor import sample_size
 from fewer.search import greedy, swap
 from fewer.search.objective import worth
 from fewer.selection.compare import Candidate, Comparison, LinearComparison, NetworkComparison
@@ -33,19 +35,17 @@ from fewer.validation import Fold, best_ridge, paired_interval
 
 __all__ = [
     "HeldOutScore",
+    "choose_on_other_folds",
     "gain_over_linear",
-    "joint_covariance",
     "refit_on_all_rows",
     "score_on_held_out_rows",
     "to_data_units",
-    "training_statistics",
 ]
 
 FEW_ROWS = 10  # per chosen feature: with fewer, final swaps lower the held-out error itself
 POLISH_ROUNDS = 20
 FEW_FEATURES = 32  # chosen from wide data: with fewer, final swaps only fit the folds
 LONGEST_POLISH = 2**37  # multiplications per round: beyond, final swaps take minutes
-SOME_FEATURES = 1024  # whose quantiles are computed at a time
 TAIL = 0.01  # of the held-out rows, those with the largest error
 MOST_RESIDUALS = 4000  # rows kept for prediction intervals
 
@@ -72,6 +72,17 @@ def refit_on_all_rows(
     if isinstance(comparison, NetworkComparison):
         return _for_networks(context, candidates, comparison, folds, everything)
     return winner, distributed.on_rank0(lambda: _for_linear(context, winner, everything))
+
+
+def choose_on_other_folds(
+    context: SelectionContext, winner: Candidate, folds: Sequence[Fold]
+) -> None:
+    """Give the winner a panel for each fold on which it was not compared."""
+    for fold in folds[len(winner.panels) :]:
+        strategy = winner.strategy
+        if strategy.name not in ("greedy", "only choice"):
+            strategy = Strategy("search", search_panel)
+        winner.panels.append(propose(context, strategy, fold))
 
 
 def _for_linear(context: SelectionContext, winner: Candidate, everything: Fold) -> Columns:
@@ -214,7 +225,7 @@ def gain_over_linear(
     """
     if distributed.world_size() > 1 or is_remote(comparison.context.source):
         return None
-    ridge = best_ridge(folds, winner.panels)[0]
+    ridge = best_ridge(folds, winner.panels)
     gaps, labels, rows, total = [], [], [], 0.0
     for number, (fold, panel) in enumerate(zip(folds, winner.panels, strict=True)):
         network = comparison.train([panel], fold)[0]
@@ -271,11 +282,13 @@ class HeldOutScore:
     """How a candidate did on held-out rows, in the units of the data."""
 
     score: Score
-    quantiles: NDArray[np.float64]  # of residuals, by level and feature
-    fold_errors: list[NDArray[np.float64]]  # mean squared error of each feature, per fold
+    # explained variance by metric: "units", and "equal", where each feature counts the same
+    explained: dict[str, Estimate]
+    sampled: list[Columns]  # numbers of the rows whose residuals are kept, per fold
+    residuals: list[NDArray[np.float64]]  # of these, truth less reconstruction
     rows: list[NDArray[np.float64]]  # some of the held-out rows of each fold
     reconstructed: list[NDArray[np.float64]]
-    chosen: list[NDArray[np.float64]]  # of more rows, the columns of the final panel
+    chosen: list[NDArray[np.float64]]  # of the sampled rows, the columns of the final panel
     row_errors: list[NDArray[np.float64]]  # of these, mean squared error per standardised feature
     row_totals: list[NDArray[np.float64]]  # the same about the training mean
 
@@ -306,18 +319,24 @@ def score_on_held_out_rows(
 ) -> HeldOutScore:
     """Score, residual quantiles and some reconstructions, in one pass over the held-out rows.
 
-    ``columns`` are those of the final panel.
+    ``columns`` are those of the final panel. Standard errors are over folds; of a single split, and
+    of networks, which have few folds, over rows or groups of rows.
     """
     source = context.source
     per_fold = max(1, MOST_RESIDUALS // len(folds))
     examples = max(1, sample_size(source.shape[1]) // len(folds))
-    values, errors, sizes, samples = [], [], [], []
+    by_row = len(folds) < 2 or not isinstance(comparison, LinearComparison)
+    sums, samples, sampled = [], [], []
     for fold, panel in zip(folds, winner.panels, strict=True):
         decoder = to_data_units(comparison.fit(winner, panel, fold), panel, fold)
         held = fold.held_rows
-        # examples spread over all rows, since files are often sorted
-        spread = np.unique(np.linspace(0, len(held) - 1, examples).astype(int))
-        sample = _Sample(per_fold, spread, columns, fold.mean)
+        # spread over all rows, since files are often sorted
+        spread, kept = (
+            np.unique(np.linspace(0, len(held) - 1, count).astype(int))
+            for count in (examples, per_fold)
+        )
+        sample = _Sample(kept, spread, columns, fold, by_row=by_row)
+        sampled.append(held[kept])
         if not np.array_equal(panel, columns):
             known = LinearComparison(context)  # a network is not trained again for this
             again = to_data_units(known.fit(winner, columns, fold), columns, fold)
@@ -325,26 +344,35 @@ def score_on_held_out_rows(
             sample.final = again, slice(None) if linear else np.setdiff1d(panel, columns)
         rows = RowView(source, held)
         if is_remote(source):  # scored where the rows are; only the sample is fetched
-            value, error = explained_variance(decoder, rows, panel)
+            sums.append(sums_over_rows(decoder, rows, panel))
             sample.fetch(decoder, rows, panel)
         else:
-            value, error = explained_variance(decoder, rows, panel, visit=sample.visit)
-        values.append(value)
-        errors.append(error)
-        sizes.append(len(held))
+            sums.append(sums_over_rows(decoder, rows, panel, visit=sample.visit))
         samples.append(sample.gathered())
-    residuals, shown, reconstructed, chosen, centred = zip(*samples, strict=True)
-    weights = np.array(sizes) / np.sum(sizes)
-    per_feature = weights @ np.stack(errors)
-    value = float(weights @ values)
-    if min(sizes) == 1:  # a single row has no variance of its own
-        together = RowView(source, np.concatenate([fold.held_rows for fold in folds]))
-        total = float(moments(together).variance.sum())
-        value = 1.0 - float(per_feature.sum()) / total if total > 0 else value
+    residuals, shown, reconstructed, chosen, centred, squares = zip(*samples, strict=True)
+    counts = np.stack([part.count for part in sums])
+    per_feature = np.sum([part.wrong for part in sums], axis=0) / counts.sum(axis=0)
+    standard = context.covariances.scaling.how != "none"
+    explained = {}
+    for at, metric in enumerate(("units", "equal") if standard else ("units",)):
+        explained[metric] = _explained(sums, folds, metric)
+        if by_row:
+            of_rows = np.concatenate(squares)[:, 2 * at : 2 * at + 2]
+            labels = None
+            if context.row_groups is not None:
+                whole = sampled if is_remote(source) else [fold.held_rows for fold in folds]
+                labels = context.groups_of(np.concatenate(whole))
+            wrong, total = (sums_of_groups(column, labels) for column in of_rows.T)
+            over_rows = ratio_of_sums(wrong, total, shared_rows(folds))
+            explained[metric] = over_rows._replace(value=explained[metric].value)
+    if winner.optimism > 1:  # the winner was lucky
+        explained = {name: _raised(one, winner.optimism) for name, one in explained.items()}
+    value = explained["units"]
     return HeldOutScore(
-        Score(value, per_feature),
-        _quantiles(residuals),
-        errors,
+        Score(value.value, per_feature, value.standard_error, value.degrees),
+        explained,
+        sampled,
+        list(residuals),
         list(shown),
         list(reconstructed),
         list(chosen),
@@ -353,86 +381,28 @@ def score_on_held_out_rows(
     )
 
 
+def _raised(score: Estimate, factor: float) -> Estimate:
+    """Explained variance where errors are larger by a factor."""
+    error = None if score.standard_error is None else score.standard_error * factor
+    return Estimate(1 - factor * (1 - score.value), error, score.degrees)
+
+
+def _explained(sums: list[ErrorSums], folds: Sequence[Fold], metric: str) -> Estimate:
+    """Explained variance over folds, in the units of the data or in scaled units."""
+    units = [np.ones(1) if metric == "units" else fold.scale**2 for fold in folds]
+    pairs = list(zip(sums, pooled_squares(sums), units, strict=True))
+    wrong = np.array([float((part.wrong / unit).sum()) for part, _, unit in pairs])
+    total = np.array([float((squares / unit).sum()) for _, squares, unit in pairs])
+    return ratio_of_sums(wrong, total, shared_rows(folds))
+
+
 def _row_errors(residuals: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray:
     use = variance > 0
     return np.nansum(residuals[:, use] ** 2 / variance[use], axis=1) / max(int(use.sum()), 1)
 
 
-def _shortened(values: NDArray[np.float64]) -> NDArray[np.floating]:
-    """In float32, unless the values are too large for it."""
-    large = np.abs(values).max(initial=0.0) > np.finfo(np.float32).max
-    return values.copy() if large else values.astype(np.float32)
-
-
-def joint_covariance(
-    context: SelectionContext, columns: Columns, ridge: float, held: HeldOutScore
-) -> JointCovariance:
-    """What the panel keeps of all rows, for rows of which only some features are measured."""
-    errors = []
-    for fold, values in zip(context.covariances.folds, held.chosen, strict=True):
-        gram = fold.cross(columns)[:, columns]
-        precision = precision_of(gram, ridge, torch.from_numpy(fold.scale[columns]))
-        errors.append(errors_from_others(values, fold.mean[columns], precision))
-    everything = context.covariances.everything
-    cross = everything.cross(columns)
-    return JointCovariance(
-        columns,
-        everything.mean.numpy().copy(),
-        everything.scale.copy(),
-        everything.variance,
-        cross[:, columns].numpy().copy(),
-        _shortened(cross.numpy()),
-        ridge,
-        _quantiles(errors),
-    )
-
-
-def training_statistics(
-    context: SelectionContext, columns: Columns, ridge: float, held: HeldOutScore
-) -> TrainingStatistics:
-    """What the chosen features look like, to compare new rows with."""
-    stats, distances = context.covariances.stats, []
-    for fold, values in zip(context.covariances.folds, held.chosen, strict=True):
-        gram = fold.cross(columns)[:, columns]
-        precision = precision_of(gram, ridge, torch.from_numpy(fold.scale[columns]))
-        distances.append(distances_of(values, fold.mean[columns], precision).normal)
-    sample = np.concatenate(held.chosen)
-    lowest, highest = np.nanmin(sample, axis=0), np.nanmax(sample, axis=0)
-    known = np.isfinite(stats.minimum[columns])  # else the rows were not read for their range
-    return TrainingStatistics.of(
-        stats.n,
-        (
-            stats.mean[columns],
-            np.sqrt(stats.variance[columns]),
-            np.where(known, stats.minimum[columns], lowest),
-            np.where(known, stats.maximum[columns], highest),
-            1 - stats.observed[columns] / stats.n,
-        ),
-        sample,
-        np.concatenate(distances),
-        np.concatenate(held.row_errors),
-    )
-
-
-def _quantiles(residuals: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Quantiles of residuals, by level and feature, some features at a time.
-
-    "weibull": a fraction i / (n + 1) of new values lies below the i-th of n.
-    """
-
-    def of_some(at: int) -> NDArray[np.float64]:
-        part = np.concatenate([rows[:, at : at + SOME_FEATURES] for rows in residuals])
-        # each feature in one piece is twice as fast, and without gaps much faster
-        part = np.ascontiguousarray(part.T)
-        quantile = np.nanquantile if np.isnan(part).any() else np.quantile
-        found: NDArray[np.float64] = quantile(part, QUANTILE_LEVELS, axis=1, method="weibull")
-        return found
-
-    return np.hstack(mapped(of_some, range(0, residuals[0].shape[1], SOME_FEATURES)))
-
-
 class _Sample:
-    """Residuals of the first rows, and some rows with their reconstructions.
+    """Residuals of some rows, and fewer rows with their reconstructions.
 
     A fold may have another panel than the final one, whose features it would take as known:
     ``final`` is a decoder from the final panel, and the features whose residuals are its own.
@@ -440,21 +410,37 @@ class _Sample:
 
     final: tuple[MeasuredDecoder, Any] | None = None
 
-    def __init__(self, residuals: int, examples: Columns, columns: Columns, mean: Tensor) -> None:
-        self.most, self.examples, self.columns = residuals, examples, torch.from_numpy(columns)
-        self.mean = mean
-        self.parts: tuple[list[Tensor], ...] = ([], [], [], [], [])
+    def __init__(
+        self, sampled: Columns, examples: Columns, columns: Columns, fold: Fold, *, by_row: bool
+    ) -> None:
+        self.sampled, self.examples, self.columns = sampled, examples, torch.from_numpy(columns)
+        self.fold, self.by_row = fold, by_row  # whether squares of each row are needed
+        self.parts: tuple[list[Tensor], ...] = ([], [], [], [], [], [])
 
     def visit(self, rows: slice, x: Tensor, reconstructed: Tensor) -> None:
         """Take the sampled rows of a block."""
-        some = self.examples[(self.examples >= rows.start) & (self.examples < rows.stop)]
-        at = torch.from_numpy(some - rows.start)
-        first = max(0, self.most - rows.start)
-        self.parts[0].append(self._residuals(x[:first], reconstructed[:first]))
+        kept, at = (
+            torch.from_numpy(some[(some >= rows.start) & (some < rows.stop)] - rows.start)
+            for some in (self.sampled, self.examples)
+        )
+        self.parts[0].append(self._residuals(x[kept], reconstructed[kept]))
         self.parts[1].append(x[at])
         self.parts[2].append(reconstructed[at])
-        self.parts[3].append(x[:first, self.columns])
-        self.parts[4].append(x[:first] - self.mean)
+        self.parts[3].append(x[kept][:, self.columns])
+        self.parts[4].append(x[kept] - self.fold.mean)
+        self.parts[5].append(self._squares(x, reconstructed))
+
+    def _squares(self, x: Tensor, reconstructed: Tensor) -> Tensor:
+        """Squared error of each row and its squares about the training mean, in both metrics."""
+        if not self.by_row:
+            return x.new_zeros(0, 4)
+        gaps, scale = torch.isnan(x), torch.from_numpy(self.fold.scale)
+        parts = []
+        for unit in (1.0, scale):
+            for other in (reconstructed, self.fold.mean):
+                left = ((x - other) / unit).masked_fill_(gaps, 0.0)
+                parts.append(left.square_().sum(1))
+        return torch.stack(parts, 1)
 
     def _residuals(self, x: Tensor, reconstructed: Tensor) -> Tensor:
         found = x - reconstructed
@@ -466,13 +452,14 @@ class _Sample:
     @torch.no_grad()
     def fetch(self, decoder: MeasuredDecoder, source: Source, panel: Columns) -> None:
         """Read only the sampled rows."""
-        first = source.rows(slice(0, self.most), torch.float64)
+        kept = source.rows(self.sampled, torch.float64)
         some = source.rows(self.examples, torch.float64)
-        self.parts[0].append(self._residuals(first, decoder(first[:, panel])))
+        self.parts[0].append(self._residuals(kept, decoder(kept[:, panel])))
         self.parts[1].append(some)
         self.parts[2].append(decoder(some[:, panel]))
-        self.parts[3].append(first[:, self.columns])
-        self.parts[4].append(first - self.mean)
+        self.parts[3].append(kept[:, self.columns])
+        self.parts[4].append(kept - self.fold.mean)
+        self.parts[5].append(self._squares(kept, decoder(kept[:, panel])))
 
     def gathered(self) -> list[NDArray[np.float64]]:
         """Residuals, rows and reconstructions of all processes, in order."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -13,24 +14,36 @@ from torch import Tensor
 from fewer import distributed
 from fewer._checks import check_number
 from fewer.constraints import Constraints
-from fewer.data.factored import Matrix
+from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.errors import InputError
+from fewer.estimate import (
+    Estimate,
+    held_out_squares,
+    linear_map,
+    penalties,
+    ratio_of_sums,
+    ridge_of_others,
+    shared_rows,
+    squares_about_common_mean,
+    sums_of_rows,
+)
 from fewer.search import greedy, swap
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.objective import DEPENDENT
-from fewer.validation import RIDGES, ROWS_PER_FEATURE, Fold, FoldCovariances
+from fewer.validation import RIDGES, Fold, FoldCovariances
 
 __all__ = [
     "Reach",
     "SizePath",
     "elbow",
+    "emphasised",
     "noise_limit",
     "one_standard_error",
-    "ridge_of_others",
     "size_path",
     "some_rows",
 ]
 
+HARDLY_COUNTS = 0.01  # of all features together as targets beside a target: to break ties
 MOST = 100  # features that "auto" considers
 FIRST_REACH = 64  # features that `Reach` tries first; twice as many each time
 SWAPS_AT = tuple(5 * 2**step for step in range(12))  # sizes at which the nested path is improved
@@ -76,23 +89,30 @@ class SizePath:
     """Held-out scores of panels of each size."""
 
     sizes: list[int]  # features, or groups of features
-    explained: Vector  # explained variance, folds x sizes
-    pca: Vector  # the same for as many principal components
+    wrong: Vector  # sums of squared errors on held-out rows, folds x sizes
+    pca_wrong: Vector  # the same for as many principal components
+    total: Vector  # sums of squares of the held-out rows, by fold
     r2: Vector  # of each feature, over the held-out rows of all folds, sizes x d
+    shared: float = 0.0  # see `fewer.estimate.shared_rows`
 
-    @property
+    @cached_property
     def mean(self) -> Vector:
-        """Explained variance at each size, over the folds."""
-        return self.explained.mean(axis=0)
+        """Explained variance at each size."""
+        return np.array([one.value for one in self._estimates(self.wrong)])
 
-    @property
+    @cached_property
     def standard_error(self) -> Vector:
-        """Of the mean over folds; NaN with a single fold."""
-        folds = len(self.explained)
-        if folds < 2:
-            return np.full(len(self.sizes), np.nan)
-        found: Vector = self.explained.std(axis=0, ddof=1) / folds**0.5
-        return found
+        """Of the explained variance, over folds; NaN with a single fold."""
+        found = [one.standard_error for one in self._estimates(self.wrong)]
+        return np.array([np.nan if error is None else error for error in found])
+
+    @cached_property
+    def pca(self) -> Vector:
+        """Explained variance of as many principal components."""
+        return np.array([one.value for one in self._estimates(self.pca_wrong)])
+
+    def _estimates(self, wrong: Vector) -> list[Estimate]:
+        return [ratio_of_sums(each, self.total, self.shared) for each in wrong.T]
 
 
 # -- scores of every size ----------------------------------------------------------------------
@@ -104,50 +124,84 @@ def size_path(
     sizes: Sequence[int],
     device: torch.device,
     *,
-    panels: Callable[[Matrix, int], Columns] | None = None,
+    targets: int = 0,
     begin: Callable[[], object] = lambda: None,
 ) -> SizePath:
     """Held-out scores at each of these sizes, from a nested path per fold.
 
     Each fold has a greedy path of its training rows, improved by swaps at a few sizes, from where
-    it goes on. ``panels`` chooses the panel of each size instead. Where rows are few, the penalty
-    of each size and fold is what does best on the other folds.
+    it goes on. Where rows are few for a size, its penalty on each fold is what does best on the
+    other folds. Scores are those of `fewer.estimate`: of features scaled by the training rows.
+    The last ``targets`` columns, which cannot be chosen, are a target, which alone counts then.
     """
-    few = covariances.splits.n < ROWS_PER_FEATURE * sizes[-1] and len(covariances.folds) > 1
-    left, totals, components = [], [], []
-    for fold in covariances.folds:
+    d = len(covariances.folds[0].scale) - targets
+    only = slice(d, None) if targets else slice(None)
+    rules = constraints.followed_by(targets)
+    folds, n = covariances.folds, covariances.splits.n
+    unit = float(folds[0].variance.mean())
+    few = [len(penalties(n, size, len(folds))) > 1 for size in sizes]
+    ridges = RIDGES if any(few) else (0.0,)
+    left, components, paths = [], [], []
+    for fold in folds:
         begin()
-        C = fold.matrix().to(device)
-        if panels is None:
-            pieces = _pieces(C, constraints, sizes)
-        else:
-            pieces = [(panel, {size: len(panel)}) for size, panel in _each(panels, C, sizes)]
-        unit = float(fold.variance.mean())
-        ridges = [ridge * unit for ridge in (RIDGES if few else (0.0,))]
-        found = [_residuals(fold, pieces, sizes, ridge) for ridge in ridges]
+        C = emphasised(fold.matrix(), d) if targets else fold.matrix()
+        paths.append(_pieces(C.to(device), rules, sizes))
+        found = [_residuals(fold, paths[-1], sizes, ridge * unit)[:, only] for ridge in ridges]
         left.append(torch.stack(found))  # ridges x sizes x d
-        totals.append(fold.held_diagonal)
         vectors = leading_eigenvectors(fold.matrix(), sizes[-1], device=device)
         kept = (vectors * fold.held_product(vectors)).sum(0).cumsum(0)
         most = np.minimum(sizes, len(kept)) - 1
-        components.append((kept / totals[-1].sum().clamp_min(1e-300)).numpy()[most])
+        whole = float(fold.held_diagonal.sum())
+        components.append(fold.n_held * (whole - kept.numpy()[most]))
     each = torch.stack(left)  # folds x ridges x sizes x d
-    best = ridge_of_others(each.sum(3).numpy())  # folds x sizes
-    at = np.arange(len(sizes))
-    chosen = torch.stack([part[row, at] for part, row in zip(each, best, strict=True)])
-    weights = torch.tensor([fold.n_held for fold in covariances.folds], dtype=torch.float64)
-    whole = torch.stack(totals)
-    unexplained = torch.einsum("f,fsd->sd", weights, chosen)
-    r2 = 1 - unexplained / (weights @ whole).clamp_min(1e-300)
-    r2[:, weights @ whole <= 0] = torch.nan  # constant features
-    explained = 1 - (chosen.sum(2) / whole.sum(1, keepdim=True).clamp_min(1e-300)).numpy()
-    return SizePath(list(sizes), explained, np.array(components), r2.numpy())
+    best = np.where(few, ridge_of_others(each.sum(3).numpy()), 0)  # folds x sizes
+    if covariances.stats.has_missing:
+        parts = _sums_with_gaps(folds, paths, sizes, np.array(ridges)[best] * unit)
+        wrong, squares = [part[:, only] for part in parts[0]], [part[only] for part in parts[1]]
+    else:
+        at = np.arange(len(sizes))
+        chosen = [part[row, at] for part, row in zip(each, best, strict=True)]
+        wrong = [fold.n_held * part.numpy() for fold, part in zip(folds, chosen, strict=True)]
+        pairs = zip(held_out_squares(folds), folds, strict=True)
+        squares = [(own / fold.scale**2)[only] for own, fold in pairs]
+    total = np.sum(squares, axis=0)
+    r2 = 1 - np.sum(wrong, axis=0) / np.maximum(total, 1e-300)
+    r2[:, total <= 0] = np.nan  # constant features
+    sums = np.stack([part.sum(axis=1) for part in wrong])
+    by_fold = np.array([part.sum() for part in squares])
+    return SizePath(list(sizes), sums, np.array(components), by_fold, r2, shared_rows(folds))
 
 
-def _each(
-    panels: Callable[[Matrix, int], Columns], C: Matrix, sizes: Sequence[int]
-) -> list[tuple[int, Columns]]:
-    return [(size, panels(C, size)) for size in sizes]
+def emphasised(C: Matrix, d: int) -> Matrix:
+    """A covariance where the columns after the first d count as targets, and the others hardly."""
+    own = C.diagonal().clamp_min(0)
+    factor = (HARDLY_COUNTS * own[d:].sum() / own[:d].sum().clamp_min(1e-300)).sqrt()
+    unit = torch.ones_like(own)
+    unit[:d] = factor
+    if isinstance(C, FactoredCovariance):
+        return FactoredCovariance(C.rows * unit)
+    return C * unit * unit[:, None]
+
+
+def _sums_with_gaps(
+    folds: Sequence[Fold],
+    paths: Sequence[list[tuple[Columns, dict[int, int]]]],
+    sizes: Sequence[int],
+    ridges: Vector,
+) -> tuple[list[Vector], list[Vector]]:
+    """Squared errors (sizes x d) and squares (d) of each fold, over observed values, scaled."""
+    sums = []
+    for at, (fold, pieces) in enumerate(zip(folds, paths, strict=True)):
+        panels = {size: order[:count] for order, counts in pieces for size, count in counts.items()}
+        maps = [
+            partial(linear_map, panels[size], fold.decoder(panels[size], float(ridges[at, row])))
+            for row, size in enumerate(sizes)
+        ]
+        sums.append(sums_of_rows(fold, maps))
+    squares = squares_about_common_mean(sums)
+    pairs = list(zip(sums, folds, strict=True))
+    wrong = [np.stack(one.wrong) / fold.scale**2 for one, fold in pairs]
+    return wrong, [part / fold.scale**2 for part, fold in zip(squares, folds, strict=True)]
 
 
 def _pieces(
@@ -178,18 +232,6 @@ def _residuals(
             rows = fold.path_residuals(order[: max(counts.values())], ridge)
             found |= {size: rows[count - 1] for size, count in counts.items()}
     return torch.stack([found[size] for size in sizes])
-
-
-def ridge_of_others(errors: Vector) -> NDArray[np.int64]:
-    """For each fold and size, the penalty that does best on the other folds.
-
-    ``errors`` is folds x penalties x sizes.
-    """
-    if len(errors) == 1:
-        return np.zeros((1, errors.shape[2]), dtype=np.int64)
-    others = errors.sum(axis=0) - errors
-    best: NDArray[np.int64] = others.argmin(axis=1)
-    return best
 
 
 # -- rules -------------------------------------------------------------------------------------
@@ -381,7 +423,7 @@ def choose_size(
         "k": path.sizes,
         "explained_variance": path.mean.tolist(),
         "standard_error": [None if np.isnan(e) else float(e) for e in errors],
-        "pca": path.pca.mean(axis=0).tolist(),
+        "pca": path.pca.tolist(),
     }
 
 

@@ -54,6 +54,7 @@ FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 # rounds without progress that end a search with a penalty, and one that another search continues
 FEW_ROUNDS, SOME_ROUNDS = 2, 3
+LONG_SEARCH = 2**17  # chosen features times all features: beyond, only swaps on folds that score
 FEW_STARTS = 4  # of a search whose panel is compared with others, and improved
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
 SOME_SWAPS = 8  # rounds of network swaps on one of several folds
@@ -170,7 +171,7 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
     """Strategies to compare, with those that build on others last."""
     constraints, asked = context.constraints, context.strategies
     linear = context.config.linear
-    folds, rows = len(context.covariances.folds), context.source.shape[0]
+    folds, rows = len(context.compared_folds), context.source.shape[0]
     if constraints.only_choice:
         return [Strategy("only choice", greedy_panel)]
     if context.target is not None:
@@ -242,14 +243,18 @@ def search_panel(
 ) -> Columns:
     """The search for a linear decoder, with a penalty in units of the mean variance.
 
-    On the training rows of a single split it is shorter, since the search on all rows starts there.
+    Where rows are many it is shorter, since the search on all rows starts there, and shortest on
+    the folds that only score the winner.
     On folds of wide data it ends with the first swaps, of very wide data with those of the most
     promising features: rows are too few to tell what more would find, and the search on all rows,
     with the penalty that did best, is the one that matters.
     """
-    single = len(context.covariances.folds) == 1 and fold.number is not None
+    compared = fold.number is not None and fold.number < len(context.compared_folds)
+    single = len(context.compared_folds) == 1 and fold.number is not None
     stall = FEW_ROUNDS if ridge else SOME_ROUNDS if single else None
     starts = None
+    if fold.number is not None and not compared:
+        stall, starts = int(context.config.k * context.source.shape[1] <= LONG_SEARCH), FEW_STARTS
     if context.target is not None or not context.config.linear:  # it is not the last word
         stall, starts = 1, _few_starts(context)
     C, unit = fold.matrix().to(context.search_device), float(fold.variance.mean())

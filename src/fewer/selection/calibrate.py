@@ -1,0 +1,168 @@
+r"""What a panel keeps of its held-out rows: prediction intervals, missing values, checks.
+
+Intervals are conformal. With :math:`r_{ij}` the residual of feature j of row i, held out by the
+decoder that reconstructs it, and :math:`s_i` the difficulty of the row, the bounds of a new row are
+quantiles of :math:`r_{ij} / s_i`, times its own difficulty. A share p of new values lies below the
+rank p (n + 1) of n, if new rows are like those held out. Where rows come in groups, each group has
+the same weight, and a new row is one of a new group.
+
+The difficulty follows from how far the measured values are from the mean: the root mean squared
+error of held-out rows at that distance, relative to that of all.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fewer._threads import mapped
+from fewer.joint import (
+    JointCovariance,
+    TrainingStatistics,
+    distances_of,
+    errors_from_others,
+    precision_of,
+)
+from fewer.reconstructor import QUANTILE_LEVELS, interpolated
+from fewer.selection.context import SelectionContext
+from fewer.selection.refit import HeldOutScore
+
+__all__ = ["Calibration", "calibrate", "conformal_quantiles"]
+
+SOME_FEATURES = 1024  # whose quantiles are computed at a time
+MANY_GROUPS = 40  # of rows: with fewer, the quantile of 95% could not be one of a new group
+MOST_BINS, ROWS_PER_BIN = 10, 50  # of distances, with the error of held-out rows at each
+LEAST_FACTOR, MOST_FACTOR = 1 / 3, 3.0  # of difficulty
+
+Columns = NDArray[np.int64]
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Quantiles of held-out residuals, and what the training rows looked like."""
+
+    quantiles: Vector  # of residuals over difficulty, by level and feature
+    difficulty: Vector  # bins x 2: distance, and the difficulty of rows at that distance
+    joint: JointCovariance
+    statistics: TrainingStatistics
+
+
+def calibrate(
+    context: SelectionContext, columns: Columns, ridge: float, held: HeldOutScore
+) -> Calibration:
+    """Calibrate intervals, completion of missing values and checks on the held-out rows."""
+    errors, distances = [], []
+    for fold, values in zip(context.covariances.folds, held.chosen, strict=True):
+        gram = fold.cross(columns)[:, columns]
+        precision = precision_of(gram, ridge, torch.from_numpy(fold.scale[columns]))
+        errors.append(errors_from_others(values, fold.mean[columns], precision))
+        distances.append(distances_of(values, fold.mean[columns], precision).normal)
+    far = np.concatenate(distances)
+    row_errors = np.concatenate(held.row_errors)
+    table = _difficulty(far, row_errors)
+    factor = interpolated(table, far)[:, None]
+    groups = context.groups_of(np.concatenate(held.sampled))
+    return Calibration(
+        conformal_quantiles(np.concatenate(held.residuals) / factor, groups),
+        table,
+        _joint(
+            context, columns, ridge, conformal_quantiles(np.concatenate(errors) / factor, groups)
+        ),
+        _statistics(context, columns, np.concatenate(held.chosen), far, row_errors),
+    )
+
+
+def _difficulty(distance: Vector, errors: Vector) -> Vector:
+    """Root mean squared error of rows by their distance, relative to that of all rows."""
+    bins = int(np.clip(len(distance) // ROWS_PER_BIN, 1, MOST_BINS))
+    whole = float(np.mean(errors))
+    order = np.argsort(distance, kind="stable")
+    rows = []
+    for part in np.array_split(order, bins):
+        factor = (float(errors[part].mean()) / whole) ** 0.5 if whole > 0 else 1.0
+        rows.append([float(distance[part].mean()), np.clip(factor, LEAST_FACTOR, MOST_FACTOR)])
+    return np.array(rows)
+
+
+def conformal_quantiles(values: Vector, groups: NDArray | None = None) -> Vector:
+    """Quantiles of values (rows x features) by level and feature, some features at a time.
+
+    The i-th of n values has the level i / (n + 1); of G groups, each of which counts the same,
+    the sum of the shares of their rows that are below, over G + 1. With few groups no level near 0
+    or 1 could be reached that way, and a new row counts as a row, not as a group.
+    """
+    weights, more = np.ones(len(values)), 1.0
+    if groups is not None:
+        labels, counts = np.unique(groups, return_inverse=True, return_counts=True)[1:]
+        weights = 1.0 / counts[labels]
+        more = 1.0 if len(counts) >= MANY_GROUPS else len(counts) / len(values)
+
+    def of_some(at: int) -> Vector:
+        # each feature in one piece is twice as fast
+        part = np.ascontiguousarray(values[:, at : at + SOME_FEATURES].T)
+        if groups is None and not np.isnan(part).any():
+            found: Vector = np.quantile(part, QUANTILE_LEVELS, axis=1, method="weibull")
+            return found
+        return np.stack([_weighted_quantiles(row, weights, more) for row in part], axis=1)
+
+    return np.hstack(mapped(of_some, range(0, values.shape[1], SOME_FEATURES)))
+
+
+def _weighted_quantiles(values: Vector, weights: Vector, more: float) -> Vector:
+    """Quantiles of values with weights, where a new value has the weight ``more``."""
+    seen = ~np.isnan(values)
+    if not seen.any():
+        return np.full(len(QUANTILE_LEVELS), np.nan)
+    order = np.argsort(values[seen], kind="stable")
+    cumulated = weights[seen][order].cumsum()
+    level = cumulated / (cumulated[-1] + more)
+    found: Vector = np.interp(QUANTILE_LEVELS, level, values[seen][order])
+    return found
+
+
+def _shortened(values: Vector) -> NDArray[np.floating]:
+    """In float32, unless the values are too large for it."""
+    large = np.abs(values).max(initial=0.0) > np.finfo(np.float32).max
+    return values.copy() if large else values.astype(np.float32)
+
+
+def _joint(
+    context: SelectionContext, columns: Columns, ridge: float, quantiles: Vector
+) -> JointCovariance:
+    """What the panel keeps of all rows, for rows of which only some features are measured."""
+    everything = context.covariances.everything
+    cross = everything.cross(columns)
+    return JointCovariance(
+        columns,
+        everything.mean.numpy().copy(),
+        everything.scale.copy(),
+        everything.variance,
+        cross[:, columns].numpy().copy(),
+        _shortened(cross.numpy()),
+        ridge,
+        quantiles,
+    )
+
+
+def _statistics(
+    context: SelectionContext, columns: Columns, sample: Vector, distance: Vector, errors: Vector
+) -> TrainingStatistics:
+    """What the chosen features look like, to compare new rows with."""
+    stats = context.covariances.stats
+    lowest, highest = np.nanmin(sample, axis=0), np.nanmax(sample, axis=0)
+    known = np.isfinite(stats.minimum[columns])  # else the rows were not read for their range
+    return TrainingStatistics.of(
+        stats.n,
+        (
+            stats.mean[columns],
+            np.sqrt(stats.variance[columns]),
+            np.where(known, stats.minimum[columns], lowest),
+            np.where(known, stats.maximum[columns], highest),
+            1 - stats.observed[columns] / stats.n,
+        ),
+        sample,
+        distance,
+        errors,
+    )
