@@ -673,7 +673,8 @@ def _wrap(
     linear = isinstance(rebuilding, LinearComparison)
     context.covariances.release()  # what follows needs its parts only
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
-    rivals = [winner] if given or context.target is not None else candidates
+    alone = given or context.target is not None or context.robust_to
+    rivals = [winner] if alone else candidates
     scored = rebuilding.scored(rivals, folds)
     held = score_on_held_out_rows(context, scored, folds, rebuilding, columns)
     ridge = winner.ridge

@@ -60,9 +60,11 @@ def make_robust(
     single held-out part is a tenth of many rows, which say more than it does; it counts only where
     it is clearly against the panel.
     """
+    if len(winner.errors) < len(folds):  # compared on one of them, since rows are many
+        comparison.measure([winner], folds)
     found, final = _robust(context, comparison, winner, columns, folds)
     candidates.append(found)
-    measured = [candidate for candidate in candidates if candidate.pruned_by is None]
+    measured = [c for c in candidates if c.pruned_by is None and len(c.panels) == len(folds)]
     worst = {c: _worst_missing(context, comparison, c, folds) for c in measured}
     for candidate in measured:
         candidate.worst = float(worst[candidate].mean())
