@@ -123,7 +123,7 @@ def test_the_report_names_the_data_and_the_seed(priced, typed):
     assert "<title>3 of 10 features of rows.csv</title>" in page
     assert '<th scope="row">seed</th><td>7</td>' in page
     lede = page.split('class="lede"')[1].split("</p>")[0]
-    assert lede.count("%") == 1  # one share in the headline
+    assert lede.count("% ±") == 1  # one share in the headline
     assert "It represents the features that correlate more with it" in " ".join(page.split())
     assert page.index("<details>") < page.index("<h3>Training:") < page.index("</details>")
 

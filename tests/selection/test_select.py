@@ -364,5 +364,6 @@ def test_a_feature_that_varies_in_held_out_rows_alone_does_not_drown_the_others(
     groups = np.where(np.arange(len(rare)) % 7 == 0, "with", "without")
     table = frames[0].assign(rare=rare)
     options = {"row_groups": groups, "validation": 2, "strategies": ["search"]}
-    panel = fewer.select(table, 2, random_state=0, **options)
+    with pytest.warns(FewerWarning, match="column 'rare'.*look for outliers"):
+        panel = fewer.select(table, 2, random_state=0, **options)
     assert panel.leaderboard[0]["error"] < 2  # in standard deviations: 1 is as good as means

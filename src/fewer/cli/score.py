@@ -110,7 +110,8 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
         "explained_variance": float(result),
         "standard_error": result.standard_error,
         "explained_variance_standardized": _standardized(result.errors, variance),
-        "held_out": {name: one._asdict() for name, one in loaded.estimates.items()},
+        "held_out": float(loaded.held_out),
+        "estimates": {name: one._asdict() for name, one in loaded.estimates.items()},
         "held_out_protocol": loaded.settings.get("protocol"),
         "own_rows": _own_rows(loaded, part),
         "by_feature": _by_feature(loaded.names, loaded.features, result.errors, variance),
@@ -284,8 +285,8 @@ def _show(
         )
     ]
     cells = [("these rows", *shares)]
-    if "held_out" in found:
-        known = found["held_out"]
+    if "estimates" in found:
+        known = found["estimates"]
         held = [
             percent_text(known[name]["value"], known[name]["standard_error"])
             if name in known

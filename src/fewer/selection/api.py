@@ -712,7 +712,7 @@ def _wrap(
         options=_not_default(options),
     )
     d, names = context.source.shape[1], context.source.names
-    _warn_about_outliers(held.score, context.covariances.stats, names)
+    _warn_about_outliers(Score(held.fold_mean, held.score.errors), context.covariances.stats, names)
     settings = _settings(context, winner, columns, options)
     tails = held.tails()
     if tails is not None:

@@ -282,6 +282,7 @@ class HeldOutScore:
     """How a candidate did on held-out rows, in the units of the data."""
 
     score: Score
+    fold_mean: float  # mean of the scores of folds, each about its own mean: outliers lower it
     # explained variance by metric: "units", and "equal", where each feature counts the same
     explained: dict[str, Estimate]
     sampled: list[Columns]  # numbers of the rows whose residuals are kept, per fold
@@ -370,6 +371,7 @@ def score_on_held_out_rows(
     value = explained["units"]
     return HeldOutScore(
         Score(value.value, per_feature, value.standard_error, value.degrees),
+        float(np.average([part.score() for part in sums], weights=[f.n_held for f in folds])),
         explained,
         sampled,
         list(residuals),
