@@ -19,7 +19,7 @@ def results(data):
     panel = fewer.select(data[::2], 3, strategies=["search"], validation=0.3, random_state=0)
     return {
         "curve": curve(data, [1, 3, 5], random_state=0),
-        "comparison": compare(data, 3, methods=["greedy", "random"], repeats=2),
+        "comparison": compare(data, 3, methods=["greedy", "random"], random_state=0),
         "leaderboard": panel.leaderboard,
         "check": panel.check(data[1::2]),
     }

@@ -54,7 +54,7 @@ def test_data_that_select_cannot_use(data, message):
         ({"row_groups": 3}, r"row_groups has shape \(\); give 60 labels"),
         ({"row_groups": [None] * 30 + ["a"] * 30}, "row_groups of row 0 is None; give every row"),
         ({"row_groups": np.where(np.arange(60) < 59, 1.0, np.nan)}, "row_groups of row 59 is"),
-        ({"validation": [1, 2]}, r"validation=\[1, 2\] must be a fraction"),
+        ({"validation": [1, 2]}, "validation is an array of int64 .* give 60 times True or False"),
         ({"validation": None}, "validation=None must be a fraction"),
         ({"time_limit": True}, "time_limit=True must be a number of seconds"),
         ({"time_limit": float("nan")}, "time_limit=nan must be a number of seconds"),
