@@ -104,16 +104,17 @@ def test_folds_tell_how_stable_a_choice_is():
 
 def test_a_choice_is_made_without_the_held_out_rows():
     """Rows that are held out can be anything: what is chosen stays the same."""
-    held = Rows(X, "standard", None, 0, "cpu").covariances.folds[0].held_rows
-    other = X.copy()
-    other[held] = np.random.default_rng(3).permuted(X[held], axis=1)
+    few = X[:, [1, 2, 3, 4, 5, 10, 11, 12, 13, 17]]  # pixels that vary in every fold
+    held = Rows(few, "standard", None, 0, "cpu").covariances.folds[0].held_rows
+    other = few.copy()
+    other[held] = np.random.default_rng(3).permuted(few[held], axis=1)
     options = {"strategies": ["search"], "random_state": 0, "device": "cpu"}
     pair = [
-        compare(data, 3, methods=["search"], random_state=0, device="cpu") for data in (X, other)
+        compare(data, 3, methods=["search"], random_state=0, device="cpu") for data in (few, other)
     ]
     one, two = ({row["method"]: row["features"] for row in found.rows} for found in pair)
     assert one == two
-    first, second = (fewer.select(data, 3, **options).fold_panels[0] for data in (X, other))
+    first, second = (fewer.select(data, 3, **options).fold_panels[0] for data in (few, other))
     assert first.tolist() == second.tolist()
 
 
