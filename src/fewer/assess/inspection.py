@@ -31,7 +31,7 @@ WIDE_ROWS = 1000  # rows that are looked at in wider data
 LEAST_ROWS = 5  # one for each fold
 FIRST_SIZES, MAX_SIZE = 64, 256  # sizes that are tried first, and at most
 # chosen features times all, and values: up to here, k is tried as `select` would
-SMALL_CHOICE, SMALL_DATA = 2**12, 2**21
+SMALL_CHOICE, SMALL_DATA = 2**10, 2**21
 MAX_SHOWN = 10  # columns that are named
 SHOWN_FINDINGS = 5  # of each kind
 KINDS = {
