@@ -12,7 +12,7 @@ import fewer
 from fewer.errors import FileFormatError
 from fewer.reproduce import python_of as call
 from fewer.search import residual
-from fewer.selection.api import describe_options
+from fewer.selection.record import describe_options
 
 
 @pytest.fixture(scope="module")
