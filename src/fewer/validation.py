@@ -393,18 +393,20 @@ class FoldCovariances:
     def assemble(self, fold: "Fold") -> Matrix:
         """Covariance of a fold's training rows in scaled units; valid until the next call."""
         key = (fold.number, fold.scale.tobytes())
-        if self._assembled is None or self._assembled[0] != key:
-            self._assembled = None  # free it before another is made
+        known = self._assembled  # which another thread may replace
+        if known is None or known[0] != key:
+            known = self._assembled = None  # free it before another is made
             if self.factored:
                 C = FactoredCovariance(self.rows(fold, self.terms(fold.number)))
-                self._assembled = (key, C)
+                known = (key, C)
                 if fold.number is not None and key not in self._grams:
                     Y = self.rows(fold, self.terms(fold.number, held=True))
                     held = float(torch.linalg.norm(Y)) ** 2
                     self._grams[key] = _Grams(C.gram, C.rows @ Y.T, held)
             else:
-                self._assembled = (key, self._sum(fold))
-        return self._assembled[1]
+                known = (key, self._sum(fold))
+            self._assembled = known
+        return known[1]
 
     def release(self) -> None:
         """Free the covariance that is assembled; it is assembled again when it is needed."""

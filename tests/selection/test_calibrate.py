@@ -18,20 +18,20 @@ def share_inside(panel, new):
 
 def test_ranks_leave_room_for_one_new_row():
     values = np.arange(1.0, 20.0)[:, None]  # of 19, the ranks 1 and 19 leave 5% on each side
-    found = conformal_quantiles(values)[:, 0]
+    found = conformal_quantiles([values])[:, 0]
     assert (found[2], found[5], found[8]) == (1.0, 10.0, 19.0)
     gappy = np.append(values, [[np.nan]], axis=0)
-    np.testing.assert_allclose(conformal_quantiles(gappy)[:, 0], found)
+    np.testing.assert_allclose(conformal_quantiles([gappy])[:, 0], found)
 
 
 def test_every_group_counts_the_same():
     random = np.random.default_rng(0)
     values = np.append(random.normal(size=1000), 10 + random.normal(size=10))[:, None]
     groups = np.append(np.zeros(1000), np.ones(10))
-    assert conformal_quantiles(values)[5, 0] < 1
-    assert conformal_quantiles(np.vstack([values, values]), np.append(groups, groups + 2))[7, 0] > 8
-    alone = conformal_quantiles(values[:50], np.arange(50))
-    np.testing.assert_allclose(alone, conformal_quantiles(values[:50]))
+    assert conformal_quantiles([values])[5, 0] < 1
+    assert conformal_quantiles([values, values], np.append(groups, groups + 2))[7, 0] > 8
+    alone = conformal_quantiles([values[:50]], np.arange(50))
+    np.testing.assert_allclose(alone, conformal_quantiles([values[:50]]))
 
 
 def test_intervals_hold_what_they_promise_and_widen_with_the_row():

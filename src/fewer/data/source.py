@@ -16,7 +16,7 @@ from fewer.errors import InputError
 
 T = TypeVar("T")
 
-BLOCK_BYTES = 32 * 2**20
+BLOCK_BYTES = 16 * 2**20
 LEAST_BYTES = 64 * 2**10
 
 

@@ -400,6 +400,7 @@ def _wrap(
     if not linear and len(folds) > 1:  # for what completes the inputs of a network
         ridge = best_ridge(folds, [columns] * len(folds))
     known = calibrate(context, columns, ridge, held)
+    held = replace(held, residuals=[])  # as large as the rows themselves
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)

@@ -10,6 +10,7 @@ The difficulty follows from how far the measured values are from the mean: the r
 error of held-out rows at that distance, relative to that of all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,14 +63,12 @@ def calibrate(
     far = np.concatenate(distances)
     row_errors = np.concatenate(held.row_errors)
     table = _difficulty(far, row_errors)
-    factor = interpolated(table, far)[:, None]
+    factor = interpolated(table, far)
     groups = context.groups_of(np.concatenate(held.sampled))
     return Calibration(
-        conformal_quantiles(np.concatenate(held.residuals) / factor, groups),
+        conformal_quantiles(held.residuals, groups, factor),
         table,
-        _joint(
-            context, columns, ridge, conformal_quantiles(np.concatenate(errors) / factor, groups)
-        ),
+        _joint(context, columns, ridge, conformal_quantiles(errors, groups, factor)),
         _statistics(context, columns, np.concatenate(held.chosen), far, row_errors),
     )
 
@@ -86,28 +85,33 @@ def _difficulty(distance: Vector, errors: Vector) -> Vector:
     return np.array(rows)
 
 
-def conformal_quantiles(values: Vector, groups: NDArray | None = None) -> Vector:
-    """Quantiles of values (rows x features) by level and feature, some features at a time.
+def conformal_quantiles(
+    parts: Sequence[Vector], groups: NDArray | None = None, factor: Vector | None = None
+) -> Vector:
+    """Quantiles of values by level and feature, some features at a time.
 
+    ``parts`` are rows x features, one after the other; row i is divided by ``factor[i]``.
     The i-th of n values has the level i / (n + 1); of G groups, each of which counts the same,
     the sum of the shares of their rows that are below, over G + 1. With few groups no level near 0
     or 1 could be reached that way, and a new row counts as a row, not as a group.
     """
-    weights, more = np.ones(len(values)), 1.0
+    n = sum(len(part) for part in parts)
+    weights, more = np.ones(n), 1.0
     if groups is not None:
         labels, counts = np.unique(groups, return_inverse=True, return_counts=True)[1:]
         weights = 1.0 / counts[labels]
-        more = 1.0 if len(counts) >= MANY_GROUPS else len(counts) / len(values)
+        more = 1.0 if len(counts) >= MANY_GROUPS else len(counts) / n
 
     def of_some(at: int) -> Vector:
         # each feature in one piece is twice as fast
-        part = np.ascontiguousarray(values[:, at : at + SOME_FEATURES].T)
+        part = np.hstack([rows[:, at : at + SOME_FEATURES].T for rows in parts])
+        part = np.ascontiguousarray(part if factor is None else part / factor)
         if groups is None and not np.isnan(part).any():
             found: Vector = np.quantile(part, QUANTILE_LEVELS, axis=1, method="weibull")
             return found
         return np.stack([_weighted_quantiles(row, weights, more) for row in part], axis=1)
 
-    return np.hstack(mapped(of_some, range(0, values.shape[1], SOME_FEATURES)))
+    return np.hstack(mapped(of_some, range(0, parts[0].shape[1], SOME_FEATURES)))
 
 
 def _weighted_quantiles(values: Vector, weights: Vector, more: float) -> Vector:

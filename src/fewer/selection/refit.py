@@ -29,7 +29,7 @@ from fewer.search import greedy, swap
 from fewer.search.objective import worth
 from fewer.selection.compare import Candidate, Comparison, LinearComparison, NetworkComparison
 from fewer.selection.context import SelectionContext
-from fewer.selection.strategies import Strategy, propose, search_panel
+from fewer.selection.strategies import Strategy, propose, propose_on_folds, search_panel
 from fewer.train.swaps import HeldOut, held_out_swaps
 from fewer.validation import Fold, best_ridge, paired_interval
 
@@ -78,11 +78,10 @@ def choose_on_other_folds(
     context: SelectionContext, winner: Candidate, folds: Sequence[Fold]
 ) -> None:
     """Give the winner a panel for each fold on which it was not compared."""
-    for fold in folds[len(winner.panels) :]:
-        strategy = winner.strategy
-        if strategy.name not in ("greedy", "only choice"):
-            strategy = Strategy("search", search_panel)
-        winner.panels.append(propose(context, strategy, fold))
+    strategy = winner.strategy
+    if strategy.name not in ("greedy", "only choice"):
+        strategy = Strategy("search", search_panel)
+    winner.panels += propose_on_folds(context, strategy, folds[len(winner.panels) :])
 
 
 def _for_linear(context: SelectionContext, winner: Candidate, everything: Fold) -> Columns:
@@ -336,7 +335,8 @@ def score_on_held_out_rows(
             np.unique(np.linspace(0, len(held) - 1, count).astype(int))
             for count in (examples, per_fold)
         )
-        sample = _Sample(kept, spread, columns, fold, by_row=by_row)
+        variance = torch.from_numpy(context.covariances.stats.variance)
+        sample = _Sample(kept, spread, columns, fold, variance, by_row=by_row)
         sampled.append(held[kept])
         if not np.array_equal(panel, columns):
             known = LinearComparison(context)  # a network is not trained again for this
@@ -350,7 +350,7 @@ def score_on_held_out_rows(
         else:
             sums.append(sums_over_rows(decoder, rows, panel, visit=sample.visit))
         samples.append(sample.gathered())
-    residuals, shown, reconstructed, chosen, centred, squares = zip(*samples, strict=True)
+    residuals, shown, reconstructed, chosen, row_errors, squares = zip(*samples, strict=True)
     counts = np.stack([part.count for part in sums])
     per_feature = np.sum([part.wrong for part in sums], axis=0) / counts.sum(axis=0)
     standard = context.covariances.scaling.how != "none"
@@ -378,8 +378,8 @@ def score_on_held_out_rows(
         list(shown),
         list(reconstructed),
         list(chosen),
-        [_row_errors(part, context.covariances.stats.variance) for part in residuals],
-        [_row_errors(part, context.covariances.stats.variance) for part in centred],
+        [part[:, 0] for part in row_errors],
+        [part[:, 1] for part in row_errors],
     )
 
 
@@ -398,11 +398,6 @@ def _explained(sums: list[ErrorSums], folds: Sequence[Fold], metric: str) -> Est
     return ratio_of_sums(wrong, total, shared_rows(folds))
 
 
-def _row_errors(residuals: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray:
-    use = variance > 0
-    return np.nansum(residuals[:, use] ** 2 / variance[use], axis=1) / max(int(use.sum()), 1)
-
-
 class _Sample:
     """Residuals of some rows, and fewer rows with their reconstructions.
 
@@ -413,10 +408,19 @@ class _Sample:
     final: tuple[MeasuredDecoder, Any] | None = None
 
     def __init__(
-        self, sampled: Columns, examples: Columns, columns: Columns, fold: Fold, *, by_row: bool
+        self,
+        sampled: Columns,
+        examples: Columns,
+        columns: Columns,
+        fold: Fold,
+        variance: Tensor,
+        *,
+        by_row: bool,
     ) -> None:
         self.sampled, self.examples, self.columns = sampled, examples, torch.from_numpy(columns)
         self.fold, self.by_row = fold, by_row  # whether squares of each row are needed
+        self.weights = torch.where(variance > 0, 1 / variance, 0.0)
+        self.weights /= (variance > 0).sum().clamp_min(1)
         self.parts: tuple[list[Tensor], ...] = ([], [], [], [], [], [])
 
     def visit(self, rows: slice, x: Tensor, reconstructed: Tensor) -> None:
@@ -425,12 +429,22 @@ class _Sample:
             torch.from_numpy(some[(some >= rows.start) & (some < rows.stop)] - rows.start)
             for some in (self.sampled, self.examples)
         )
-        self.parts[0].append(self._residuals(x[kept], reconstructed[kept]))
+        some = slice(None) if len(kept) == len(x) else kept
+        self._take(x[some], reconstructed[some])
         self.parts[1].append(x[at])
         self.parts[2].append(reconstructed[at])
-        self.parts[3].append(x[kept][:, self.columns])
-        self.parts[4].append(x[kept] - self.fold.mean)
         self.parts[5].append(self._squares(x, reconstructed))
+
+    def _take(self, x: Tensor, reconstructed: Tensor) -> None:
+        """Residuals of rows, their chosen features, and their errors over variances."""
+        residuals = self._residuals(x, reconstructed)
+        self.parts[0].append(residuals)
+        self.parts[3].append(x[:, self.columns])
+        errors = [
+            part.square().nan_to_num_(nan=0.0) @ self.weights
+            for part in (residuals, x - self.fold.mean)
+        ]
+        self.parts[4].append(torch.stack(errors, 1))
 
     def _squares(self, x: Tensor, reconstructed: Tensor) -> Tensor:
         """Squared error of each row and its squares about the training mean, in both metrics."""
@@ -456,12 +470,11 @@ class _Sample:
         """Read only the sampled rows."""
         kept = source.rows(self.sampled, torch.float64)
         some = source.rows(self.examples, torch.float64)
-        self.parts[0].append(self._residuals(kept, decoder(kept[:, panel])))
+        reconstructed = decoder(kept[:, panel])
+        self._take(kept, reconstructed)
         self.parts[1].append(some)
         self.parts[2].append(decoder(some[:, panel]))
-        self.parts[3].append(kept[:, self.columns])
-        self.parts[4].append(kept - self.fold.mean)
-        self.parts[5].append(self._squares(kept, decoder(kept[:, panel])))
+        self.parts[5].append(self._squares(kept, reconstructed))
 
     def gathered(self) -> list[NDArray[np.float64]]:
         """Residuals, rows and reconstructions of all processes, in order."""

@@ -42,6 +42,7 @@ __all__ = [
     "features_weight",
     "joint_covariance",
     "propose",
+    "propose_on_folds",
     "propose_side_by_side",
     "shortlist",
 ]
@@ -100,6 +101,21 @@ def propose(context: SelectionContext, strategy: Strategy, fold: Fold) -> Column
         _record(context, strategy, fold, panel)
     context.found[strategy.name, fold.number] = panel
     return panel
+
+
+def propose_on_folds(
+    context: SelectionContext, strategy: Strategy, folds: Sequence[Fold]
+) -> list[Columns]:
+    """The panels of a strategy on several folds, in parallel where a search leaves cores idle."""
+    new = [fold for fold in folds if _recall(context, strategy, fold) is None]
+    wide = context.covariances.factored or context.source.shape[1] > WIDEST_SIDE_BY_SIDE
+    if len(new) > 1 and not wide and not strategy.all_ranks and context.search_device.type == "cpu":
+        run, stop = partial(strategy.run, context), context.budget.cancel
+        most = 2 if context.short_search else None
+        found = distributed.on_rank0(lambda: mapped(run, new, most=most, on_error=stop))
+        for fold, panel in zip(new, found, strict=True):
+            _record(context, strategy, fold, panel)
+    return [propose(context, strategy, fold) for fold in folds]
 
 
 def propose_side_by_side(
