@@ -14,7 +14,7 @@ from fewer.errors import FewerWarning, InputError, MissingExtraError, TypeInputE
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
-from fewer.anndata import annotate, impute, open_cells, select_genes  # noqa: E402
+from fewer.anndata import annotate, impute, open_cells, probe_limits, select_genes  # noqa: E402
 
 pytestmark = [
     # what anndata does inside is not ours to mend
@@ -426,3 +426,73 @@ def test_chosen_genes_reconstruct_real_cells_better_than_variable_ones():
         variable = train.var_names[found["highly_variable"].to_numpy()]
         assert len(variable) == 10
         assert reached > share(variable) + 0.05
+
+
+# -- what can be probed ----------------------------------------------------------------------------
+
+
+def test_limits_of_an_assay_hold_exactly(cells, tmp_path):
+    dense = cells.X.toarray()
+    cells.var["family"] = [f"f{j // 3}" if j < 15 else None for j in range(D)]
+    rare = (dense > 0).mean(0) < 0.3
+    file = tmp_path / "probes.csv"
+    file.write_text("gene,probes\n" + "".join(f"gene{j},{4 if j else 2}\n" for j in range(D - 1)))
+    options = {
+        "markers": {"T": ["gene3", "gene4", "gene20", "gene99"], "B": ["gene21"]},
+        "at_least": {"T": 2},
+        "similar": "family",
+        "detection": 0.3,
+        "crowding": 11.0,
+        "groupby": "kind",
+        "probes": str(file),
+        "least_probes": 3,
+        "exclude": ["gene7"],
+    }
+    with pytest.warns(FewerWarning, match="the data lack 'gene99', markers of T"):
+        limits = probe_limits(cells, **options)
+    shut = {*limits["exclude"]}
+    assert {f"gene{j}" for j in np.flatnonzero(rare)} | {"gene0", "gene29", "gene7"} == shut
+    panel = select_genes(cells, 6, **QUICK, **limits)
+    chosen = {*panel.features}
+    assert not chosen & shut
+    assert len(chosen & {"gene3", "gene4", "gene20"}) == 2  # gene3 and gene4 are of one family
+    family = cells.var["family"].iloc[panel.indices].dropna()
+    assert family.is_unique
+    sums = dense[:, panel.indices].sum(1)
+    for kind in ("B", "NK", "T"):
+        assert sums[cells.obs["kind"] == kind].mean() <= 11.0 + 1e-6
+    free = select_genes(cells, 6, **QUICK, inplace=False)
+    sums = dense[:, free.indices].sum(1)  # without the limit there are more
+    assert max(sums[cells.obs["kind"] == kind].mean() for kind in ("B", "NK", "T")) > 11
+    assert "T" in [limit["name"] for limit in panel.settings["limits"]]
+
+
+def test_expression_limits_are_of_the_file_too(cells, tmp_path):
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    dense = cells.X.toarray()
+    limits = probe_limits(tmp_path / "cells.h5ad", most_mean=2.0, most_counts=20, least_mean=0.1)
+    mean = dense.mean(0)
+    bad = (mean > 2) | (mean < 0.1) | (dense.max(0) > 20)
+    assert limits == {"exclude": [f"gene{j}" for j in np.flatnonzero(bad)]}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"at_least": {"T": 1}}, "needs markers="),
+        ({"markers": {"B": ["gene1"]}, "at_least": {"T": 1}}, "at_least has 'T', but markers are"),
+        ({"similar": "kinship"}, "similar='kinship' is neither a file nor in var"),
+        ({"detection": 1.1}, "leave no gene"),
+        ({"costs": {"gene1": 2.0}}, "costs need budget="),
+        ({"probes": {"gene1": "many"}}, "values that are not numbers"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(cells, options, words):
+    with pytest.raises(InputError, match=words):
+        probe_limits(cells, **options)
+
+
+def test_expression_limits_need_counts(cells):
+    cells.X = cells.X.toarray() - 1
+    with pytest.raises(InputError, match="need raw counts"):
+        probe_limits(cells, detection=0.1)

@@ -176,3 +176,49 @@ def test_costs_in_a_series_are_read_by_label():
 def test_everything_excluded_is_refused(groups):
     with pytest.raises(InputError, match="exclude leaves no feature to choose from"):
         resolve(None, 2, None, exclude=[0, 1], groups=groups, costs=[1, 1], budget=3)
+
+
+TWINS = {"sets": {"a": [0, 1], "b": [1, 2, 3]}}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"at_least": {"a": 1}}, "at_least={'a': 1} needs sets="),
+        (TWINS | {"at_least": {"a": 1}}, "sets has 'b', but neither at_least nor at_most"),
+        (TWINS | {"at_most": {"c": 1}}, "at_most has 'c', which is not one of sets: 'a', 'b'"),
+        (TWINS | {"at_least": {"a": 3}, "at_most": 3}, "no panel of k=2 can have that many"),
+        (
+            TWINS | {"at_least": {"a": 2}, "at_most": {"b": 1}, "exclude": [0]},
+            "at_least=2 of 'a', but only 1 of its features may be chosen",
+        ),
+        (
+            TWINS | {"at_least": {"a": 2}, "at_most": {"b": 0}},
+            "no panel meets all constraints: at_least=2 of 'a', at_most=0 of 'b', k=2; relax one",
+        ),
+        ({"costs": [1] * 5, "budget": {"x": 3}}, "budget names 'x'; give costs= as a mapping"),
+        (
+            {"costs": {"x": [1] * 5, "y": [2] * 5}, "budget": {"x": 3, "y": 3}},
+            "no panel meets all constraints: budget=3 of 'y', k=2, budget=3",
+        ),
+    ],
+)
+def test_limits_that_no_panel_meets_are_refused(options, words):
+    with pytest.raises(InputError) as caught:
+        resolve(None, 5, 2, **options)
+    assert words in str(caught.value)
+
+
+def test_a_panel_is_checked_against_limits():
+    costs = {"x": [1, 1, 1, 1, 5], "y": [4, 1, 1, 1, 1]}
+    rule = resolve(None, 5, 2, **TWINS, at_least={"a": 1}, at_most={"b": 1}, costs=costs,
+                   budget={"x": 5, "y": 5})  # fmt: skip
+    rule.check([0, 2])
+    for panel, words in (
+        ([2, 4], "costs 6, budget=5"),
+        ([1, 2], "the panel has 2, but at_most=1 of 'b'"),
+        ([2, 3], "the panel has 0, but at_least=1 of 'a'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            rule.check(panel)
+    assert rule.best(np.array([0.0, 0, 0, 9, 1])).tolist() == [0, 3]

@@ -1,4 +1,4 @@
-"""Which panels are allowed: include, exclude, costs with a budget, groups, and k.
+"""Which panels are allowed: include, exclude, costs with budgets, groups, counts of sets, and k.
 
 `resolve` turns what a user writes (names, column numbers, mappings) into a `Constraints` of plain
 arrays, and refuses what cannot be met.
@@ -18,12 +18,49 @@ from numpy.typing import NDArray
 from fewer._checks import check_number, check_whole, join_names
 from fewer.errors import InputError, TypeInputError
 
-__all__ = ["Constraints", "resolve"]
+__all__ = ["Constraints", "Limit", "resolve"]
 
 Indices = NDArray[np.int64]
 
 # Sums of costs are compared with this relative slack, so that 0.1 + 0.2 fits into 0.3.
 _ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Limit:
+    """What some features of a panel may sum to: a further cost, or how many are of a set.
+
+    Attributes
+    ----------
+    name : str
+        The set, or the cost, as the user calls it.
+    columns, weights : ndarray of int, ndarray of float
+        Features that count, ascending, and how much; all others count 0.
+    least, most : float
+        The sum over the panel is within these.
+    cost : bool
+        Whether it is a cost: a group is paid once, at its highest. In a set every feature counts.
+
+    Examples
+    --------
+    >>> limit = resolve(None, 4, 2, sets={"markers": [1, 3]}, at_least={"markers": 1}).limits[0]
+    >>> limit.columns, limit.least, limit.most
+    (array([1, 3]), 1, inf)
+    """
+
+    name: str
+    columns: Indices
+    weights: NDArray[np.float64]
+    least: float = 0
+    most: float = math.inf
+    cost: bool = False
+
+    def __str__(self) -> str:
+        if self.cost:
+            return f"budget={self.most:g} of {self.name!r}"
+        bounds = [f"at_least={self.least:g}"] if self.least else []
+        bounds += [f"at_most={self.most:g}"] if self.most < math.inf else []
+        return f"{' and '.join(bounds)} of {self.name!r}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +91,8 @@ class Constraints:
         How much each unit of cost adds to the mean squared error: a trade-off, not a limit.
     group_names : tuple of str, or None
         Group of each feature as the user calls it, "" for none; None without groups.
+    limits : tuple of Limit
+        Further costs with their budgets, and how many features of which sets.
 
     Examples
     --------
@@ -71,6 +110,7 @@ class Constraints:
     groups: Indices | None = None
     cost_weight: float = 0.0
     group_names: tuple[str, ...] | None = None
+    limits: tuple[Limit, ...] = ()
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:
@@ -115,6 +155,23 @@ class Constraints:
         return self.unit_costs * (self.cost_weight * self.d) if self.cost_weight else None
 
     @cached_property
+    def unit_limits(self) -> Any:
+        """What each of `units` counts in each of `limits`: a sparse matrix, limits x units."""
+        from scipy import sparse  # noqa: PLC0415 (rarely needed)
+
+        rows = []
+        for limit in self.limits:
+            weights = np.zeros(self.d)
+            weights[limit.columns] = limit.weights
+            if self.groups is None:
+                weights = weights[self._single]
+            else:
+                combine = np.max if limit.cost else np.sum
+                weights = np.array([combine(weights[unit]) for unit in self.units])
+            rows.append(sparse.csr_array(weights[None]))
+        return sparse.vstack(rows, format="csr") if rows else sparse.csr_array((0, len(self.units)))
+
+    @cached_property
     def included_units(self) -> Indices:
         """Positions in `units` that every panel has, ascending."""
         return np.unique(self.unit_of[self.include])
@@ -142,6 +199,53 @@ class Constraints:
     def cost(self, indices: Iterable[int]) -> float:
         """Cost of a panel with these features, every group paid once."""
         return float(self.unit_costs[self._units_on(indices)].sum())
+
+    def sums(self, indices: Iterable[int]) -> NDArray[np.float64]:
+        """What a panel with these features sums to in each of `limits`."""
+        on = np.zeros(len(self.units))
+        on[self._units_on(indices)] = 1
+        return np.asarray(self.unit_limits @ on)
+
+    def within(self, indices: Iterable[int]) -> bool:
+        """Whether a panel with these features is within the budget and all limits."""
+        panel = list(indices)
+        if self.cost(panel) > self.ceiling:
+            return False
+        return not any(_violated(*each) for each in zip(self.limits, self.sums(panel), strict=True))
+
+    def best(self, scores: NDArray[np.float64]) -> Indices | None:
+        """Features, ascending, of the panel with the largest sum of ``scores`` of its `units`.
+
+        An integer program over all constraints; None where no panel meets them.
+
+        Examples
+        --------
+        >>> rule = resolve(None, 4, 2, sets={"twins": [0, 1]}, at_most={"twins": 1})
+        >>> rule.best(np.array([9.0, 8.0, 1.0, 2.0]))
+        array([0, 3])
+        """
+        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 (rarely needed)
+
+        n = len(self.units)
+        least = np.zeros(n)
+        least[self.included_units] = 1
+        few, many = (1, n) if self.k is None else (self.k, self.k)
+        low = np.array([limit.least for limit in self.limits])
+        high = np.array([limit.most for limit in self.limits])
+        for shrunk in (1.0, 1 - 1e-5):  # a sum of costs may be above its limit by rounding
+            rows = [LinearConstraint(np.ones((1, n)), few, many)]
+            if self.budget is not None:
+                rows.append(LinearConstraint(self.unit_costs[None], -np.inf, shrunk * self.ceiling))
+            if self.limits:
+                most = np.where([limit.cost for limit in self.limits], shrunk * high, high)
+                rows.append(LinearConstraint(self.unit_limits, low, most))
+            found = milp(-scores, constraints=rows, bounds=Bounds(least, 1), integrality=np.ones(n))
+            if found.x is None:
+                return None
+            panel = self.features(np.flatnonzero(found.x > 0.5))
+            if self.within(panel):
+                return panel
+        return None
 
     def price(self, indices: Iterable[int]) -> float:
         """Sum of `unit_prices` over a panel: what its cost adds to the residual."""
@@ -186,6 +290,9 @@ class Constraints:
             raise InputError(f"the panel has {count} units, k={self.k} were asked for")
         if self.cost(panel) > self.ceiling:
             raise InputError(f"the panel costs {self.cost(panel):g}, budget={self.budget:g}")
+        for limit, total in zip(self.limits, self.sums(panel), strict=True):
+            if _violated(limit, total):
+                raise InputError(f"the panel has {total:g}, but {limit}")
 
     def _units_on(self, indices: Iterable[int]) -> Indices:
         on = np.unique(self.unit_of[np.asarray(list(indices), dtype=np.int64)])
@@ -202,6 +309,9 @@ def resolve(
     budget: float | None = None,
     groups: Mapping[Any, Any] | Sequence[Any] | NDArray[Any] | None = None,
     cost_weight: float = 0.0,
+    sets: Mapping[str, Iterable[str | int]] | Iterable[Iterable[str | int]] | None = None,
+    at_least: Mapping[str, int] | int | None = None,
+    at_most: Mapping[str, int] | int | None = None,
 ) -> Constraints:
     """Turn the constraints that a user gives into `Constraints`; raise if no panel meets them.
 
@@ -217,14 +327,19 @@ def resolve(
         Features that must, or must not, be on the panel: names, column numbers from 0, or a
         boolean mask of length d. Including one feature of a group includes all.
     costs : sequence of d numbers, or mapping from feature to number, optional
-        Cost of each feature, at least 0; a group is paid once, at its highest cost.
-    budget : float, optional
+        Cost of each feature, at least 0; a group is paid once, at its highest cost. Several costs
+        with a budget each: a mapping from their names to such sequences or mappings.
+    budget : float, or mapping from the names of costs to numbers, optional
         Maximum total cost. Together with `k`: exactly k units within budget.
     groups : sequence of d labels, mapping from feature to label, or list of lists, optional
         Features measured together. Equal labels are one group; a feature labelled None or NaN,
         or that no list or mapping names, stands alone.
     cost_weight : float, default=0.0
         Trade-off: how much each unit of cost adds to the mean squared error.
+    sets : mapping from name to features, or list of lists of features, optional
+        Sets of features, which may overlap; those of a list are called "0", "1", ...
+    at_least, at_most : mapping from name of a set to int, or int for every set, optional
+        How many features of a set a panel must have, and may have.
 
     Examples
     --------
@@ -248,6 +363,12 @@ def resolve(
         raise InputError(
             f"include and exclude overlap: {look.show(both)}; take them out of one of the two"
         )
+    limits = _set_limits(sets, at_least, at_most, look)
+    if isinstance(budget, Mapping):
+        if cost_weight:
+            raise InputError("cost_weight is for a single cost; leave it out, or give one budget")
+        costs, budget, further = _several_costs(costs, budget, look)
+        limits = [*further, *limits]
     price = None if costs is None else _prices(costs, look)
     check_number("cost_weight", cost_weight)
     if budget is not None:
@@ -257,7 +378,7 @@ def resolve(
         what = f"cost_weight={cost_weight!r}" if budget is None else f"budget={budget!r}"
         raise InputError(f"{what} needs costs=, the cost of each feature")
     constraints = Constraints(
-        d, number, required, banned, price, budget, labels, float(cost_weight), titles
+        d, number, required, banned, price, budget, labels, float(cost_weight), titles, (*limits,)
     )
     for array in (required, banned, price, labels):
         if array is not None:
@@ -332,6 +453,65 @@ class _Lookup:
         some = [int(n) if self.names is None else self.names[n] for n in numbers[:5]]
         more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
         return join_names(some) + more
+
+
+def _violated(limit: Limit, total: float) -> bool:
+    return total < limit.least - _ROUNDING or total > limit.most * (1 + _ROUNDING) + 1e-300
+
+
+def _set_limits(sets: Any, at_least: Any, at_most: Any, look: _Lookup) -> list[Limit]:
+    if sets is None:
+        for role, bound in (("at_least", at_least), ("at_most", at_most)):
+            if bound is not None:
+                raise InputError(f"{role}={bound!r} needs sets=, the features of each set")
+        return []
+    if not isinstance(sets, (Mapping, Sequence)) or isinstance(sets, (str, bytes)):
+        raise TypeInputError(f"sets={sets!r} is neither a mapping from name to features nor a list")
+    items = sets.items() if isinstance(sets, Mapping) else enumerate(sets)
+    members = {str(name): look.several(own, f"sets[{name!r}]") for name, own in items}
+    bounds: dict[str, dict[str, int]] = {}
+    for role, bound in (("at_least", at_least), ("at_most", at_most)):
+        asked = bound if isinstance(bound, Mapping) else dict.fromkeys(members, bound)
+        if bound is None:
+            asked = {}
+        for name in asked:
+            if str(name) not in members:
+                have = join_names(list(members), 12) or "no set"
+                raise InputError(f"{role} has {name!r}, which is not one of sets: {have}")
+        bounds[role] = {
+            str(name): check_whole(f"{role}[{name!r}]", count, 0) for name, count in asked.items()
+        }
+    free = [name for name in members if not any(name in bound for bound in bounds.values())]
+    if free:
+        raise InputError(f"sets has {free[0]!r}, but neither at_least nor at_most says how many")
+    return [
+        Limit(
+            name,
+            own,
+            np.ones(len(own)),
+            bounds["at_least"].get(name, 0),
+            bounds["at_most"].get(name, math.inf),
+        )
+        for name, own in members.items()
+    ]
+
+
+def _several_costs(costs: Any, budget: Mapping[Any, Any], look: _Lookup) -> tuple[Any, Any, Any]:
+    """The first cost and its budget, and all further ones as limits."""
+    if not isinstance(costs, Mapping) or {*costs} != {*budget} or not budget:
+        raise InputError(
+            f"budget names {join_names([*budget]) or 'nothing'}; give costs= as a mapping with the "
+            "same names, each with the cost of every feature"
+        )
+    first, *others = budget
+    limits = []
+    for name in others:
+        check_number(f"budget[{name!r}]", budget[name])
+        prices = _prices(costs[name], look)
+        columns = np.flatnonzero(prices)
+        most = float(budget[name])
+        limits.append(Limit(str(name), columns, prices[columns], 0, most, cost=True))
+    return costs[first], budget[first], limits
 
 
 def _prices(costs: Any, look: _Lookup) -> NDArray[np.float64]:
@@ -415,8 +595,40 @@ def _feasible(constraints: Constraints) -> None:
         raise InputError(
             f"k={constraints.k} is more than the {available} {what} that may be chosen; lower k"
         )
+    _affordable(constraints)
+    for limit in constraints.limits:
+        own = int(constraints.allowed[limit.columns].sum())
+        if limit.least > min(limit.most, constraints.k or math.inf):
+            raise InputError(f"{limit}: no panel of k={constraints.k} can have that many")
+        if not limit.cost and limit.least > own:
+            raise InputError(f"{limit}, but only {own} of its features may be chosen")
+    if constraints.limits and constraints.best(np.zeros(available)) is None:
+        raise InputError(f"no panel meets all constraints: {_conflict(constraints)}; relax one")
+
+
+def _conflict(constraints: Constraints) -> str:
+    """Constraints that cannot all be met, though any of them fewer could."""
+    kept = list(constraints.limits)
+    for limit in constraints.limits:
+        fewer = replace(constraints, limits=tuple(other for other in kept if other is not limit))
+        if fewer.best(np.zeros(len(fewer.units))) is None:
+            kept.remove(limit)
+    said = [str(limit) for limit in kept]
+    if constraints.k is not None:
+        said.append(f"k={constraints.k}")
+    for name in ("include", "exclude"):
+        if len(getattr(constraints, name)):
+            said.append(f"{name} of {len(getattr(constraints, name))} features")
+    if constraints.budget is not None:
+        said.append(f"budget={constraints.budget:g}")
+    return ", ".join(said)
+
+
+def _affordable(constraints: Constraints) -> None:
+    """Refuse a budget that no panel can meet."""
     if constraints.budget is None:
         return
+    must = len(constraints.included_units)
     paid = float(constraints.unit_costs[constraints.included_units].sum())
     if paid > constraints.ceiling:
         raise InputError(f"include costs {paid:g}, budget={constraints.budget:g}; raise the budget")

@@ -73,6 +73,20 @@ def test_include_exclude_costs_and_groups(folder, asked):
     assert found["features"] == ["mean_radius", "mean_texture"]
 
 
+def test_sets_and_several_budgets(folder, asked):
+    table = pd.read_csv("train.csv")
+    names = [name for name in table if name not in ("number", "who", "clinic", "diagnosis")]
+    texture = [name for name in names if "texture" in name]
+    (folder / "sets.csv").write_text("".join(f"{name},texture\n" for name in texture))
+    lines = [f"{name},{1 + ('area' in name)},{2}\n" for name in names]
+    (folder / "several.csv").write_text("feature,money,minutes\n" + "".join(lines))
+    found = asked("select", "train.csv", "-k", "4", "--sets", "sets.csv", "--at-least", "texture=2",
+                  "--at-most", "3", "--costs", "several.csv", "--budget", "money=5", "--budget",
+                  "minutes=8", "--out", "several", *QUICK)  # fmt: skip
+    assert 2 <= len({*texture} & {*found["features"]}) <= 3
+    assert sum("area" in name for name in found["features"]) <= 1
+
+
 def test_for_a_target_with_groups_of_rows(folder, asked):
     found = asked(
         "select", "train.csv", "-k", "3", "--target", "diagnosis", "--row-groups", "clinic", *QUICK
@@ -129,6 +143,8 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
         (["-k", "2", "--include", "zz*"], "--include: no feature matches 'zz*'"),
         (["-k", "2", "--exclude", "gone.txt"], "--exclude gone.txt: no such file"),
         (["-k", "2", "--target", "age"], "no column"),
+        (["-k", "2", "--at-most", "1"], "--at-most needs --sets FILE"),
+        (["-k", "2", "--budget", "much"], "--budget much: give a number, or NAME=100"),
         (["-k", "2", "--row-groups", "age"], "there is no column 'age'"),
         (["-k", "2", "--decoder", "wide"], "--decoder wide: use linear, or widths"),
         (["-k", "2", "--scale", "big"], "--scale 'big' is not known; use 'standard' or 'none'"),

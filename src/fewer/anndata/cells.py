@@ -97,9 +97,14 @@ class CellFile:
             try:
                 self.layers = list(file.get("layers", ()))
                 read = import_optional("anndata").io.read_elem
-                self.obs, self.var_names = read(file["obs"]), read(file["var"]).index
+                self.obs, self.var = read(file["obs"]), read(file["var"])
             except (KeyError, OSError, RuntimeError) as error:
                 raise damaged(str(path), error) from error
+
+    @property
+    def var_names(self) -> Any:
+        """Names of the genes."""
+        return self.var.index
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -78,19 +78,78 @@ def _matching(item: str, names: Sequence[str] | None, known: set[str], option: s
     return [_number(item)]  # unknown names are refused later
 
 
-def costs(path: Path | None, names: Sequence[str] | None) -> dict[Any, float] | None:
-    """Costs from a file of two columns: feature and cost."""
-    found: dict[str, float] = {}
-    for line, feature, text in _pairs(path, "--costs", "cost"):
+def budget(texts: Sequence[str]) -> float | dict[str, float] | None:
+    """--budget: a number, or NAME=NUMBER for each of several costs."""
+    found = {}
+    for text in texts:
+        name, _, value = str(text).rpartition("=")
         try:
-            found[feature] = float(text)
+            found[name] = float(value)
         except ValueError:
+            raise InputError(f"--budget {text}: give a number, or NAME=100") from None
+    if "" in found and len(texts) > 1:
+        raise InputError("give one --budget, or --budget NAME=100 for each of several costs")
+    return found.get("", found or None)
+
+
+def costs(
+    path: Path | None, names: Sequence[str] | None, budgets: float | dict[str, float] | None
+) -> dict[Any, Any] | None:
+    """Costs from a file of two columns, feature and cost; or of a column for each of budgets."""
+    if path is None:
+        return None
+    if not isinstance(budgets, dict):
+        return _known(_costs(path, 1, 2), names, f"--costs {path}")
+    titles = next(iter(_table(path, "--costs")), (0, [""]))[1][1:]
+    missing = [name for name in budgets if name not in titles]
+    if missing:
+        raise InputError(f"--costs {path} has no column {missing[0]!r}; its titles are {titles}")
+    return {
+        name: _known(_costs(path, 1 + titles.index(name), None), names, f"--costs {path}")
+        for name in budgets
+    }
+
+
+def _costs(path: Path, column: int, width: int | None) -> dict[str, float]:
+    found = {}
+    for line, cells in _table(path, "--costs", width, "cost"):
+        try:
+            found[cells[0]] = float(cells[column])
+        except (ValueError, IndexError):
             if line == 1:  # a header
                 continue
+            text = cells[column] if column < len(cells) else ""
             raise InputError(
-                f"--costs {path}, line {line}: the cost of {feature!r} is {text!r}, not a number"
+                f"--costs {path}, line {line}: the cost of {cells[0]!r} is {text!r}, not a number"
             ) from None
-    return None if path is None else _known(found, names, f"--costs {path}")
+    return found
+
+
+def sets(
+    path: Path | None,
+    names: Sequence[str] | None,
+    at_least: Sequence[str],
+    at_most: Sequence[str],
+) -> dict[str, Any]:
+    """Sets from a file of two columns, feature and set, and how many of each."""
+    found: dict[str, dict[str, None]] = {}
+    for line, feature, own in _pairs(path, "--sets", "set"):
+        if line > 1 or names is None or feature in names:  # else a header
+            found.setdefault(own, {})[feature] = None
+    options: dict[str, Any] = {"sets": None}
+    if path is not None:
+        what = f"--sets {path}"
+        options["sets"] = {own: list(_known(all_, names, what)) for own, all_ in found.items()}
+    for name, texts in (("at_least", at_least), ("at_most", at_most)):
+        option = f"--{name.replace('_', '-')}"
+        if texts and path is None:
+            raise InputError(f"{option} needs --sets FILE, the features of each set")
+        counts = _by_name([str(text) for text in texts], option, list(found), "a set of --sets")
+        for own, text in counts.items():
+            if not text.isdecimal():
+                raise InputError(f"{option} {text}: give a whole number, or NAME=2")
+            options.setdefault(name, {})[own] = int(text)
+    return options
 
 
 def groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | None:
@@ -104,8 +163,14 @@ def groups(path: Path | None, names: Sequence[str] | None) -> dict[Any, str] | N
 
 
 def _pairs(path: Path | None, option: str, what: str) -> Iterator[tuple[int, str, str]]:
-    if path is None:
-        return
+    for line, cells in () if path is None else _table(path, option, 2, what):
+        yield line, cells[0], cells[1]
+
+
+def _table(
+    path: Path, option: str, width: int | None = None, what: str = "costs"
+) -> Iterator[tuple[int, list[str]]]:
+    """Lines that are not empty, with their numbers, as cells; all of ``width``."""
     text = _text(path.expanduser(), option, "a text file of two columns")
     delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
     rows = csv.reader(text.splitlines(), delimiter=delimiter)
@@ -116,12 +181,12 @@ def _pairs(path: Path | None, option: str, what: str) -> Iterator[tuple[int, str
     for line, cells in cells_of_lines:
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) != 2:
+        if width is not None and len(cells) != width:
             raise InputError(
                 f"{option} {path}, line {line} has {len(cells)} values; give two, a feature and "
                 f"its {what}, separated by a comma"
             )
-        yield line, cells[0].strip(), cells[1].strip()
+        yield line, [cell.strip() for cell in cells]
 
 
 def _known(found: dict[str, Any], names: Sequence[str] | None, what: str) -> dict[Any, Any]:
@@ -210,7 +275,9 @@ def target(
     return found | ({"target_weight": heavy} if heavy else {})
 
 
-def _by_name(texts: Sequence[str], option: str, names: Sequence[str]) -> dict[str, str]:
+def _by_name(
+    texts: Sequence[str], option: str, names: Sequence[str], what: str = "a --target"
+) -> dict[str, str]:
     """NAME=VALUE, or one VALUE for all."""
     found = {}
     for text in texts:
@@ -220,7 +287,7 @@ def _by_name(texts: Sequence[str], option: str, names: Sequence[str]) -> dict[st
         elif name in names:
             found[name] = value
         else:
-            raise InputError(f"{option} {text}: {name!r} is not a --target")
+            raise InputError(f"{option} {text}: {name!r} is not {what}")
     return found
 
 

@@ -208,8 +208,20 @@ def select(
     exclude: Annotated[
         list[str] | None, choice(help="Features that must not be chosen, in the same form.")
     ] = None,
-    costs: Annotated[Path | None, choice(help="A file with two columns: feature and cost.")] = None,
-    budget: Annotated[float | None, choice(help="Maximum panel cost, instead of -k.")] = None,
+    costs: Annotated[
+        Path | None,
+        choice(
+            help="A file with two columns: feature and cost; for several budgets, a column with a "
+            "title for each."
+        ),
+    ] = None,
+    budget: Annotated[
+        list[str] | None,
+        choice(
+            help="Maximum panel cost, instead of -k or beside it; for several, NAME=100, which can "
+            "be repeated."
+        ),
+    ] = None,
     cost_weight: Annotated[
         float, choice(help="Trade-off instead of a budget: added to the error per unit of cost.")
     ] = 0.0,
@@ -219,6 +231,24 @@ def select(
             help="A file with two columns: feature and group. Features of a group are measured "
             "together and count once."
         ),
+    ] = None,
+    sets: Annotated[
+        Path | None,
+        choice(
+            help="A file with two columns: feature and set, for --at-least and --at-most; a "
+            "feature of several sets has several lines."
+        ),
+    ] = None,
+    at_least: Annotated[
+        list[str] | None,
+        choice(
+            help="How many features of a set must be chosen: NAME=2, or 2 for every set; can be "
+            "repeated."
+        ),
+    ] = None,
+    at_most: Annotated[
+        list[str] | None,
+        choice(help="How many features of a set may be chosen, in the same form."),
     ] = None,
     decoder: Annotated[
         str, search(help="The decoder: linear, or widths of hidden layers such as 320,320.")
@@ -293,12 +323,13 @@ def select(
 
     Examples: [bold]fewer select data.csv -k 50 --out panel/[/];
     [bold]fewer select data.parquet --costs costs.csv --budget 100 --include 'IL*'[/];
+    [bold]fewer select data.csv -k 20 --sets sites.csv --at-most 3 --at-least north=1[/];
     [bold]fewer select cells.h5ad -k 200 --target cell_type[/];
     [bold]fewer select trial.csv -k 10 --target months --event died[/];
     [bold]fewer select cells.h5ad -k 200 --devices 8 --resume[/];
     [bold]fewer select --config fewer.toml[/]
     """
-    if k is None and budget is None and reach is None:
+    if k is None and not budget and reach is None:
         raise typer.BadParameter(
             "give a number of features, -k 50, -k auto, --reach 0.9, or --costs FILE --budget 100"
         )
@@ -324,7 +355,7 @@ def select(
     options: dict[str, Any] = {
         "decoder": parse.decoder(decoder),
         "strategies": parse.strategies(strategies),
-        "budget": budget,
+        "budget": parse.budget(budget or []),
         "cost_weight": cost_weight,
         **parse.target(target or [], target_kind or [], target_weight or [], event),
         "class_weight": class_weight,
@@ -355,8 +386,9 @@ def select(
         options |= {
             "include": parse.features(include or (), source.names, "--include"),
             "exclude": parse.features(exclude or (), source.names, "--exclude"),
-            "costs": parse.costs(costs, source.names),
+            "costs": parse.costs(costs, source.names, options["budget"]),
             "groups": parse.groups(groups, source.names),
+            **parse.sets(sets, source.names, at_least or [], at_most or []),
             "row_groups": row_groups,
             "sample_weight": sample_weight,
         }

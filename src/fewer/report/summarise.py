@@ -385,6 +385,18 @@ def spending_sentence(settings: dict[str, Any]) -> str | None:
         paid = f"total cost {settings['cost']:g}"
         paid += "" if settings.get("budget") is None else f" of a budget of {settings['budget']:g}"
         parts.append(paid + (", each group paid once" if groups else ""))
+    limits = settings.get("limits", ())
+    for limit in limits:
+        if limit["cost"] or limit["least"]:
+            most = "" if limit["most"] is None else f"at most {limit['most']:g}"
+            least = f"at least {limit['least']:g}" if limit["least"] else ""
+            bounds = " and ".join(part for part in (least, most) if part)
+            parts.append(f"{limit['name']}: {limit['sum']:g} ({bounds})")
+    others = [limit for limit in limits if not (limit["cost"] or limit["least"])]
+    if others:
+        most = ", ".join(f"{n:g}" for n in sorted({limit["most"] for limit in others}))
+        of = f"each of {len(others)} sets" if len(others) > 1 else repr(others[0]["name"])
+        parts.append(f"at most {most} of {of}")
     return "; ".join(parts) or None
 
 

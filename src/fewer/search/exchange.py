@@ -22,6 +22,7 @@ from fewer.search.objective import (
 
 __all__ = [
     "Exchange",
+    "Limits",
     "Places",
     "Purse",
     "WholeExchange",
@@ -353,9 +354,10 @@ class Places:
             prices = constraints.unit_prices[constraints.unit_of[self.candidates]]
             prices[constraints.unit_of[self.candidates] < 0] = 0.0  # excluded: never on a panel
             self.prices = torch.as_tensor(prices, device=device)
-        self.purse = None
-        if constraints.budget is not None and constraints.costs is not None:
-            self.purse = Purse(constraints.costs[self.candidates], constraints, device)
+        self.limits = None
+        if constraints.budget is not None or constraints.limits:
+            units = constraints.unit_of[self.candidates]
+            self.limits = Limits(constraints, device, units)
 
     def fill(self, panels: Sequence[Iterable[int]]) -> Tensor:
         """Panels in places (B x K): included features first, empty places last."""
@@ -377,25 +379,132 @@ class Places:
         """`Exchange.gains` for the swaps that the constraints allow."""
         keep = self.fixed.expand_as(state.S) if fixed is None else self.fixed | fixed
         gains = state.gains(keep, shut)
-        if self.purse is None:
+        if self.limits is None:
             return gains
-        return gains.masked_fill_(~self.purse.exchangeable(state.S), -torch.inf)
+        return gains.masked_fill_(~self.limits.exchangeable(state.S), -torch.inf)
 
     def addable(self, state: Exchange) -> Tensor:
         """Which candidates (B x c) may be put into an empty place."""
         open_ = ~state.shut[:, : self.c]
-        return open_ if self.purse is None else self.purse.addable(open_, state.S)
+        return open_ if self.limits is None else self.limits.addable(open_, state.S)
+
+
+class Limits:
+    """The swaps and additions that a budget, further costs and counts of sets allow.
+
+    Candidates are units of the constraints, all of them by default; -1 is one that is never chosen.
+    """
+
+    def __init__(
+        self,
+        constraints: Constraints,
+        device: torch.device,
+        units: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.n = len(constraints.units) if units is None else len(units)
+        at = np.arange(self.n) if units is None else np.maximum(units, 0)
+        never = np.zeros(self.n, dtype=bool) if units is None else units < 0
+        self.exact = constraints.k is not None
+        self.purses: list[Purse] = []
+
+        def afford(costs: NDArray[np.float64], ceiling: float) -> None:
+            costs = np.where(never, 0.0, costs)
+            self.purses.append(Purse(costs, ceiling, self.exact, device))
+
+        if constraints.budget is not None:
+            afford(constraints.unit_costs[at], constraints.ceiling)
+        self.budgeted = constraints.budget is not None
+        table, sets = constraints.unit_limits, []
+        for row, limit in enumerate(constraints.limits):
+            if limit.cost:
+                afford(table[[row]].toarray()[0][at], limit.most * (1 + ROUNDING) + 1e-300)
+            else:
+                sets.append(row)
+        self.sets = len(sets)
+        if not sets:
+            return
+        member = table[sets].tocsc()[:, at].toarray() * ~never  # sets x n
+        listed = np.flatnonzero(member.any(0))  # most features are in no set
+        self.listed = torch.as_tensor(listed, device=device)
+        self.position = torch.full((self.n + 1,), len(listed), device=device)
+        self.position[self.listed] = torch.arange(len(listed), device=device)
+        self.member = torch.as_tensor(member[:, listed], dtype=torch.float32, device=device)
+        self.of = nn.functional.pad(self.member, (0, 1)).T.contiguous()  # listed + 1 x sets
+        self.single = bool((self.member <= 1).all())
+        bounds = [(constraints.limits[row].least, constraints.limits[row].most) for row in sets]
+        self.least, self.most = torch.tensor(bounds, dtype=torch.float32, device=device).T
+
+    def exchangeable(self, S: Tensor) -> Tensor:
+        """Which candidates may take each place of panels (B x K places to B x K x n)."""
+        fits = torch.ones(*S.shape, self.n, dtype=torch.bool, device=S.device)
+        for purse in self.purses:
+            fits &= purse.exchangeable(S)
+        if not self.sets:
+            return fits
+        own = self.of[self.position[S]]  # B x K x sets
+        others = own.sum(1, keepdim=True) - own  # how many of each set the other places have
+        lacks, full = (others < self.least).float(), (others + 1 > self.most).float()
+        fits &= ~lacks.any(2)[..., None].bool()  # a feature of no set
+        if self.single:
+            # lacks of a set that the feature is not in, or full of one that it is in
+            broken = lacks.sum(2, keepdim=True) + (full - lacks) @ self.member
+            allowed = broken < 0.5
+        else:
+            after = others[..., None] + self.member  # B x K x sets x listed
+            allowed = ((after >= self.least[:, None]) & (after <= self.most[:, None])).all(2)
+        for purse in self.purses:
+            allowed &= purse.exchangeable(S)[..., self.listed]
+        fits[..., self.listed] = allowed
+        return fits
+
+    def addable(self, open_: Tensor, S: Tensor) -> Tensor:
+        """Which ``open_`` candidates (B x n) may be put into an empty place of S.
+
+        Where every place must be filled, the others must be enough for what is still required.
+        It is a bound where sets overlap, so that filling may still get stuck: see `met`.
+        """
+        for purse in self.purses:
+            open_ = purse.addable(open_, S)
+        if not self.sets:
+            return open_
+        count = self.of[self.position[S]].sum(1)  # B x sets
+        lacking = (self.least - count).clamp_min(0)
+        vacant = S.eq(self.n).sum(1, keepdim=True)
+        if self.single:
+            over = (count + 1 > self.most).float() @ self.member > 0.5
+        else:
+            after = count[..., None] + self.member  # B x sets x listed
+            over = ((after > self.most[:, None]) & (self.member > 0)).any(1)
+        open_ = open_ & ~self._spread(over)
+        helps = self._spread((lacking > 0).float() @ self.member) * open_
+        need = lacking.sum(1, keepdim=True) - (vacant - 1)
+        if not self.exact:  # what is required comes first, the rest of the budget after it
+            need = torch.where(lacking.sum(1, keepdim=True) > 0, need.clamp_min(1), need)
+        return open_ & (helps >= torch.minimum(need, helps.amax(1, keepdim=True)))
+
+    def _spread(self, x: Tensor) -> Tensor:
+        """From the features of sets to all candidates, 0 for the others (B x n)."""
+        return nn.functional.pad(x, (0, 1))[:, self.position[: self.n]]
+
+    def met(self, S: Tensor) -> Tensor:
+        """Whether each panel has all that is required of sets, and no empty place too many."""
+        good = torch.ones(len(S), dtype=torch.bool, device=S.device)
+        if self.exact:
+            good = S.ne(self.n).all(1)
+        if self.sets:
+            good &= (self.of[self.position[S]].sum(1) >= self.least).all(1)
+        return good
 
 
 class Purse:
     """What is affordable within a budget, for features or units at these costs."""
 
     def __init__(
-        self, costs: NDArray[np.float64], constraints: Constraints, device: torch.device
+        self, costs: NDArray[np.float64], ceiling: float, exact: bool, device: torch.device
     ) -> None:
         self.costs = torch.as_tensor(costs, dtype=torch.float64, device=device)
         self.paid = torch.cat([self.costs, self.costs.new_zeros(1)])  # an empty place is free
-        self.ceiling, self.exact = constraints.ceiling, constraints.k is not None
+        self.ceiling, self.exact = ceiling, exact
         self.sorted, self.order = self.costs.sort()
 
     def slack(self, S: Tensor) -> Tensor:

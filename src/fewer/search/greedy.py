@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
-from fewer.search.exchange import Purse
+from fewer.errors import InputError
+from fewer.search.exchange import Limits
 from fewer.search.objective import DEPENDENT, check_problem, covariance, on_cpu_if_short, worth
 
 __all__ = ["GreedyPath", "greedy", "nested"]
@@ -93,10 +94,28 @@ def greedy(
     (array([2, 0]), array([0.362, 0.145]))
     """
     C, constraints, ridge = check_problem(C, k, ridge, device)
-    if constraints.budget is None:
-        return _run(C, constraints, ridge, 0.0)
-    paths = [_run(C, constraints, ridge, power) for power in (0.0, 1.0)]
+    powers = (0.0,) if constraints.budget is None else (0.0, 1.0)
+    paths = [_run(C, constraints, ridge, power) for power in powers]
+    if constraints.limits:
+        paths = [_mended(C, path, constraints, ridge) for path in paths]
     return min(paths, key=lambda path: worth(C, path.order, constraints, ridge))
+
+
+def _mended(C: Matrix, path: GreedyPath, constraints: Constraints, ridge: float) -> GreedyPath:
+    """The path, if it ended within the limits; else that through the panel that shares most."""
+    units = np.unique(constraints.unit_of[path.order])
+    if constraints.within(path.order) and constraints.k in (None, len(units)):
+        return path
+    scores = np.zeros(len(constraints.units))
+    scores[units] = 1.0
+    gains = Deflation(C, constraints, ridge).ranking().clamp_min(0).cpu().numpy()
+    panel = constraints.best(scores + 0.5 * gains / max(gains.max(), 1e-300))
+    if panel is None:
+        raise InputError("no panel meets all constraints; relax one of the limits")
+    others = np.setdiff1d(np.arange(constraints.d), panel)
+    count = len(np.unique(constraints.unit_of[panel]))
+    only = replace(constraints, k=count, exclude=others, budget=None, limits=())
+    return _run(C, only, ridge, 0.0)
 
 
 def _run(C: Matrix, constraints: Constraints, ridge: float, power: float) -> GreedyPath:
@@ -126,20 +145,22 @@ def _picks(left: Deflation, constraints: Constraints, power: float) -> Iterator[
         yield _best(left.ranking(), shut)
     shut.fill_(False)
     shut[must] = True
-    if constraints.budget is None:
+    if constraints.budget is None and not constraints.limits:
         for _ in range(constraints.most_units - len(must)):
             yield _best(left.ranking(), shut)
         return
-    purse = Purse(constraints.unit_costs, constraints, device)
+    limits = Limits(constraints, device)
     S = torch.full((1, constraints.most_units), len(shut), device=device)
     S[0, : len(must)] = must
-    weight = purse.costs.clamp_min(1e-300) ** power  # a free unit comes first
+    costs = torch.as_tensor(constraints.unit_costs, device=device)
+    weight = costs.clamp_min(1e-300) ** power  # a free unit comes first
     for place in range(len(must), constraints.most_units):
         value = left.ranking()
         rank = torch.where(value > 0, value / weight, value)
-        addable = purse.addable(~shut[None], S)[0]
+        addable = limits.addable(~shut[None], S)[0]
         # without k nothing uninformative is bought, and the budget may be spent
-        if not addable.any() or (constraints.k is None and place and rank[addable].max() <= 0):
+        done = constraints.k is None and place and bool(limits.met(S)[0])
+        if not addable.any() or (done and rank[addable].max() <= 0):
             return
         pick = _best(rank, ~addable)
         S[0, place] = pick

@@ -207,6 +207,11 @@ class _Run:
             return False
         chosen = np.array(list(combinations(free, k - len(include))), dtype=np.int64)
         panels = np.hstack([np.tile(include, (count, 1)), chosen])
+        for limit in constraints.limits:
+            weights = np.zeros(constraints.d)
+            weights[limit.columns] = limit.weights
+            total = weights[panels].sum(1)
+            panels = panels[(total >= limit.least) & (total <= limit.most * (1 + ROUNDING))]
         C = self.C
         S = torch.as_tensor(panels, device=C.device)
         if isinstance(C, FactoredCovariance):
@@ -251,7 +256,8 @@ class _Run:
     ) -> list[Panel]:
         """Panels improved by the explorer, half of them at a time if memory is short."""
         try:
-            return explorer.improve(panels, steps, barred, noise, self.deadline)
+            best = self.elite[0][1]
+            return explorer.improve(panels, steps, barred, noise, self.deadline, best)
         except torch.OutOfMemoryError:
             if len(panels) == 1:
                 raise
@@ -328,6 +334,9 @@ class _Run:
             )
             value = places.gains(state)[0].amax(0).cpu().numpy()
         value[best] = value[constraints.include] = np.inf
+        for limit in constraints.limits:
+            if limit.least:
+                value[limit.columns] = np.inf
         value[constraints.exclude] = -np.inf
         order = np.argsort(-value, kind="stable")
         useful = max(int((value > -1e300).sum()), constraints.most_units)

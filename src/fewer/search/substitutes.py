@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from fewer.constraints import Constraints
 from fewer.data.factored import Matrix
-from fewer.search.exchange import Places, whole_exchange
+from fewer.search.exchange import Limits, Places, whole_exchange
 from fewer.search.greedy import Deflation, block_gain
 from fewer.search.objective import ROUNDING, residual_of
 
@@ -113,8 +113,10 @@ def _losses_of_group(
     state.refresh()
     gain = block_gain(state.E, state.EE, state.least, ridge)[0].cpu().numpy()
     losses[:] = _without_rounding(float(state.error) - gain - residual_of(C, panel, ridge), C)
-    spare = constraints.ceiling - constraints.unit_costs[rest].sum()
-    losses[constraints.unit_costs > spare] = np.inf
+    if constraints.budget is not None or constraints.limits:
+        S = torch.as_tensor(np.append(out, rest), device=C.device)[None]
+        fits = Limits(constraints, C.device).exchangeable(S)[0, 0]
+        losses[~fits.cpu().numpy()] = np.inf
     losses[on] = np.inf
     return losses
 

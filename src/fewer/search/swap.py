@@ -15,7 +15,7 @@ from torch import Tensor
 from fewer._threads import for_operations
 from fewer.constraints import Constraints
 from fewer.data.factored import WIDE, FactoredCovariance, Matrix, symmetric_product
-from fewer.search.exchange import Exchange, Places, Purse, WholeExchange, best_swap, whole_exchange
+from fewer.search.exchange import Exchange, Limits, Places, WholeExchange, best_swap, whole_exchange
 from fewer.search.greedy import (
     block_gain,
     factored_blocks,
@@ -180,6 +180,8 @@ def _swap_features(
     evaluations = 0
     # together or one by one; how many before the exact objective is computed again
     together, count = True, places.K // 4
+    if places.limits is not None and places.limits.sets:
+        together, count = False, places.K + 8  # swaps depend on each other
     while deadline is None or time.monotonic() < deadline:
         settled = False
         if together and count < MANY:
@@ -232,10 +234,9 @@ def _several(gains: Tensor, S: Tensor, batch: int, least: float, places: Places)
     j = j[i]
     repeated = torch.triu(j[:, None] == j, 1).any(0)  # a better swap brings the same feature
     take = (gain > least) & ~repeated
-    if places.purse is not None:
-        paid = places.purse.paid
-        dearer = (paid[j] - paid[S[0, i]]).clamp_min(0) * take
-        take &= dearer.cumsum(0) <= places.purse.slack(S)[0]
+    for purse in () if places.limits is None else places.limits.purses:
+        dearer = (purse.paid[j] - purse.paid[S[0, i]]).clamp_min(0) * take
+        take &= dearer.cumsum(0) <= purse.slack(S)[0]
     take &= take.cumsum(0) <= batch
     new = S.clone()
     new[0, i[take]] = j[take]
@@ -291,12 +292,13 @@ class Explorer:
         barred: Sequence[NDArray[np.int64]],
         noise: float = 0.0,
         deadline: float | None = None,
+        safe: NDArray[np.int64] | None = None,
     ) -> list[NDArray[np.int64]]:
         """Fill partial panels, walk `steps` swaps from there, and return the best of each walk.
 
         The features `barred` of each panel are not used to fill it and may not enter at once.
         `noise` scatters the gains by which places are filled. If time runs out before that, the
-        result is empty.
+        result is empty. Where limits stop the filling half way, the walk starts from `safe`.
         """
         with for_operations(len(panels) * self.places.K * self.places.c):
             B, c = len(panels), self.places.c
@@ -307,6 +309,7 @@ class Explorer:
                 row[self.places.position[features]] = 1 + self.stay_out
             if not self._fill(state, back[:, :c] > 0, noise, deadline):
                 return []
+            self._replace_stuck(state, safe)
             tenures = [self._tenure(least, B) for _ in range(steps) for least in self.stay]
             walk = Walk(self.places, state, back, torch.stack(tenures).view(steps, 2, B))
             for step in range(1, steps + 1):
@@ -361,12 +364,20 @@ class Explorer:
             _, i, j = best_swap(torch.where(gains > 0, gains * factor, gains / factor))
             state.swap(i, j, gains[state.at, i, j], usable.any(1))
 
+    def _replace_stuck(self, state: Exchange, safe: NDArray[np.int64] | None) -> None:
+        limits = self.places.limits
+        if limits is None or not limits.sets or safe is None:
+            return
+        good = limits.met(state.S)
+        if not bool(good.all()):
+            state.reset(torch.where(good[:, None], state.S, self.places.fill([safe])))
+
     def _thrift(self, B: int) -> Tensor:
         """Factors of gains (B x c): cost ** -power, from gain to gain per cost at random."""
-        if self.places.purse is None:
+        if self.places.limits is None or not self.places.limits.budgeted:
             return torch.ones(B, self.places.c, dtype=torch.float64, device=self.device)
         power = torch.rand(B, 1, generator=self.generator, dtype=torch.float64) * 1.5 - 0.25
-        costs = self.places.purse.costs
+        costs = self.places.limits.purses[0].costs
         least = float(costs[costs > 0].min()) if bool((costs > 0).any()) else 1.0
         return costs.clamp_min(least / 10) ** -power.clamp(0, 1).to(self.device)
 
@@ -478,9 +489,9 @@ class GroupExchange:
         self.prices = None
         if constraints.unit_prices is not None:  # an empty place costs nothing
             self.prices = torch.as_tensor(np.append(constraints.unit_prices, 0.0), device=C.device)
-        self.purse = None
-        if constraints.budget is not None:
-            self.purse = Purse(constraints.unit_costs, constraints, C.device)
+        self.limits = None
+        if constraints.budget is not None or constraints.limits:
+            self.limits = Limits(constraints, C.device)
 
     def gains(self, units: NDArray[np.int64]) -> Tensor:
         """Decrease of the objective (places x n); -inf where a swap is not allowed.
@@ -499,8 +510,8 @@ class GroupExchange:
         shut = torch.zeros_like(gains, dtype=torch.bool)
         shut[:, torch.as_tensor(units, device=S.device)] = True
         shut[np.flatnonzero(np.isin(units, self.constraints.included_units))] = True
-        if self.purse is not None:
-            shut |= ~self.purse.exchangeable(S[None])[0]
+        if self.limits is not None:
+            shut |= ~self.limits.exchangeable(S[None])[0]
         return gains.masked_fill(shut, -torch.inf)
 
     def _leaving(self, S: Tensor) -> Callable[[Tensor], Tensor]:
@@ -556,9 +567,10 @@ class GroupExplorer:
         barred: Sequence[NDArray[np.int64]],
         noise: float = 0.0,
         deadline: float | None = None,
+        safe: NDArray[np.int64] | None = None,
     ) -> list[NDArray[np.int64]]:
         """Fill each panel without its barred features, and swap to a local optimum."""
-        del steps, noise  # swaps end on their own, and perturbations are random already
+        del steps, noise, safe  # swaps end on their own, and perturbations are random already
         found: list[NDArray[np.int64]] = []
         for panel, out in zip(panels, barred, strict=True):
             if deadline is not None and found and time.monotonic() > deadline:
@@ -576,7 +588,9 @@ class GroupExplorer:
         fewer = replace(
             self.constraints, include=panel, exclude=np.union1d(self.constraints.exclude, out)
         )
-        if len(fewer.units) >= (self.constraints.k or 1):
+        zero = np.zeros(len(fewer.units))
+        open_ = not fewer.limits or fewer.best(zero) is not None
+        if open_ and len(fewer.units) >= (self.constraints.k or 1):
             full = greedy(self.C, fewer, ridge=self.ridge).panel()
             if self.constraints.k in (None, len(np.unique(self.constraints.unit_of[full]))):
                 return full

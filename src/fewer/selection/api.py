@@ -72,8 +72,11 @@ def select(
     exclude: Any = (),
     costs: Any = None,
     cost_weight: float = 0.0,
-    budget: float | None = None,
+    budget: Any = None,
     groups: Any = None,
+    sets: Any = None,
+    at_least: Any = None,
+    at_most: Any = None,
     sample_weight: Any = None,
     class_weight: Any = None,
     scale: str = "standard",
@@ -133,13 +136,20 @@ def select(
     include, exclude : lists of names or column numbers, default=()
         Features that must be on the panel, and features that must not.
     costs : mapping from feature to cost, or array, default=None
-        What measuring each feature costs.
+        What measuring each feature costs. Several costs, each with its own budget, are a mapping
+        from their names: ``costs={"money": ..., "minutes": ...}``.
     cost_weight : float, default=0.0
         Trade-off: added to the mean squared error, in scaled units, per unit of cost.
-    budget : float, default=None
-        Maximum cost of the panel.
+    budget : float or mapping, default=None
+        Maximum cost of the panel; of several costs, ``{"money": 100, "minutes": 30}``.
     groups : list of lists of features, or a label for each, default=None
         Features that are measured together and count once towards k.
+    sets : mapping from name to list of features, or list of lists, default=None
+        Sets of features of which ``at_least`` or ``at_most`` so many are on the panel. They may
+        overlap; those of a list are called "0", "1", ...
+    at_least, at_most : mapping from name of a set to int, or int for every set, default=None
+        ``at_least={"north": 2}``, ``at_most=1``. Every panel obeys; what no panel can obey is
+        refused, with the constraints that contradict each other.
     sample_weight : array of length n, or name of a column, default=None
         How much each row counts in choosing for the target, in training its predictor and in its
         scores; at least 0.

@@ -144,6 +144,12 @@ def _least_redundant(scores: Floats, x: Floats, open_: NDArray[np.bool_], most: 
 
 def _obeying(order: Columns, constraints: Constraints) -> Columns:
     """The first features in this order that make a panel, with those that must be included."""
+    if constraints.limits:
+        scores = np.zeros(len(constraints.units))
+        units = constraints.unit_of[order]
+        np.maximum.at(scores, units[units >= 0], 1 / (1 + np.flatnonzero(units >= 0)))
+        panel = constraints.best(scores)
+        return order[:0] if panel is None else panel
     taken = list(constraints.included_units)
     paid = float(constraints.unit_costs[taken].sum())
     count = len(constraints.units) if constraints.k is None else constraints.k

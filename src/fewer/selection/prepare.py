@@ -36,7 +36,17 @@ from fewer.validation import (
     split_rows,
 )
 
-CONSTRAINTS = ("include", "exclude", "costs", "cost_weight", "budget", "groups")
+CONSTRAINTS = (
+    "include",
+    "exclude",
+    "costs",
+    "cost_weight",
+    "budget",
+    "groups",
+    "sets",
+    "at_least",
+    "at_most",
+)
 # what determines the result, besides the data and the training options
 RESULT_OPTIONS = (
     "scale",
@@ -162,7 +172,7 @@ def _choose_size(
     k = options["k"]
     if isinstance(k, str) and k != "auto":
         raise InputError(f"k={k!r}: give a number, 'auto' or fewer.Reach(0.9)")
-    for name in ("target", "budget"):
+    for name in ("target", "budget", "sets"):
         if options[name] is not None:
             raise InputError(f"k={k!r} cannot be combined with {name}; give a number")
     n = source.shape[0]

@@ -76,6 +76,17 @@ def _spending(constraints: Constraints, columns: NDArray[np.int64]) -> dict[str,
         found |= {"cost": constraints.cost(columns), "budget": constraints.budget}
     if constraints.group_names is not None:
         found["groups"] = [constraints.group_names[j] for j in columns]
+    if constraints.limits:
+        found["limits"] = [
+            {
+                "name": limit.name,
+                "least": limit.least,
+                "most": None if limit.most == np.inf else limit.most,
+                "sum": float(total),
+                "cost": limit.cost,
+            }
+            for limit, total in zip(constraints.limits, constraints.sums(columns), strict=True)
+        ]
     return found
 
 

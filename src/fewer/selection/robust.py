@@ -37,9 +37,10 @@ def check_robust(context: SelectionContext) -> None:
     constraints = context.constraints
     if context.target is not None:
         raise InputError(f"robust_to={m} cannot be combined with target; drop one of them")
-    if constraints.groups is not None or constraints.budget is not None or constraints.cost_weight:
+    limited = constraints.budget is not None or bool(constraints.limits)
+    if constraints.groups is not None or limited or constraints.cost_weight:
         raise InputError(
-            f"robust_to={m} cannot be combined with groups, budget or cost_weight; drop them"
+            f"robust_to={m} cannot be combined with groups, sets, budget or cost_weight; drop them"
         )
     if constraints.k is None or constraints.k <= m:
         raise InputError(f"robust_to={m} needs a panel of at least k={m + 1} features")

@@ -13,6 +13,7 @@ from fewer.data import Source
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import summarize
 from fewer.distributed import on_rank0
+from fewer.errors import InputError
 from fewer.search import greedy
 from fewer.validation import Scaling
 
@@ -88,9 +89,15 @@ def obeying_features(
     there may be more features than nodes. Where several nodes prefer the same group, and the
     covariance ``C()`` is given, a greedy search fills the places of all but one.
     """
-    if constraints.groups is None and constraints.budget is None:
+    if constraints.groups is None and constraints.budget is None and not constraints.limits:
         return distinct_features(logits)
     scores = _scores(logits)
+    if constraints.limits:
+        liked = scores.max(axis=0)
+        panel = constraints.best(np.array([liked[unit].max() for unit in constraints.units]))
+        if panel is None:
+            raise InputError("no panel meets all constraints; relax one of the limits")
+        return matched_nodes(logits, panel, constraints)[0]
     if C is not None and constraints.groups is not None and constraints.budget is None:
         return _filled_up(scores, constraints, C)
     by_unit = np.stack(

@@ -25,7 +25,7 @@ from fewer.data import Source
 from fewer.data.factored import Matrix
 from fewer.data.moments import Summary
 from fewer.search.eigen import leading_eigenvectors
-from fewer.search.exchange import swap_losses
+from fewer.search.exchange import Limits, swap_losses
 from fewer.search.objective import residual_of
 
 __all__ = ["RandomFeatureSurrogate", "network_swaps"]
@@ -463,7 +463,7 @@ class _Search:
             new = [unit for unit in entering if unit not in units]
             rest = [unit for unit in free if unit not in kept]
             panel = sorted([*kept, *new, *rest][: len(units)])
-            if constraints.unit_costs[panel].sum() <= constraints.ceiling:
+            if constraints.within(constraints.features(panel)):
                 found.append(panel)
         return found
 
@@ -511,20 +511,18 @@ class _Search:
         guess = np.full((len(free), len(constraints.units)), np.inf)
         guess[:, pool] = drops[:, None] + adds - base
         guess[np.arange(len(free))[:, None], substitutes] = direct.reshape(substitutes.shape)
-        costs = constraints.unit_costs
-        after = costs[units].sum() - costs[free][:, None] + costs
-        guess[after > constraints.ceiling] = np.inf
+        if constraints.budget is not None or constraints.limits:
+            S = torch.tensor([[*free, *included]])
+            fits = Limits(constraints, S.device).exchangeable(S)[0, : len(free)]
+            guess[~fits.numpy()] = np.inf
         known = np.flatnonzero(np.isfinite(guess))
         best = known[np.argsort(guess.ravel()[known], kind="stable")][: 2 * effort.checked[-1]]
         rows, entering = np.unravel_index(best, guess.shape)
         return [(free[row], int(unit)) for row, unit in zip(rows, entering, strict=True)]
 
     def affordable(self, units: list[int], out: int, into: int) -> bool:
-        """Whether the panel after a swap costs no more than allowed."""
-        if self.constraints.budget is None:
-            return True
-        costs = self.constraints.unit_costs[_after(units, out, into)]
-        return bool(costs.sum() <= self.constraints.ceiling)
+        """Whether the panel after a swap is within the budget and the limits."""
+        return self.constraints.within(self.constraints.features(_after(units, out, into)))
 
 
 def _interactions(

@@ -1,0 +1,243 @@
+"""What can be probed: limits of a spatial assay as constraints of a panel."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fewer._checks import check_number, join_names
+from fewer._optional import import_optional
+from fewer.anndata.cells import as_annotated, obs_column, open_cells
+from fewer.data import read_blocks
+from fewer.errors import InputError, warn
+
+__all__ = ["probe_limits"]
+
+CROWDING = "crowding"
+
+
+def probe_limits(
+    data: Any,
+    *,
+    markers: Mapping[str, Iterable[str]] | None = None,
+    at_least: Mapping[str, int] | int | None = None,
+    similar: Any = None,
+    least_mean: float = 0.0,
+    most_mean: float = np.inf,
+    most_counts: float = np.inf,
+    detection: float = 0.0,
+    crowding: float | None = None,
+    groupby: str | None = None,
+    probes: Any = None,
+    least_probes: float = 1.0,
+    costs: Any = None,
+    budget: float | None = None,
+    exclude: Iterable[str] = (),
+    layer: str | None = None,
+) -> dict[str, Any]:
+    """Turn the limits of an assay into options of `select_genes`.
+
+    A panel obeys them exactly, or is refused with the ones that contradict each other. Expression
+    is measured on raw counts, in one pass, of genes that no other limit excludes.
+
+    Parameters
+    ----------
+    data : AnnData or path of an .h5ad file
+        Raw counts, in X or ``layer``.
+    markers : mapping from cell type to genes, default=None
+        Known markers. Those that the data lack are left out, with a warning.
+    at_least : mapping from cell type to int, or int for every type, default=None
+        How many markers of a type must be on the panel: ``{"CD8 T": 2}``.
+    similar : str, list of lists, or path, default=None
+        Paralogues and genes whose probes would bind each other's transcripts: at most one of each
+        family is chosen. A column of var, lists of genes, or a file with gene and family.
+    least_mean, most_mean : float
+        Genes whose mean count per cell is outside are excluded.
+    most_counts : float
+        Genes with more counts than this in any cell are excluded.
+    detection : float, default=0.0
+        Genes that fewer than this fraction of the cells express are excluded.
+    crowding : float, default=None
+        Most counts per cell that the genes of the panel have together, on average: spots that
+        overlap cannot be told apart. It becomes a cost with a budget.
+    groupby : str, default=None
+        A column of obs: ``crowding`` holds in each of its groups, not only on average.
+    probes : str, path or mapping, default=None
+        How many probes (or which score) each gene can have: a column of var, or a file or mapping
+        of gene and number.
+    least_probes : float, default=1.0
+        Genes with fewer ``probes``, or without a number, are excluded.
+    costs, budget : str, path or mapping; float
+        Cost of each gene, in the same forms, and the most that the panel may cost. Genes without
+        a cost are excluded.
+    exclude : list of genes, default=()
+        Further genes that must not be chosen.
+    layer : str, default=None
+        Which layer holds the counts; X if None.
+
+    Returns
+    -------
+    dict
+        Options for `select_genes` and `fewer.select`: ``exclude``, ``sets``, ``at_least``,
+        ``at_most``, ``costs`` and ``budget``, as far as they are needed.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> from fewer.anndata import probe_limits, select_genes
+    >>> counts = np.random.default_rng(0).poisson(np.linspace(0.01, 5, 20), size=(200, 20))
+    >>> cells = anndata.AnnData(X=counts.astype(np.float32))
+    >>> cells.var_names = [f"g{j}" for j in range(20)]
+    >>> limits = probe_limits(cells, detection=0.5, crowding=9, similar=[["g15", "g16", "g17"]])
+    >>> limits["exclude"]
+    ['g0', 'g1', 'g2']
+    >>> panel = select_genes(cells, 3, validation=0.2, random_state=0, **limits)
+    >>> bool(counts[:, panel.indices].sum(1).mean() <= 9)
+    True
+    """
+    cells = as_annotated(data)
+    names = [str(name) for name in cells.var_names]
+    fits = ~np.isin(names, [str(name) for name in exclude])
+    options: dict[str, Any] = {}
+    if probes is not None:
+        check_number("least_probes", least_probes)
+        fits &= _per_gene(cells, probes, "probes") >= least_probes
+    price = None
+    if costs is not None:
+        price = _per_gene(cells, costs, "costs")
+        fits &= np.isfinite(price)  # what has no price cannot be ordered
+    bounds = {"least_mean": least_mean, "most_mean": most_mean, "most_counts": most_counts}
+    for name, value in (bounds | {"detection": detection}).items():
+        check_number(name, value if np.isfinite(value) else 0.0)
+    known = None
+    if (
+        crowding is not None
+        or detection
+        or bounds
+        != {
+            "least_mean": 0.0,
+            "most_mean": np.inf,
+            "most_counts": np.inf,
+        }
+    ):
+        known = _expression(cells, layer, groupby)
+        fits &= (known.mean >= least_mean) & (known.mean <= most_mean)
+        fits &= (known.most <= most_counts) & (known.detected >= detection)
+    if not fits.any():
+        raise InputError("these limits leave no gene that can be probed; relax one of them")
+    options["exclude"] = [name for name, good in zip(names, fits, strict=True) if not good]
+    options |= _sets(cells, names, markers, at_least, similar)
+    budgets: dict[str, tuple[NDArray[np.float64], float]] = {}
+    if price is not None:
+        if budget is None:
+            raise InputError("costs need budget=, the most that the panel may cost")
+        budgets["costs"] = np.where(np.isfinite(price), price, 0.0), budget
+    if crowding is not None and known is not None:
+        check_number("crowding", crowding, above=0)
+        budgets |= {name: (mean, crowding) for name, mean in known.by_group.items()}
+    if budgets:
+        options["costs"] = {name: cost for name, (cost, _) in budgets.items()}
+        options["budget"] = {name: most for name, (_, most) in budgets.items()}
+    return options
+
+
+def _sets(
+    cells: Any, names: list[str], markers: Any, at_least: Any, similar: Any
+) -> dict[str, Any]:
+    """Markers of which at least so many, and families of which at most one gene is chosen."""
+    have, sets, most = set(names), {}, {}
+    least: dict[str, int] = {}
+    if at_least is not None:
+        if markers is None:
+            raise InputError(f"at_least={at_least!r} needs markers=, the genes of each cell type")
+        asked = at_least if isinstance(at_least, Mapping) else dict.fromkeys(markers, at_least)
+        for kind, count in asked.items():
+            if kind not in markers:
+                raise InputError(
+                    f"at_least has {kind!r}, but markers are of {join_names(list(markers), 12)}"
+                )
+            genes = [str(gene) for gene in markers[kind]]
+            lacking = [gene for gene in genes if gene not in have]
+            if lacking:
+                warn(f"the data lack {join_names(lacking)}, markers of {kind}: left out")
+            sets[str(kind)] = [gene for gene in genes if gene in have]
+            least[str(kind)] = count
+    for number, genes in enumerate(_families(cells, similar)):
+        own = [gene for gene in dict.fromkeys(genes) if gene in have]
+        if len(own) > 1:
+            name = f"similar {number + 1}: {own[0]}, ..."
+            sets[name], most[name] = own, 1
+    found = {"sets": sets, "at_least": least, "at_most": most}
+    return {name: value for name, value in found.items() if value}
+
+
+def _families(cells: Any, similar: Any) -> list[list[str]]:
+    if similar is None:
+        return []
+    if not isinstance(similar, (str, os.PathLike)):
+        return [[str(gene) for gene in family] for family in similar]
+    table: dict[str, list[str]] = {}
+    for gene, family in _column(cells, similar, "similar").items():
+        if family is not None and family == family:  # noqa: PLR0124 (NaN)
+            table.setdefault(str(family), []).append(gene)
+    return list(table.values())
+
+
+def _per_gene(cells: Any, given: Any, what: str) -> NDArray[np.float64]:
+    """A number for each gene; NaN where there is none."""
+    pandas = import_optional("pandas")
+    named = isinstance(given, (str, os.PathLike))
+    table = _column(cells, given, what) if named else {str(g): v for g, v in given.items()}
+    values = [table.get(str(name), np.nan) for name in cells.var_names]
+    try:
+        return pandas.to_numeric(pandas.Series(values, dtype=object)).to_numpy(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what}={given!r} has values that are not numbers ({error})") from error
+
+
+def _column(cells: Any, given: Any, what: str) -> dict[str, Any]:
+    """A column of var, or a file of two columns, as a dictionary from gene to value."""
+    if isinstance(given, str) and given in cells.var:
+        return dict(zip(map(str, cells.var_names), cells.var[given].tolist(), strict=True))
+    if not os.path.isfile(given):
+        have = join_names([str(name) for name in cells.var], 12) or "no columns"
+        raise InputError(f"{what}={str(given)!r} is neither a file nor in var, which has {have}")
+    table = import_optional("pandas").read_csv(given, sep=None, engine="python")
+    if table.shape[1] != 2:
+        raise InputError(f"{what}={str(given)!r} has {table.shape[1]} columns; give gene and value")
+    return dict(zip(table.iloc[:, 0].astype(str), table.iloc[:, 1].tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Expression:
+    """Counts of each gene: mean, largest, fraction of cells that have any, and mean by group."""
+
+    mean: NDArray[np.float64]
+    most: NDArray[np.float64]
+    detected: NDArray[np.float64]
+    by_group: dict[str, NDArray[np.float64]]
+
+
+def _expression(cells: Any, layer: str | None, groupby: str | None) -> _Expression:
+    source = open_cells(cells, layer=layer, counts="none")
+    n, d = source.shape
+    labels = np.full(n, CROWDING)
+    if groupby is not None:
+        labels = np.array([f"{CROWDING}: {kind}" for kind in obs_column(cells, groupby, "groupby")])
+    kinds, code = np.unique(labels, return_inverse=True)
+    sums, most, detected = np.zeros((len(kinds), d)), np.zeros(d), np.zeros(d)
+    for rows, block in read_blocks(source):
+        x = block.numpy()
+        if not np.isfinite(x).all() or x.min() < 0:
+            raise InputError("limits of expression need raw counts; name their layer with layer=")
+        np.maximum(most, x.max(axis=0), out=most)
+        detected += (x > 0).sum(axis=0)
+        one = code[rows]
+        for kind in np.unique(one):
+            sums[kind] += x[one == kind].sum(axis=0, dtype=np.float64)
+    cells_of = np.bincount(code, minlength=len(kinds))
+    means = dict(zip(map(str, kinds), sums / cells_of[:, None], strict=True))
+    return _Expression(sums.sum(axis=0) / n, most, detected / n, means)
