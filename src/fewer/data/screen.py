@@ -11,7 +11,6 @@ wants. The helper runs this file as a program, which is why nothing of fewer is 
 import atexit
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +27,6 @@ MEMORY = 4 * 2**30
 PIECE = 2**22
 SECONDS = 20.0
 START_SECONDS = 120.0
-LATE = -signal.SIGTERM  # how a helper ends that is ended for being late
 MOST_OBJECTS = 10**6
 
 
@@ -58,15 +56,14 @@ class _Helper:
                 process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()
                 # importing a library may take long where disks are slow
-                if not _answer(process, START_SECONDS):
+                if not _answer(process, START_SECONDS)[0]:
                     self.stop()
                     return ""
-                answer = _answer(process, SECONDS)
+                answer, late = _answer(process, SECONDS)
             except OSError:
-                answer = ""
+                answer, late = "", False
             if answer:
                 return str(json.loads(answer)["refused"])
-            late = process.poll() == LATE
             self.stop()
             if late:
                 return f"reading it takes more than {SECONDS:.0f} seconds"
@@ -104,10 +101,19 @@ class _Helper:
                     pipe.close()
 
 
-def _answer(process: "subprocess.Popen[str]", seconds: float) -> str:
-    """The next line of a process; "" if it has died, or is ended because there was none in time."""
+def _answer(process: "subprocess.Popen[str]", seconds: float) -> tuple[str, bool]:
+    """The next line of a process, and whether it was killed because there was none in time.
+
+    The line is "" if the process has died.
+    """
     assert process.stdout is not None
-    timer = threading.Timer(seconds, process.terminate)
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()  # a library that is reading may never let a milder signal through
+
+    timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
     try:
@@ -116,7 +122,7 @@ def _answer(process: "subprocess.Popen[str]", seconds: float) -> str:
         timer.cancel()
     if not answer:
         process.wait()
-    return answer
+    return answer, late.is_set()
 
 
 _helper = _Helper()
