@@ -340,10 +340,14 @@ def read_checkpoint(path: Path) -> None:
 # -- lists and costs -------------------------------------------------------------------------------
 
 
+BUDGETS = {"cost": 9.0, "hours": 9.0}
+
+
 def make_lists(folder: Path) -> None:
     (folder / "a.lists").write_text("feature,cost\nalpha,1.5\nbeta,2\n", encoding="utf-8")
     (folder / "b.lists").write_text("# mine\nalpha\nbe*\n3\n", encoding="utf-8")
     (folder / "c.lists").write_text("alpha;one\nbeta;one\n", encoding="utf-8")
+    (folder / "d.lists").write_text("feature,cost,hours\nalpha,1,2\n", encoding="utf-8")
 
 
 def read_lists(path: Path) -> None:
@@ -353,7 +357,8 @@ def read_lists(path: Path) -> None:
     failed = None
     for names in (NAMES, None):
         for make in (
-            lambda have: {"costs": _parsing.costs(path, have)},
+            lambda have: {"costs": _parsing.costs(path, have, None)},
+            lambda have: {"costs": _parsing.costs(path, have, BUDGETS), "budget": BUDGETS},
             lambda have: {"groups": _parsing.groups(path, have)},
             lambda have: {"include": _parsing.features([str(path)], have, "--include")},
         ):
