@@ -9,12 +9,13 @@ from scipy import sparse
 
 import fewer
 from fewer.data import moments, read_all
-from fewer.data.counts import NormalizedCounts
+from fewer.data.counts import BatchCentered, NormalizedCounts
 from fewer.errors import FewerWarning, InputError, MissingExtraError, TypeInputError
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
 from fewer.anndata import annotate, impute, open_cells, probe_limits, select_genes  # noqa: E402
+from fewer.anndata.studies import Studies  # noqa: E402
 
 pytestmark = [
     # what anndata does inside is not ours to mend
@@ -238,7 +239,7 @@ def test_whole_batches_are_held_out(cells, monkeypatch):
         seen.update(rows=read_all(rows), **options)
         return fewer.select(rows, k, **options)
 
-    monkeypatch.setattr(module, "select", spy)
+    monkeypatch.setattr(module, "select_in_stages", spy)
     select_genes(cells, 3, batch_key="lane", **QUICK)
     lanes = cells.obs["lane"].to_numpy()
     np.testing.assert_array_equal(seen["row_groups"], lanes)
@@ -496,3 +497,117 @@ def test_expression_limits_need_counts(cells):
     cells.X = cells.X.toarray() - 1
     with pytest.raises(InputError, match="need raw counts"):
         probe_limits(cells, detection=0.1)
+
+
+# -- several studies -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def studies(tmp_path):
+    """Other cells, in another order of genes, without some of them, dense, and on disk."""
+    second = make_cells(200, seed=1)[:, ::-1].copy()
+    second.X = second.X.toarray()
+    third = make_cells(100, seed=2)[:, 5:].copy()
+    third.write_h5ad(tmp_path / "third.h5ad")
+    return {"one": make_cells(), "two": second, "three": tmp_path / "third.h5ad"}
+
+
+def test_studies_are_stacked_by_the_names_of_their_genes(studies):
+    one, two = (studies[name] for name in ("one", "two"))
+    stacked = Studies(studies, "all").open()
+    assert stacked.shape == (700, D)
+    rows = stacked.rows(np.array([650, 3, 450, 449]))
+    whole = open_cells(one).rows(slice(3, 4))
+    np.testing.assert_allclose(rows[1], whole[0], rtol=1e-6)
+    reverse = open_cells(two).rows(np.array([50, 49])).flip(1)
+    np.testing.assert_allclose(rows[2:], reverse, rtol=1e-6)
+    assert rows[0].isnan().tolist() == [True] * 5 + [False] * (D - 5)
+    shared = Studies({"one": one, "again": make_cells(50, seed=3)[:, 3:].copy()}).open()
+    assert shared.is_sparse
+    assert shared.names == [f"gene{j}" for j in range(3, D)]
+    dense = shared.sparse_rows(np.array([440, 2, 410])).toarray()
+    np.testing.assert_allclose(dense, shared.rows(np.array([440, 2, 410])), rtol=1e-6)
+
+
+def test_each_study_is_held_out_once(studies):
+    panel = select_genes(studies, 4, strategies=["search"], random_state=0)
+    assert panel.d == D - 5
+    assert "3 folds" in panel.settings["protocol"]
+    assert panel.settings["cells"]["studies"] == {"one": 400, "two": 200, "three": 100}
+    assert studies["two"].var["fewer_selected"].sum() == 4
+    assert (
+        impute(studies["one"][:, panel.features].copy(), panel, totals=np.ones(400)).shape[1] == 25
+    )
+    donors = select_genes(studies, 4, strategies=["search"], random_state=0, batch_key="lane")
+    assert "6 folds" in donors.settings["protocol"]
+
+
+def test_weights_of_studies_are_those_of_their_cells():
+    one, two = make_cells(90, seed=4), make_cells(30, seed=5)
+    rows = Studies([one, two])
+    source, labels = rows.open(), rows.labels(None)
+    again = Studies([one, anndata.concat([two] * 3, index_unique="-")])
+    thrice = BatchCentered(again.open(), again.labels(None))
+    weighted = BatchCentered(source, labels, rows.factors("equal", labels))
+    ours, theirs = (fewer.data.covariance(each).matrix for each in (weighted, thrice))
+    np.testing.assert_allclose(ours, theirs, atol=1e-9 * float(theirs.diagonal().max()))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (lambda many: many[:1], {}, "at least two studies"),
+        (lambda many: many, {"study_weights": {"one": 1}}, "a weight for each of 'study 1'"),
+        (lambda many: many, {"study_weights": "same"}, "study_weights"),
+        (lambda many: many[0], {"study_weights": "equal"}, "for several studies"),
+    ],
+)
+def test_studies_that_cannot_be_combined(change, options, words):
+    with pytest.raises(InputError, match=words):
+        select_genes(change([make_cells(30), make_cells(40)]), 3, **options)
+
+
+def test_studies_without_a_gene_or_a_unit_in_common():
+    one, two = make_cells(30), make_cells(40)
+    two.var_names = pd.Index([f"ENSG{j}" for j in range(D)], dtype=object)
+    with pytest.raises(InputError, match="no gene is in all studies"):
+        select_genes([one, two], 3)
+    two = make_cells(40)
+    two.X = np.log1p(two.X.toarray())
+    with pytest.raises(InputError, match="different units"):
+        select_genes([one, two], 3)
+
+
+# -- more genes than fit ---------------------------------------------------------------------------
+
+
+def test_many_genes_are_chosen_in_stages(monkeypatch, tmp_path):
+    from fewer.anndata import large
+
+    cells = make_cells(2000)
+    whole = select_genes(cells, 4, **QUICK, inplace=False)
+    monkeypatch.setattr(large, "MOST_GENES", 20)
+    monkeypatch.setattr(large, "VARIABLE_GENES", 20)
+    monkeypatch.setattr(large, "is_wide", lambda source: False)
+    monkeypatch.setattr(large, "EVIDENCE_CELLS", 300)
+    monkeypatch.setattr(large, "WIDE", 0.1)
+    loud = np.argsort(-read_all(open_cells(cells)).var(0))[:20]
+    quiet = f"gene{np.setdiff1d(np.arange(D), loud)[0]}"
+    staged = select_genes(cells, 4, include=[quiet], **QUICK)
+    assert staged.settings["stages"]["genes"] == 20
+    assert quiet in staged.features
+    free = select_genes(cells, 4, costs=np.ones(D), budget=4.0, exclude=[quiet], **QUICK)
+    assert free.features == whole.features
+    assert free.d == D
+    new = make_cells(300, seed=9)
+    x = read_all(open_cells(new, like=free))
+    near = free.reconstructor.decode(x[:, free.indices])
+    same = whole.reconstructor.decode(x[:, whole.indices])
+    assert np.abs(near - same).max() < 0.2 * x.std()
+    free.save(tmp_path / "panel")
+    assert fewer.Panel.load(tmp_path / "panel").features == whole.features
+    typed = select_genes(cells, 4, groupby="kind", **QUICK)
+    assert typed.target is not None
+    assert typed.target.held_out > 0.5
+    with pytest.raises(InputError, match="groups need a covariance of all 30 genes"):
+        select_genes(cells, 4, groups=[["gene1", "gene2"]], **QUICK)

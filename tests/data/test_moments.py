@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from fewer.data import Log1pSource, RowView, ScaledSource, covariance, moments, source
-from fewer.data.moments import _sums, exact_dtype
+from fewer.data import ColumnView, Log1pSource, RowView, ScaledSource, covariance, moments, source
+from fewer.data.moments import _sums, chosen_products, exact_dtype
 from fewer.data.source import DenseSource, array_source
 
 module = import_module("fewer.data.moments")  # the package has a function of that name
@@ -203,3 +203,21 @@ def test_a_device_without_float64_leaves_it_to_the_cpu():
     found = covariance(array_source(X), device="mps").matrix
     assert found.device.type == "cpu"
     assert torch.equal(found, covariance(array_source(X)).matrix)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.4])  # products of stored values, and of dense blocks
+def test_products_of_sparse_rows(density, monkeypatch):
+    monkeypatch.setattr(module, "DENSE_BLOCK", 1)  # several blocks
+    draw = np.random.default_rng(0)
+    X = sparse.random_array((900, 70), density=density, rng=draw, format="csr")
+    rows = array_source(X)
+    found = covariance(rows).matrix.numpy()
+    np.testing.assert_allclose(found, np.cov(X.toarray().T, bias=True), atol=1e-12)
+    chosen = np.array([3, 50, 7])
+    own, both = chosen_products(rows, chosen)
+    dense = X.toarray()
+    np.testing.assert_allclose(own, dense[:, chosen].T @ dense[:, chosen], atol=1e-12)
+    np.testing.assert_allclose(both, dense[:, chosen].T @ dense, atol=1e-12)
+    part = ColumnView(rows, chosen)
+    np.testing.assert_allclose(part.rows(slice(5, 9)), dense[5:9, chosen], rtol=1e-6)
+    assert chosen_products(array_source(dense), chosen) is None

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,16 @@ from fewer._checks import check_suffix, find_names
 from fewer._files import check_path, write_whole
 from fewer._optional import import_optional
 from fewer.anndata.cells import SETTINGS, as_annotated, describe_units, obs_column, open_cells
+from fewer.anndata.large import select_in_stages
+from fewer.anndata.studies import Studies
 from fewer.data import ColumnView, Source, read_blocks
 from fewer.data.counts import BatchCentered
 from fewer.data.h5ad import create_matrix, is_annotated
 from fewer.errors import InputError
 from fewer.panel import Panel
 from fewer.reconstructor import impute as write_imputed
-from fewer.selection import select
+
+MOST_HELD_OUT = 10  # studies or batches that are held out one at a time
 
 
 def select_genes(
@@ -30,6 +33,8 @@ def select_genes(
     layer: str | None = None,
     groupby: str | None = None,
     batch_key: str | None = None,
+    genes: str = "shared",
+    study_weights: Any = None,
     include: Any = (),
     exclude: Any = (),
     counts: str = "auto",
@@ -48,8 +53,10 @@ def select_genes(
 
     Parameters
     ----------
-    data : AnnData or path of an .h5ad file
-        In memory or backed. A path is only read.
+    data : AnnData or path of an .h5ad file, or several
+        In memory or backed. A path is only read. A list, or a mapping from names, is of several
+        studies: each is normalised by its own totals, study means are subtracted as those of
+        batches are, and whole studies are held out, one at a time if there are no more than 10.
     k : int, default=None
         How many genes; None with ``costs`` and ``budget`` spends the budget.
     layer, counts, target_sum, memory_limit
@@ -61,7 +68,14 @@ def select_genes(
     batch_key : str, default=None
         A column of obs. Batch means are subtracted before choosing, so that no gene is chosen for
         batch effects; and whole batches are held out, so that the score is that of an unseen
-        batch. Scores are of the variance within batches. New cells need no batch.
+        batch. Scores are of the variance within batches. New cells need no batch. Of several
+        studies, such as donors: the batches of all of them.
+    genes : {"shared", "all"}, default="shared"
+        Of several studies: the genes that all have, or all genes, where a gene that a study lacks
+        counts as missing in its cells.
+    study_weights : "equal" or mapping from name of study to weight, default=None
+        How much each cell of a study counts in choice, decoder and score; "equal" gives all
+        studies the same total weight. By default all cells count the same.
     include, exclude : lists of genes, default=()
         Genes that must be on the panel, and genes that must not be, such as
         ``adata.var_names[adata.var_names.str.startswith("MT-")]``.
@@ -109,18 +123,34 @@ def select_genes(
         if name in options:
             instead = "groupby" if name == "target" else "batch_key"
             raise InputError(f"{name}= is called {instead}= here, and names a column of obs")
-    cells = as_annotated(data)
-    source = open_cells(
-        cells, layer=layer, counts=counts, target_sum=target_sum, memory_limit=memory_limit
-    )
-    what = "AnnData" if is_annotated(data) else cells.filename.name
-    source.description = f"{what}, {describe_units(source)['units']}"
+    reading: dict[str, Any] = {
+        "layer": layer,
+        "counts": counts,
+        "target_sum": target_sum,
+        "memory_limit": memory_limit,
+    }
+    studies = Studies(data, genes) if isinstance(data, (list, tuple, Mapping)) else None
+    if studies is None:
+        cells = as_annotated(data)
+        source = example = open_cells(cells, **reading)
+        what = "AnnData" if is_annotated(data) else cells.filename.name
+        if study_weights is not None:
+            raise InputError("study_weights are for several studies; give a list of them")
+    else:
+        cells, source = studies, studies.open(**reading)
+        example, what = studies.sources[0], f"{len(studies.parts)} studies"
+    source.description = f"{what}, {describe_units(example)['units']}"
     rows, batches = source, None
-    if batch_key is not None:
+    if studies is not None:
+        batches = studies.labels(batch_key)
+        rows = BatchCentered(source, batches, studies.factors(study_weights, batches))
+        if len(set(batches)) <= MOST_HELD_OUT:
+            options.setdefault("validation", len(set(batches)))  # each is held out once
+    elif batch_key is not None:
         batches = _batches(cells, batch_key)
         rows = BatchCentered(source, batches)
     groups = None if groupby is None else _groups(cells, groupby)
-    panel = select(
+    panel = select_in_stages(
         rows,
         k,
         target=groups,
@@ -131,12 +161,18 @@ def select_genes(
         random_state=random_state,
         **options,
     )
-    asked = {"layer": layer, "groupby": groupby, "batch_key": batch_key}
-    panel.settings[SETTINGS] = describe_units(source, panel) | {
-        name: value for name, value in asked.items() if value is not None
-    }
-    if inplace and is_annotated(data):
-        annotate(data, panel, key_added=key_added)
+    asked: dict[str, Any] = {"layer": layer, "groupby": groupby, "batch_key": batch_key}
+    if studies is not None:
+        asked["studies"] = dict(zip(studies.parts, studies.sizes, strict=True))
+        have = [{*panel.features} <= {*(one.names or ())} for one in studies.sources]
+        example = studies.sources[have.index(True)] if any(have) else example
+        panel.settings[SETTINGS] = describe_units(example, panel if any(have) else None)
+    else:
+        panel.settings[SETTINGS] = describe_units(example, panel)
+    panel.settings[SETTINGS] |= {name: value for name, value in asked.items() if value is not None}
+    for part in [data] if studies is None else studies.parts.values():
+        if inplace and is_annotated(part) and {*panel.features} <= {*part.var_names}:
+            annotate(part, panel, key_added=key_added)
     return panel
 
 

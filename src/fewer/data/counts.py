@@ -56,15 +56,22 @@ class NormalizedCounts(View):
 
 
 class BatchCentered(View):
-    """Rows moved by the mean of all rows less the mean of their batch: batches have equal means."""
+    """Rows moved by the mean of all rows less the mean of their batch: batches have equal means.
+
+    With ``factors``, one for each row, rows are then moved away from that mean by as much: their
+    squares about it have the squared factors as weights.
+    """
 
     is_sparse = False
     dtype = np.dtype(np.float64)
 
-    def __init__(self, source: Source, batches: np.ndarray) -> None:
+    def __init__(
+        self, source: Source, batches: np.ndarray, factors: np.ndarray | None = None
+    ) -> None:
         super().__init__(source)
         labels, self._batch = np.unique(batches, return_inverse=True)
         whole = moments(source).mean
+        self._whole, self._factors = torch.from_numpy(whole), factors
         parts = [
             moments(RowView(source, np.flatnonzero(self._batch == at))).mean
             for at in range(len(labels))
@@ -74,11 +81,16 @@ class BatchCentered(View):
     def over(self, source: Source | None, rows: np.ndarray) -> Self:
         other = super().over(source, rows)
         other._batch = self._batch[rows]
+        other._factors = None if self._factors is None else self._factors[rows]
         return other
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         found = self.source.rows(index, torch.float64)
-        return found.add_(self._move[torch.from_numpy(self._batch[index])]).to(dtype)
+        found.add_(self._move[torch.from_numpy(self._batch[index])])
+        if self._factors is not None:
+            factor = torch.from_numpy(self._factors[index])[:, None]
+            found.sub_(self._whole).mul_(factor).add_(self._whole)
+        return found.to(dtype)
 
 
 def looks_like_counts(source: Source) -> bool:

@@ -39,6 +39,8 @@ from fewer.errors import warn
 # sums of stored values alone lose the variance of a feature whose mean is far from zero; below
 # this share of its squared mean the rows are made dense and centred after all
 CANCELS = 1e-7
+DENSE_SPEED = 250  # products of dense rows for one of stored values, in the same time
+DENSE_BLOCK = 128 * 2**20
 
 # bytes of a block of float64 rows on the device: enough rows for a good matrix product
 DEVICE_BLOCK = 512 * 2**20
@@ -497,11 +499,44 @@ def _sparse_sums(source: Source, parts: int) -> Sums | None:
         low = np.fmin(low, block.nanmin(axis=0).toarray().ravel())
         high = np.fmax(high, block.nanmax(axis=0).toarray().ravel())
         for matrix in products.values():
-            wide = block.astype(np.float64)
-            matrix.add_(torch.from_numpy((wide.T @ wide).toarray()))
+            _add_sparse_products(matrix, block)
     found = {"count": count, "first": first[None], "second": second, "low": low, "high": high}
     tensors = {name: torch.from_numpy(values) for name, values in found.items()}
     return {"n": n, "shift": torch.zeros(d, dtype=torch.float64), **tensors, **products}
+
+
+def _add_sparse_products(products: Tensor, block: sparse.csr_array) -> None:
+    """Add x' x. SciPy multiplies some hundred times slower than dense code does."""
+    d = len(products)
+    if float((np.diff(block.indptr).astype(np.float64) ** 2).mean()) * DENSE_SPEED < float(d) ** 2:
+        wide = block.astype(np.float64)
+        products.add_(torch.from_numpy((wide.T @ wide).toarray()))
+        return
+    size = max(256, DENSE_BLOCK // (8 * d))
+    for start in range(0, block.shape[0], size):
+        x = torch.from_numpy(block[start : start + size].toarray().astype(np.float64, copy=False))
+        products.addmm_(x.T, x)
+
+
+def chosen_products(source: Source, chosen: np.ndarray) -> tuple[Tensor, Tensor] | None:
+    """Sums of products of some columns with each other and with all, from stored values.
+
+    None where rows are not sparse, where values are missing, and where means are so large that
+    nothing would be left of a covariance.
+    """
+    own = torch.zeros(len(chosen), len(chosen), dtype=torch.float64)
+    both = torch.zeros(len(chosen), source.shape[1], dtype=torch.float64)
+    first = np.zeros(len(chosen))
+    blocks = _sparse_blocks(source)
+    for block in ahead(blocks) if source.on_disk else blocks:
+        if block is None or np.isnan(block.data).any():
+            return None
+        z = block[:, chosen]
+        own += torch.from_numpy((z.T @ z).toarray())
+        both += torch.from_numpy((z.T @ block).toarray())
+        first += np.asarray(z.sum(axis=0)).ravel()
+    second = own.diagonal().numpy() * source.shape[0]
+    return (own, both) if (second - first**2 >= CANCELS * first**2).all() else None
 
 
 # -- rows on a device ------------------------------------------------------------------------

@@ -248,6 +248,10 @@ class ColumnView(View):
         return self.source.shape[0], len(self.columns)
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        if self.is_sparse and len(self.columns) < self.source.shape[1]:
+            part = self.sparse_rows(index)  # what is left out is never made dense
+            if part is not None:
+                return torch.from_numpy(part.toarray()).to(dtype)
         return self.source.rows(index, dtype)[:, torch.from_numpy(self.columns)]
 
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fewer.data import Moments, Source, read_blocks
-from fewer.data.moments import Summary, rows_on
+from fewer.data.moments import Summary, chosen_products, rows_on
 from fewer.data.source import shard_of_rank
-from fewer.distributed import all_or_raise, all_reduce, shard_bounds
+from fewer.distributed import all_or_raise, all_reduce, shard_bounds, world_size
 from fewer.nn import Loss
 from fewer.nn.decoder import linear_layer
 from fewer.search.objective import solve_normal
@@ -136,6 +136,13 @@ def _sums(
     n = source.shape[0]
     part = shard_of_rank(source)
     mine = None if targets is None else targets[slice(*shard_bounds(n))]
+
+    if targets is None and source.is_sparse and world_size() == 1:
+        found = chosen_products(source, chosen.cpu().numpy())
+        if found is not None:
+            own, both = (each.to(home) / n for each in found)
+            inside = center[chosen]
+            return own - torch.outer(inside, inside), both - torch.outer(inside, center)
 
     def add() -> None:
         for rows, x in rows_on(part, home):
