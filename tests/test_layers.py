@@ -84,7 +84,7 @@ def test_the_checker_sees_an_import_from_below(tmp_path):
 
 def test_contributing_names_every_layer_in_this_order():
     text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    table = text.partition("## Where things live")[2].partition("Beside the package")[0]
+    table = text.partition("## Code map")[2].partition("Outside the package")[0]
     named = re.findall(r"`(\w+)(?:/|\.py)`", "".join(re.findall(r"^\|([^|]*)\|", table, re.M)))
     layers = [name for name in LAYERS if name != "__main__"]
     assert set(layers) <= set(named)
