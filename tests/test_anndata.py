@@ -14,7 +14,7 @@ from fewer.errors import FewerWarning, InputError, MissingExtraError, TypeInputE
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
-from fewer.anndata import annotate, impute, open_cells, probe_limits, select_genes  # noqa: E402
+from fewer.anndata import annotate, impute, open_cells, probe_limits, select_genes, write_gene_list  # noqa: E402
 from fewer.anndata.studies import Studies  # noqa: E402
 
 pytestmark = [
@@ -611,3 +611,77 @@ def test_many_genes_are_chosen_in_stages(monkeypatch, tmp_path):
     assert typed.target.held_out > 0.5
     with pytest.raises(InputError, match="groups need a covariance of all 30 genes"):
         select_genes(cells, 4, groups=[["gene1", "gene2"]], **QUICK)
+
+
+# -- names, other containers, plots ----------------------------------------------------------------
+
+
+def test_genes_are_named_by_a_column_of_var(cells, tmp_path):
+    plain = select_genes(cells, 4, **QUICK, inplace=False)
+    named = cells.copy()
+    named.var["symbol"] = [f"S{j}" if j != 7 else "S6" for j in range(D)]
+    named.var_names = pd.Index([f"ENSG{j}" for j in range(D)], dtype=object)
+    panel = select_genes(named, 4, gene_symbols="symbol", **QUICK)
+    assert panel.indices.tolist() == plain.indices.tolist()
+    assert panel.names[7] == "S6 (ENSG7)"
+    assert named.var_names[named.var["fewer_selected"]].tolist() == [
+        f"ENSG{j}" for j in panel.indices
+    ]
+    assert impute(named[:5].copy(), panel).layers["fewer"].shape == (5, D)
+    spatial = named[:5, panel.indices].copy()
+    spatial.var_names = pd.Index(panel.features, dtype=object)  # by symbol, without the column
+    del spatial.var["symbol"]
+    assert impute(spatial, panel, totals=np.full(5, 50.0)).shape == (5, D)
+    limits = probe_limits(named, similar=[["S1", "S2"]], exclude=["S3"], gene_symbols="symbol")
+    assert (limits["exclude"], [*limits["sets"].values()]) == (["S3"], [["S1", "S2"]])
+    file = write_gene_list(panel, tmp_path / "genes.csv", data=named, columns=["fewer_gain"])
+    table = pd.read_csv(file)
+    assert {*table["id"]} == {f"ENSG{j}" for j in panel.indices}
+    assert table["gain"].tolist() == pytest.approx(table["fewer_gain"].tolist())
+    with pytest.raises(InputError, match="gene_symbols='name' is not in var, which has 'symbol'"):
+        select_genes(named, 4, gene_symbols="name")
+    with pytest.raises(InputError, match="give data= as well"):
+        write_gene_list(panel, tmp_path / "genes.csv", ids="symbol")
+
+
+def test_containers_of_several_tables(cells):
+    class SpatialData:
+        def __init__(self, **tables):
+            self.tables = tables
+
+    class MuData:
+        def __init__(self, **mod):
+            self.mod = mod
+
+    for data in (SpatialData(table=cells), MuData(rna=cells, protein=cells[:, :3])):
+        assert open_cells(data).shape == (N, D)
+    assert select_genes(SpatialData(table=cells), 3, **QUICK).k == cells.var["fewer_selected"].sum()
+    with pytest.raises(InputError, match=r"several parts .*'a', 'b'.*data.tables\['name'\]"):
+        open_cells(SpatialData(a=cells, b=cells))
+
+
+def test_plots_show_the_panel_in_its_order(cells):
+    panel = select_genes(cells, 5, **QUICK)
+    ranked = [str(panel.names[j]) for j in panel.evidence.order]
+    axes = fewer.pl.curve(cells)
+    line = axes.get_lines()[0].get_ydata()
+    np.testing.assert_allclose(line, np.cumsum(panel.evidence.gains))
+    axes = fewer.pl.dotplot(cells, "kind", n_genes=3)
+    assert [text.get_text() for text in axes.get_xticklabels()] == ranked[:3]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["B", "NK", "T"]
+    dense = cells.X.toarray()[:, [cells.var_names.get_loc(name) for name in ranked[:3]]]
+    expressed = [(dense[cells.obs["kind"] == kind] > 0).mean(0) for kind in ("B", "NK", "T")]
+    np.testing.assert_allclose((axes.collections[0].get_sizes() - 5) / 95, np.ravel(expressed))
+    with pytest.raises(InputError, match="there is no panel 'other'"):
+        fewer.pl.curve(cells, key="other")
+    with pytest.raises(InputError, match="groupby='sort' is not in obs"):
+        fewer.pl.dotplot(cells, "sort")
+
+
+def test_two_umaps(cells):
+    pytest.importorskip("scanpy", reason="scanpy is not installed")
+    select_genes(cells, 5, **QUICK)
+    before = cells.copy()
+    axes = fewer.pl.panel_umap(cells, "kind")
+    assert [ax.get_title() for ax in axes] == ["all 30 genes", "5 chosen genes"]
+    assert [*cells.obsm] == [*before.obsm]

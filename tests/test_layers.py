@@ -42,6 +42,7 @@ LAYERS = [
     "panel",
     "selection",
     "anndata",
+    "pl",
     "assess",
     "export",
     "service",

@@ -27,6 +27,7 @@ MODULES = [
     "fewer.evidence",
     "fewer.export",
     "fewer.nn",
+    "fewer.pl",
     "fewer.nn.schedule",
     "fewer.panel",
     "fewer.report",

@@ -41,6 +41,7 @@ __all__ = [
     "errors",
     "export",
     "nn",
+    "pl",
     "score",
     "select",
 ]
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         errors,
         export,
         nn,
+        pl,
     )
     from fewer.assess import score
     from fewer.estimators import (

@@ -5,7 +5,14 @@ normalised as they are read, anything else is taken as it is.
 """
 
 from fewer.anndata.cells import open_cells
-from fewer.anndata.probes import probe_limits
+from fewer.anndata.probes import probe_limits, write_gene_list
 from fewer.anndata.selection import annotate, impute, select_genes
 
-__all__ = ["annotate", "impute", "open_cells", "probe_limits", "select_genes"]
+__all__ = [
+    "annotate",
+    "impute",
+    "open_cells",
+    "probe_limits",
+    "select_genes",
+    "write_gene_list",
+]

@@ -33,6 +33,7 @@ def open_cells(
     counts: str = "auto",
     target_sum: float = 1e4,
     totals: Any = None,
+    gene_symbols: str | None = None,
     memory_limit: int | str | None = None,
 ) -> Source:
     """Cells as rows of numbers that a panel can be made from, or that fit a panel.
@@ -58,6 +59,10 @@ def open_cells(
     totals : array of length n or name of an obs column, default=None
         All counts of each cell, where ``data`` do not have all genes that the panel was made
         from. Without them totals are estimated from the genes on the panel, with a warning.
+    gene_symbols : str, default=None
+        A column of var with the names of the genes; the index of var if None. With ``like`` None
+        is the column that the panel was made with, where ``data`` have it. Of genes with the
+        same name, all but the first are called by name and index.
     memory_limit : int or str, default=None
         As in `fewer.data.open`.
 
@@ -79,8 +84,10 @@ def open_cells(
     if like is not None and layer is None:
         made = like.settings.get(SETTINGS, {}).get("layer")
         layer = made if made in cells.layers else None
+    names = gene_names(cells, gene_symbols, like)
     data = cells.filename if isinstance(cells, CellFile) else cells
     source = open_any(data, layer=layer, memory_limit=memory_limit)
+    source.names = names
     if totals is not None:
         totals = _totals(cells, totals, source.shape[0])
     return in_units(source, like=like, counts=counts, target_sum=target_sum, totals=totals)
@@ -112,8 +119,41 @@ class CellFile:
         return len(self.obs), len(self.var_names)
 
 
+def gene_names(cells: Any, column: str | None = None, like: Panel | None = None) -> list[str]:
+    """Names of the genes: the index of var, or a column of it; see `open_cells`."""
+    if column is None and like is not None:
+        made = like.settings.get(SETTINGS, {}).get("gene_symbols")
+        column = made if made in cells.var else None
+    index = [str(name) for name in cells.var_names]
+    if column is None:
+        return index
+    if column not in cells.var:
+        have = join_names([str(name) for name in cells.var], 12) or "no columns"
+        raise InputError(f"gene_symbols={column!r} is not in var, which has {have}")
+    found: dict[str, None] = {}
+    for name, own in zip(known_values(cells.var[column]), index, strict=True):
+        label = own if name is None else str(name)
+        found[f"{label} ({own})" if label in found else label] = None
+    return list(found)
+
+
 def as_annotated(data: Any) -> Any:
-    """An AnnData as it is; for a path, a `CellFile`."""
+    """An AnnData as it is; for a path, a `CellFile`.
+
+    Of a SpatialData its only table, of a MuData its modality "rna".
+    """
+    kind = type(data).__name__
+    if kind in ("SpatialData", "MuData"):
+        parts = dict(data.tables if kind == "SpatialData" else data.mod)
+        name = next(iter(parts), None) if len(parts) == 1 else "rna"
+        if name not in parts:
+            where = "tables" if kind == "SpatialData" else "mod"
+            have = join_names([str(each) for each in parts], 12) or "none"
+            raise InputError(
+                f"this {kind} has several parts to choose from, or none ({have}); give one of "
+                f"them, as in data.{where}['name']"
+            )
+        data = parts[name]
     if is_annotated(data) or isinstance(data, CellFile):
         return data
     if not isinstance(data, (str, os.PathLike)):

@@ -1,20 +1,23 @@
-"""What can be probed: limits of a spatial assay as constraints of a panel."""
+"""What can be probed: limits of a spatial assay as constraints of a panel, and its gene list."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fewer._checks import check_number, join_names
+from fewer._checks import check_number, check_suffix, find_names, join_names
+from fewer._files import write_whole
 from fewer._optional import import_optional
-from fewer.anndata.cells import as_annotated, obs_column, open_cells
+from fewer.anndata.cells import as_annotated, gene_names, obs_column, open_cells
 from fewer.data import read_blocks
 from fewer.errors import InputError, warn
+from fewer.panel import Panel
 
-__all__ = ["probe_limits"]
+__all__ = ["probe_limits", "write_gene_list"]
 
 CROWDING = "crowding"
 
@@ -37,6 +40,7 @@ def probe_limits(
     budget: float | None = None,
     exclude: Iterable[str] = (),
     layer: str | None = None,
+    gene_symbols: str | None = None,
 ) -> dict[str, Any]:
     """Turn the limits of an assay into options of `select_genes`.
 
@@ -77,6 +81,8 @@ def probe_limits(
         Further genes that must not be chosen.
     layer : str, default=None
         Which layer holds the counts; X if None.
+    gene_symbols : str, default=None
+        A column of var with the names of the genes, as in `open_cells`.
 
     Returns
     -------
@@ -99,15 +105,15 @@ def probe_limits(
     True
     """
     cells = as_annotated(data)
-    names = [str(name) for name in cells.var_names]
+    names = gene_names(cells, gene_symbols)
     fits = ~np.isin(names, [str(name) for name in exclude])
     options: dict[str, Any] = {}
     if probes is not None:
         check_number("least_probes", least_probes)
-        fits &= _per_gene(cells, probes, "probes") >= least_probes
+        fits &= _per_gene(cells, names, probes, "probes") >= least_probes
     price = None
     if costs is not None:
-        price = _per_gene(cells, costs, "costs")
+        price = _per_gene(cells, names, costs, "costs")
         fits &= np.isfinite(price)  # what has no price cannot be ordered
     bounds = {"least_mean": least_mean, "most_mean": most_mean, "most_counts": most_counts}
     for name, value in (bounds | {"detection": detection}).items():
@@ -165,7 +171,7 @@ def _sets(
                 warn(f"the data lack {join_names(lacking)}, markers of {kind}: left out")
             sets[str(kind)] = [gene for gene in genes if gene in have]
             least[str(kind)] = count
-    for number, genes in enumerate(_families(cells, similar)):
+    for number, genes in enumerate(_families(cells, names, similar)):
         own = [gene for gene in dict.fromkeys(genes) if gene in have]
         if len(own) > 1:
             name = f"similar {number + 1}: {own[0]}, ..."
@@ -174,34 +180,34 @@ def _sets(
     return {name: value for name, value in found.items() if value}
 
 
-def _families(cells: Any, similar: Any) -> list[list[str]]:
+def _families(cells: Any, names: list[str], similar: Any) -> list[list[str]]:
     if similar is None:
         return []
     if not isinstance(similar, (str, os.PathLike)):
         return [[str(gene) for gene in family] for family in similar]
     table: dict[str, list[str]] = {}
-    for gene, family in _column(cells, similar, "similar").items():
+    for gene, family in _column(cells, names, similar, "similar").items():
         if family is not None and family == family:  # noqa: PLR0124 (NaN)
             table.setdefault(str(family), []).append(gene)
     return list(table.values())
 
 
-def _per_gene(cells: Any, given: Any, what: str) -> NDArray[np.float64]:
+def _per_gene(cells: Any, names: list[str], given: Any, what: str) -> NDArray[np.float64]:
     """A number for each gene; NaN where there is none."""
     pandas = import_optional("pandas")
     named = isinstance(given, (str, os.PathLike))
-    table = _column(cells, given, what) if named else {str(g): v for g, v in given.items()}
-    values = [table.get(str(name), np.nan) for name in cells.var_names]
+    table = _column(cells, names, given, what) if named else {str(g): v for g, v in given.items()}
+    values = [table.get(name, np.nan) for name in names]
     try:
         return pandas.to_numeric(pandas.Series(values, dtype=object)).to_numpy(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{what}={given!r} has values that are not numbers ({error})") from error
 
 
-def _column(cells: Any, given: Any, what: str) -> dict[str, Any]:
+def _column(cells: Any, names: list[str], given: Any, what: str) -> dict[str, Any]:
     """A column of var, or a file of two columns, as a dictionary from gene to value."""
     if isinstance(given, str) and given in cells.var:
-        return dict(zip(map(str, cells.var_names), cells.var[given].tolist(), strict=True))
+        return dict(zip(names, cells.var[given].tolist(), strict=True))
     if not os.path.isfile(given):
         have = join_names([str(name) for name in cells.var], 12) or "no columns"
         raise InputError(f"{what}={str(given)!r} is neither a file nor in var, which has {have}")
@@ -241,3 +247,72 @@ def _expression(cells: Any, layer: str | None, groupby: str | None) -> _Expressi
     cells_of = np.bincount(code, minlength=len(kinds))
     means = dict(zip(map(str, kinds), sums / cells_of[:, None], strict=True))
     return _Expression(sums.sum(axis=0) / n, most, detected / n, means)
+
+
+def write_gene_list(
+    panel: Panel,
+    path: str | os.PathLike[str],
+    *,
+    data: Any = None,
+    ids: str | None = None,
+    columns: Sequence[str] = (),
+) -> Path:
+    """Write the genes of a panel as a CSV file to order probes from, most useful first.
+
+    The design portals of Xenium, MERSCOPE and CosMx start from a list of gene symbols or Ensembl
+    ids; copy or rename the columns as theirs asks.
+
+    Parameters
+    ----------
+    panel : Panel
+        From `select_genes`.
+    path : path
+        A .csv file: gene, id, rank, gain, and ``columns``.
+    data : AnnData or path of an .h5ad file, default=None
+        Where ``ids`` and ``columns`` are from.
+    ids : str, default=None
+        The column of var with Ensembl ids; the index of var if None.
+    columns : list of str, default=()
+        Further columns of var.
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, tempfile
+    >>> from fewer.anndata import select_genes, write_gene_list
+    >>> cells = anndata.AnnData(X=np.random.default_rng(0).normal(size=(50, 4)))
+    >>> cells.var["gene_ids"] = ["ENSG1", "ENSG2", "ENSG3", "ENSG4"]
+    >>> panel = select_genes(cells, 2, validation=0.2, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_gene_list(panel, folder + "/genes.csv", data=cells, ids="gene_ids")
+    ...     path.read_text().splitlines()[0]
+    'gene,id,rank,gain'
+    """
+    out = Path(path)
+    check_suffix(out, (".csv",))
+    known = panel.evidence
+    order = list(panel.indices) if known is None else [int(j) for j in known.order]
+    gains = [None] * len(order) if known is None else [float(gain) for gain in known.gains]
+    at = {int(j): str(name) for j, name in zip(panel.indices, panel.features, strict=True)}
+    further: dict[str, dict[str, Any]] = {}
+    if data is None and (ids is not None or columns):
+        raise InputError("ids and columns are columns of var; give data= as well")
+    if data is not None:
+        cells = as_annotated(data)
+        names = gene_names(cells, like=panel)
+        find_names([*at.values()], names, "the data lack {} genes of the panel")
+        for title, column in {"id": ids, **{name: name for name in columns}}.items():
+            if column is not None and column not in cells.var:
+                have = join_names([str(name) for name in cells.var], 12) or "no columns"
+                raise InputError(f"{column!r} is not in var, which has {have}")
+            values = cells.var_names if column is None else cells.var[column].tolist()
+            further[title] = dict(zip(names, values, strict=True))
+    rows = []
+    for rank, (j, gain) in enumerate(zip(order, gains, strict=True), start=1):
+        own = {title: table[at[j]] for title, table in further.items()}
+        rows.append({"gene": at[j], "id": own.pop("id", at[j]), "rank": rank, "gain": gain, **own})
+    table = import_optional("pandas").DataFrame(rows)
+    return write_whole(out, lambda draft: table.to_csv(draft, index=False))

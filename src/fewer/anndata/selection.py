@@ -13,7 +13,14 @@ from fewer import __version__
 from fewer._checks import check_suffix, find_names
 from fewer._files import check_path, write_whole
 from fewer._optional import import_optional
-from fewer.anndata.cells import SETTINGS, as_annotated, describe_units, obs_column, open_cells
+from fewer.anndata.cells import (
+    SETTINGS,
+    as_annotated,
+    describe_units,
+    gene_names,
+    obs_column,
+    open_cells,
+)
 from fewer.anndata.large import select_in_stages
 from fewer.anndata.studies import Studies
 from fewer.data import ColumnView, Source, read_blocks
@@ -39,6 +46,7 @@ def select_genes(
     exclude: Any = (),
     counts: str = "auto",
     target_sum: float = 1e4,
+    gene_symbols: str | None = None,
     scale: str = "none",
     random_state: Any = None,
     inplace: bool = True,
@@ -59,7 +67,7 @@ def select_genes(
         batches are, and whole studies are held out, one at a time if there are no more than 10.
     k : int, default=None
         How many genes; None with ``costs`` and ``budget`` spends the budget.
-    layer, counts, target_sum, memory_limit
+    layer, counts, target_sum, gene_symbols, memory_limit
         As in `open_cells`.
     groupby : str, default=None
         A column of obs, such as cell types. Choose the genes that tell its groups apart best
@@ -127,13 +135,14 @@ def select_genes(
         "layer": layer,
         "counts": counts,
         "target_sum": target_sum,
+        "gene_symbols": gene_symbols,
         "memory_limit": memory_limit,
     }
     studies = Studies(data, genes) if isinstance(data, (list, tuple, Mapping)) else None
     if studies is None:
         cells = as_annotated(data)
         source = example = open_cells(cells, **reading)
-        what = "AnnData" if is_annotated(data) else cells.filename.name
+        what = "AnnData" if is_annotated(cells) else cells.filename.name
         if study_weights is not None:
             raise InputError("study_weights are for several studies; give a list of them")
     else:
@@ -162,6 +171,7 @@ def select_genes(
         **options,
     )
     asked: dict[str, Any] = {"layer": layer, "groupby": groupby, "batch_key": batch_key}
+    asked["gene_symbols"] = gene_symbols
     if studies is not None:
         asked["studies"] = dict(zip(studies.parts, studies.sizes, strict=True))
         have = [{*panel.features} <= {*(one.names or ())} for one in studies.sources]
@@ -170,8 +180,9 @@ def select_genes(
     else:
         panel.settings[SETTINGS] = describe_units(example, panel)
     panel.settings[SETTINGS] |= {name: value for name, value in asked.items() if value is not None}
-    for part in [data] if studies is None else studies.parts.values():
-        if inplace and is_annotated(part) and {*panel.features} <= {*part.var_names}:
+    for part in [cells] if studies is None else studies.parts.values():
+        known = inplace and is_annotated(part)
+        if known and {*panel.features} <= {*gene_names(part, gene_symbols)}:
             annotate(part, panel, key_added=key_added)
     return panel
 
@@ -203,7 +214,8 @@ def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
     >>> list(cells.var), cells.uns["small"]["k"]
     (['small_selected', 'small_rank', 'small_gain'], 2)
     """
-    found = find_names(panel.features, data.var_names, "the AnnData lacks {} genes of the panel")
+    names = gene_names(data, like=panel)
+    found = find_names(panel.features, names, "the AnnData lacks {} genes of the panel")
     genes, n = np.array(found), data.n_vars
     selected, rank, gain = np.zeros(n, dtype=bool), np.full(n, np.nan), np.full(n, np.nan)
     selected[genes] = True
@@ -344,7 +356,7 @@ def impute(
         write_imputed(panel.reconstructor, measured, path)
         return path
     columns = find_names(
-        cells.var_names,
+        gene_names(cells, like=panel),
         panel.names,
         "the panel does not know {} genes of the AnnData",
         "; give those that it was made from, as in adata[:, panel.names].copy()",

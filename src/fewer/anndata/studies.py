@@ -87,19 +87,9 @@ class Studies:
         if not isinstance(data, Mapping):
             data = {f"study {number}": part for number, part in enumerate(data, 1)}
         self.parts = {str(name): as_annotated(part) for name, part in data.items()}
+        self.genes = genes
         if len(self.parts) < 2:
             raise InputError("give at least two studies; a single one is given without a list")
-        lists = [[str(name) for name in part.var_names] for part in self.parts.values()]
-        every = dict.fromkeys(name for names in lists for name in names)
-        if genes == "shared":
-            shared = set(lists[0]).intersection(*lists[1:])
-            every = {name: None for name in every if name in shared}
-            if not every:
-                raise InputError(
-                    "no gene is in all studies; are their genes named by ids in some and by "
-                    "symbols in others? Or say genes='all'"
-                )
-        self.names = list(every)
         self.sizes = [part.shape[0] for part in self.parts.values()]
 
     def labels(self, batch_key: str | None) -> NDArray:
@@ -136,7 +126,21 @@ class Studies:
                 "all, for instance by layer="
             )
         self.sources = sources
-        return StackedCells(sources, self.names)
+        return StackedCells(sources, self._names())
+
+    def _names(self) -> list[str]:
+        """The genes of all studies, or of any, in the order of the first that has them."""
+        lists = [[str(name) for name in source.names or ()] for source in self.sources]
+        every = dict.fromkeys(name for names in lists for name in names)
+        if self.genes == "all":
+            return list(every)
+        shared = set(lists[0]).intersection(*lists[1:])
+        if not shared:
+            raise InputError(
+                "no gene is in all studies; are their genes named by ids in some and by symbols "
+                "in others (gene_symbols=)? Or say genes='all'"
+            )
+        return [name for name in every if name in shared]
 
     def factors(self, weights: Any, labels: NDArray) -> NDArray[np.float64] | None:
         """By what rows are multiplied about their mean, so that studies count by ``weights``."""
