@@ -82,10 +82,91 @@ def test_networks_are_measured_with_completed_inputs(rows):
     [
         ({"robust_to": 3}, "robust_to=3 must be a whole number from 0 to 2"),
         ({"robust_to": 1, "k": 1}, "needs a panel of at least k=2"),
-        ({"robust_to": 1, "groups": [[0, 1]]}, "cannot be combined with groups"),
-        ({"robust_to": 1, "target": np.arange(700.0)}, "cannot be combined with target"),
+        ({"robust_to": 2, "k": 2, "groups": [[0, 1]]}, "needs a panel of at least k=3"),
+        ({"expect_missing": 0.1}, "is for networks: a linear decoder"),
+        ({"expect_missing": 1.5, "decoder": (4,)}, "at least 0 and below 1"),
+        ({"expect_missing": 0.1, "target": np.arange(700.0)}, "cannot be combined with target"),
     ],
 )
 def test_what_cannot_be_is_refused(rows, options, message):
     with pytest.raises(InputError, match=message):
         fewer.select(rows[0], **({"k": 4} | options))
+
+
+OPTIONS = {"strategies": ["search"], "random_state": 0, "device": "cpu", "validation": 0.3}
+
+
+def test_groups_go_missing_together_within_a_budget(rows):
+    groups = [[0, 5], [1, 6], [2, 7]]
+    costs = np.where(np.arange(28) % 4 == 0, 3.0, 1.0)
+    options = OPTIONS | {"groups": groups, "costs": costs, "budget": 6.0, "k": 4}
+    plain, robust = (fewer.select(rows[0], robust_to=m, **options) for m in (0, 1))
+    assert robust.leaderboard[0]["strategy"].endswith("robust to 1")
+    assert robust.settings["cost"] <= 6.0
+    chosen = set(robust.indices.tolist())
+    assert all(len(chosen & set(group)) in (0, 2) for group in groups)
+    errors = []
+    for panel in (plain, robust):
+        unit = np.arange(28)
+        unit[[5, 6, 7]] = 0, 1, 2
+        lost = []
+        for gone in np.unique(unit[panel.indices]):
+            measured = rows[1][:, panel.indices].copy()
+            measured[:, unit[panel.indices] == gone] = np.nan
+            gap = panel.reconstruct(measured) - rows[1]
+            lost.append((gap**2 / rows[1].var(axis=0)).mean())
+        errors.append(max(lost))
+    assert errors[1] <= 1.02 * errors[0]
+
+
+def test_predictions_tolerate_missing_features(rows):
+    rng = np.random.default_rng(1)
+    signal, copies = rng.normal(size=(2, 800, 3))
+    first = signal + 0.3 * copies  # a good measurement, two copies of it, and noise
+    X = np.column_stack([first, first[:, :1] + 0.2 * rng.normal(size=(800, 2)), copies])
+    y = X[:, 0] + 0.3 * X[:, 1] + 0.05 * rng.normal(size=800)
+
+    def worst_prediction(panel):
+        whole = X[400:][:, panel.indices]
+        lost = []
+        for gone in range(panel.k):
+            measured = whole.copy()
+            measured[:, gone] = np.nan
+            lost.append(((panel.predict(measured) - y[400:]) ** 2).mean())
+        return max(lost)
+
+    options = OPTIONS | {"target": y[:400], "k": 4}
+    plain, robust = (fewer.select(X[:400], robust_to=m, **options) for m in (0, 1))
+    assert worst_prediction(robust) <= worst_prediction(plain)
+    assert robust.leaderboard[0]["worst"] >= robust.leaderboard[0]["error"]
+    both = fewer.select(X[:400], robust_to=1, reconstruct=0.5, **options)
+    assert both.leaderboard[0]["worst"] >= both.leaderboard[0]["error"]
+
+
+@pytest.mark.filterwarnings("ignore:the network does not clearly beat")
+def test_networks_for_missing_inputs_are_compared_on_held_out_rows(rows, monkeypatch):
+    options = OPTIONS | {"k": 5, "decoder": (8,)}
+    from fewer.selection import missing
+
+    made = []
+    for worse in (missing.NetworkComparison, missing.DroppedInputs):
+        plain = missing._error
+
+        def judged(comparison, *rest, worse=worse, plain=plain):
+            return plain(comparison, *rest) + (type(comparison) is worse)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(missing, "_error", judged)
+            made.append(fewer.select(rows[0], expect_missing=0.2, **options))
+    dropped, completed = made
+    for panel in made:
+        about = panel.settings["expect_missing"]
+        assert about["rate"] == 0.2
+        assert (about["error_dropped"] < about["error"]) == (panel is dropped)
+        measured = rows[1][:, panel.indices].copy()
+        measured[np.random.default_rng(0).random(measured.shape) < 0.2] = np.nan
+        left = ((panel.reconstruct(measured) - rows[1]) ** 2).mean() / rows[1].var(axis=0).mean()
+        assert left < 0.4
+    np.testing.assert_array_equal(dropped.indices, completed.indices)
+    x = rows[1][:5, dropped.indices]
+    assert not np.allclose(dropped.reconstruct(x), completed.reconstruct(x), rtol=1e-3)

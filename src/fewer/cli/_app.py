@@ -44,8 +44,8 @@ INTERRUPT_HINTS = {
 OPTIONS = (  # parameters of the library that are options of the same name
     "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include|exclude|strategies|"
     "decoder|interval|target|dataset|layer|delimiter|device|scale|test_size|repeats|methods|counts|"
-    "missing|robust_to|validation|sample_weight|class_weight|reconstruct|reach|subsamples|threshold|"
-    "query|host|port|sets|at_least|at_most"
+    "missing|robust_to|expect_missing|loss|validation|sample_weight|class_weight|reconstruct|reach|"
+    "subsamples|threshold|query|host|port|sets|at_least|at_most"
 )
 
 app = typer.Typer(

@@ -269,6 +269,17 @@ def select(
             "missing."
         ),
     ] = 0,
+    expect_missing: Annotated[
+        float,
+        search(
+            help="For networks: fraction of measured values that will be missing, such as 0.05; "
+            "the network is trained for it if held-out rows prefer that."
+        ),
+    ] = 0.0,
+    loss: Annotated[
+        str,
+        search(help="What to minimise: mse, or huber for heavy tails, where few rows decide."),
+    ] = "mse",
     validation: Annotated[
         str,
         search(
@@ -362,6 +373,8 @@ def select(
         "reconstruct": reconstruct,
         "scale": scale,
         "robust_to": robust_to,
+        "expect_missing": expect_missing,
+        "loss": loss,
         "validation": parse.validation(validation),
         "time_limit": time_limit,
         "random_state": seed,
@@ -493,6 +506,7 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
         what += f" of {panel.target.name}" if panel.target is not None else ""
     screen.print(f"[dim]gain: {what} added by each feature, on all rows[/]\n")
     from fewer.report.summarise import (
+        missing_sentence,
         robust_sentence,
         size_sentence,
         spending_sentence,
@@ -510,8 +524,9 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     if tails:
         screen.print(f"[yellow]{tails}[/]\n")
     robust = robust_sentence(panel.leaderboard, panel.settings.get("robust_to"))
-    if robust:
-        screen.print(robust + "\n")
+    for sentence in (robust, missing_sentence(panel.settings)):
+        if sentence:
+            screen.print(sentence + "\n")
     titles = {"equal": "features standardised", "units": "in the units of the data"}
     explained = about["explained_variance"]
     explained = {name: explained[name] for name in titles if name in explained}

@@ -97,7 +97,14 @@ def summarise(
         "spending": spending_sentence(panel.settings),
         "tails": panel.settings.get("tails"),
         "heavy": tails_sentence(panel.settings),
-        "robust": robust_sentence(panel.leaderboard, panel.settings.get("robust_to")),
+        "robust": " ".join(
+            sentence
+            for sentence in (
+                robust_sentence(panel.leaderboard, panel.settings.get("robust_to")),
+                missing_sentence(panel.settings),
+            )
+            if sentence
+        ),
         "standard_errors": {name: one[1] for name, one in panel.estimates.items()},
         "protocol": panel.settings.get("protocol"),
         "where": "the additional rows" if given is not None else "held-out rows",
@@ -405,13 +412,13 @@ def tails_sentence(settings: dict[str, Any]) -> str | None:
     tails = settings.get("tails")
     if not tails or tails["share"] < HEAVY:
         return None
+    remedy = '; if they are right, loss="huber" (--loss huber) lets them count less'
     return (
         f"Heavy tails: 1% of the held-out rows have {tails['share']:.0%} of the squared error. "
         f"Without them {tails['trimmed']:.1%} of the variance is explained instead of "
         f"{tails['explained']:.1%} (features standardised); the median error of a row is "
         f"{tails['median_error'] / tails['mean_error']:.2g} times the mean. Look for wrong values "
-        'with fewer inspect; if they are right, ConcreteAutoencoder(k, loss="huber") minds them '
-        "less."
+        f"with fewer inspect{'' if settings.get('loss') == 'huber' else remedy}."
     )
 
 
@@ -433,6 +440,20 @@ def robust_sentence(board: Sequence[dict[str, Any]], m: int | None) -> str | Non
     return (
         f"{found}; the best panel without robust_to: {plain['error']:.4g} and {plain['worst']:.4g} "
         f"({own['error'] / plain['error'] - 1:+.1%} and {own['worst'] / plain['worst'] - 1:+.1%})."
+    )
+
+
+def missing_sentence(settings: dict[str, Any]) -> str | None:
+    """How a network was prepared for missing inputs, and both errors."""
+    about = settings.get("expect_missing")
+    if not about:
+        return None
+    error, dropped = about["error"], about["error_dropped"]
+    how = "with such inputs dropped" if dropped < error else "on complete inputs"
+    return (
+        f"With {about['rate']:.1%} of the measured values missing, the held-out error is "
+        f"{dropped:.4g} for a network trained with such inputs dropped and {error:.4g} for one "
+        f"trained on complete inputs; this one was trained {how}."
     )
 
 

@@ -32,6 +32,7 @@ from fewer.selection.compare import (
 from fewer.selection.context import SelectionContext, WorkPlan
 from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
+from fewer.selection.missing import prepare_for_missing
 from fewer.selection.prepare import CONSTRAINTS, prepare
 from fewer.selection.record import GIVEN_ROWS, describe_settings, not_default
 from fewer.selection.refit import (
@@ -84,6 +85,8 @@ def select(
     validation: Any = "auto",
     row_groups: Any = None,
     robust_to: int = 0,
+    expect_missing: float = 0.0,
+    loss: str = "mse",
     time_limit: float | None = None,
     random_state: Any = None,
     device: str = "auto",
@@ -180,7 +183,16 @@ def select(
         1 or 2: choose a panel whose error is smallest when its worst 1 or 2 features are missing,
         among those whose error with all of them is at most 2.5% above the smallest (on the rows
         that panels are chosen from, with linear decoders). The leaderboard has both errors of
-        held-out rows; where the first is no better there, the panel is the one without.
+        held-out rows; where the first is no better there, the panel is the one without. With
+        ``groups``, whole groups are missing; with ``target``, the error is that of its prediction.
+    expect_missing : float, default=0.0
+        For networks: the fraction of measured values that will be missing, such as 0.05. The
+        network is trained with inputs dropped at this rate, if that lowers the error of held-out
+        rows with as many missing; with ``robust_to``, the rate is that over the number of features.
+    loss : {"mse", "huber"}, default="mse"
+        What choice and decoder minimise. "huber" is for heavy tails: a row whose error is more than
+        1.5 times the median of all rows counts by its error instead of its square; for a
+        network, each value does, from an error of one standard deviation. Scores count all rows.
     time_limit : float, default=None
         Seconds for the whole call. Strategies and trainings stop when it is over, and later ones
         are skipped; one quick candidate is always finished.
@@ -243,13 +255,16 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
         context.plan.begin(FINAL, "tolerating missing features ...")
         winner, columns = make_robust(context, comparison, candidates, winner, columns, folds)
     candidates.sort(key=lambda candidate: candidate is not winner)
-    gain = None
+    gain = missing = None
     if isinstance(comparison, NetworkComparison):
+        comparison, missing = prepare_for_missing(context, comparison, winner, folds)
         gain = gain_over_linear(comparison, winner, folds)
         _warn_if_linear_is_as_good(winner, folds, gain)
     panel = _wrap(context, comparison, candidates, columns, folds, options, described)
     if gain is not None:
         panel.settings["network_gain"] = gain
+    if missing is not None:
+        panel.settings["expect_missing"] = missing
     return panel
 
 
@@ -552,6 +567,7 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     if gone:
         raise InputError(f"attach: {gone[0]} is not stored with the panel; give it again")
     settings = {name: panel.settings[name] for name in ("decoder", "scale", "validation")}
+    settings["loss"] = panel.settings.get("loss", "mse")
     if settings["validation"] == GIVEN_ROWS and "validation" not in options:
         raise InputError("attach: give the held-out rows again, validation=...")
     if panel.target is not None:

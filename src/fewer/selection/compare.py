@@ -195,7 +195,8 @@ class LinearComparison(Comparison):
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
         """Least squares with the candidate's penalty."""
         mean = fold.scaled_mean
-        if self.context.covariances.stats.has_missing and fold.number is None:
+        exact = self.context.covariances.stats.has_missing and self.context.loss == "mse"
+        if exact and fold.number is None:
             source = fold.train_source
             stats = moments(source)
             mean = torch.from_numpy(stats.mean)
@@ -337,7 +338,7 @@ class TrainedComparison(Comparison):
 
     def recipe(self, config: TrainingConfig, rows: int) -> tuple[TrainingConfig, Loss]:
         """How decoders are trained on so many rows, and what they minimise."""
-        return config, make_loss("mse")
+        return config, make_loss(self.context.loss)
 
     def in_units(self, decoder: MeasuredDecoder, rows: Columns) -> MeasuredDecoder:
         """The decoder for outputs in scaled units."""
@@ -347,7 +348,18 @@ class TrainedComparison(Comparison):
         self, decoder: MeasuredDecoder, values: Source, held: Columns, panel: Columns
     ) -> float:
         """Error on held-out rows, in scaled units."""
-        return float(sums_over_rows(decoder, values, panel).errors.mean())
+        if self.context.loss == "mse":
+            return float(sums_over_rows(decoder, values, panel).errors.mean())
+        total = 0.0
+        with torch.no_grad():
+            for rows, x in read_blocks(values):
+                total += self.error_of(decoder(x[:, panel]), x, held[rows]) * len(x)
+        return total / len(held)
+
+    def error_of(self, output: Tensor, x: Tensor, held: Columns) -> float:
+        """Error of outputs for held-out rows, whose values x are in scaled units."""
+        seen = ~torch.isnan(x)
+        return float(make_loss(self.context.loss)(output.double(), torch.nan_to_num(x), seen))
 
 
 @dataclass
@@ -470,19 +482,25 @@ class TargetComparison(TrainedComparison):
         """
         known = set(self.errors)
         found = super().train(panels, fold, repeat, config, tuned)
-        new, share = self.errors.keys() - known, self.context.reconstruct
-        if share and new:
-            left = {
-                key: fold.error(np.frombuffer(key[0], np.int64).copy(), known=True) for key in new
-            }
-            lowest = min(self.errors[key] for key in new), min(left.values())
-            loss, error = self.lowest.setdefault(fold.number, lowest)
-            for key in new:
-                target = (1 - share) * self.errors[key] / (loss or 1.0)
-                self.errors[key] = distributed.broadcast(
-                    target + share * left[key] / (error or 1.0)
-                )
+        new = self.errors.keys() - known
+        if self.context.reconstruct and new:
+            panels_of = {key: np.frombuffer(key[0], np.int64).copy() for key in new}
+            if fold.number not in self.lowest:
+                left = min(fold.error(panel, known=True) for panel in panels_of.values())
+                self.lowest[fold.number] = min(self.errors[key] for key in new), left
+            for key, panel in panels_of.items():
+                error = self.beside_features(self.errors[key], panel, fold)
+                self.errors[key] = distributed.broadcast(error)
         return found
+
+    def beside_features(self, error: float, panel: Columns, fold: Fold) -> float:
+        """The error of the target and, where it counts, that of a linear decoder of features."""
+        share = self.context.reconstruct
+        if not share:
+            return error
+        loss, least = self.lowest[fold.number]
+        left = fold.error(panel, known=True)
+        return (1 - share) * error / (loss or 1.0) + share * left / (least or 1.0)
 
     def rows(self, fold: Fold, repeat: int) -> tuple[Columns, Columns]:
         """Training rows and held-out rows, those with a label."""
@@ -603,8 +621,11 @@ class TargetComparison(TrainedComparison):
         self, decoder: MeasuredDecoder, values: Source, held: Columns, panel: Columns
     ) -> float:
         """Held-out loss; several numbers count the same, and a single one keeps its unit."""
+        return self.error_of(_outputs(decoder, values, panel), torch.empty(0), held)
+
+    def error_of(self, output: Tensor, x: Tensor, held: Columns) -> float:
+        """Loss of outputs for held-out rows."""
         target = self.target
-        output = _outputs(decoder, values, panel)
         truth, weights = target.values[torch.from_numpy(held)], target.weights_of(held)
         return target.judge.error(output, truth, weights, target.unit)
 

@@ -239,6 +239,8 @@ class SelectionContext:
     checkpoint: SelectionCheckpoint | None
     plan: WorkPlan  # how far the call is
     robust_to: int = 0  # features that may be missing
+    expect_missing: float = 0.0  # fraction of inputs of a network that will be missing
+    loss: str = "mse"  # what decoders minimise
     size: dict[str, Any] | None = None  # how k was chosen, unless it was given
     # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)

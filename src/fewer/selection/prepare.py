@@ -18,6 +18,7 @@ from fewer.data.source import Source
 from fewer.errors import InputError, warn
 from fewer.estimate import describe_protocol
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
+from fewer.selection.huber import check_loss, weighted_by_loss
 from fewer.selection.record import describe_data, describe_options
 from fewer.selection.robust import check_robust
 from fewer.selection.size import Reach, choose_size
@@ -58,6 +59,8 @@ RESULT_OPTIONS = (
     "target_kind",
     "target_weight",
     "robust_to",
+    "expect_missing",
+    "loss",
     *CONSTRAINTS,
 )
 LOOKED_AT = 500  # rows, to see whether the target is a feature
@@ -139,7 +142,7 @@ def prepare(
         source=source,
         constraints=constraints,
         config=config,
-        covariances=covariances,
+        covariances=weighted_by_loss(options["loss"], covariances, constraints, device),
         validation=validation,
         row_groups=row_groups,
         target=target,
@@ -154,6 +157,8 @@ def prepare(
         checkpoint=_checkpoint(options, stats, seed, row_groups, config),
         plan=plan,
         robust_to=options["robust_to"],
+        expect_missing=options["expect_missing"],
+        loss=options["loss"],
         size=size,
     )
     check_robust(context)
@@ -218,6 +223,7 @@ def _check_options(strategies: Any, time_limit: Any) -> None:
 
 def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) -> TargetData | None:
     """The target with its weights."""
+    check_loss(options["loss"], target=target is not None)
     if target is None:
         return None
     if len(target.values) != n:

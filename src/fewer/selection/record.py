@@ -62,6 +62,7 @@ def describe_settings(
         "protocol": context.protocol,
         **_spending(context.constraints, columns),
         **({"robust_to": context.robust_to} if context.robust_to else {}),
+        **({"loss": context.loss} if context.loss != "mse" else {}),
         "winner": winner.strategy.name,
         "ridge": winner.ridge,
         "seconds": context.budget.seconds,

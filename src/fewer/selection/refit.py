@@ -189,6 +189,7 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
     n, d = context.source.shape
     plain = constraints.groups is None and constraints.budget is None
     plain = plain and not constraints.cost_weight and not constraints.limits
+    plain = plain and context.loss == "mse"
     many = n >= FEW_ROWS * len(panel)
     partition = len(splits) == len(splits.parts) > 1
     long = n * min(n, d) * d > LONGEST_POLISH

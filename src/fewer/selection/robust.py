@@ -1,22 +1,28 @@
 """Panels that tolerate missing features: chosen on every fold and on all rows, and measured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fewer import distributed
 from fewer._checks import check_whole
 from fewer.errors import InputError
-from fewer.joint import precision_of
-from fewer.nn.completion import complete
 from fewer.search.robust import robust_swaps
-from fewer.selection.compare import Candidate, Comparison, LinearComparison
+from fewer.selection.compare import (
+    Candidate,
+    Comparison,
+    LinearComparison,
+    TargetComparison,
+    TrainedComparison,
+)
 from fewer.selection.context import SelectionContext
-from fewer.selection.strategies import Strategy
+from fewer.selection.missing import check_missing, completed_inputs, held_out_values
+from fewer.selection.strategies import Strategy, features_weight, joint_covariance
 from fewer.validation import Fold
 
 __all__ = ["check_robust", "make_robust"]
@@ -24,26 +30,16 @@ __all__ = ["check_robust", "make_robust"]
 MOST_MISSING = 2
 FOLD_KICKS, FINAL_KICKS = 8, 32  # of the search on a fold, and on all rows
 MOST_LOST = 1.1  # ratio of held-out errors that is more than chance
-MOST_ROWS = 2000  # held-out rows that a network reconstructs with every pattern missing
 
 Columns = NDArray[np.int64]
 
 
 def check_robust(context: SelectionContext) -> None:
-    """Refuse what cannot be combined with missing features."""
+    """Refuse missing features that leave nothing of a panel, and rates that are none."""
     m = check_whole("robust_to", context.robust_to, 0, MOST_MISSING)
-    if not m:
-        return
-    constraints = context.constraints
-    if context.target is not None:
-        raise InputError(f"robust_to={m} cannot be combined with target; drop one of them")
-    limited = constraints.budget is not None or bool(constraints.limits)
-    if constraints.groups is not None or limited or constraints.cost_weight:
-        raise InputError(
-            f"robust_to={m} cannot be combined with groups, sets, budget or cost_weight; drop them"
-        )
-    if constraints.k is None or constraints.k <= m:
+    if m and context.constraints.most_units <= m:
         raise InputError(f"robust_to={m} needs a panel of at least k={m + 1} features")
+    check_missing(context)
 
 
 def make_robust(
@@ -100,63 +96,72 @@ def _robust(
 def _panel(
     context: SelectionContext, fold: Fold, starts: Sequence[Columns], ridge: float, kicks: int
 ) -> Columns:
-    constraints = context.constraints
-    return distributed.on_rank0(
-        lambda: (
-            robust_swaps(
-                fold.cross,
-                fold.variance,
-                starts,
-                context.robust_to,
-                ridge=ridge,
-                include=constraints.include,
-                exclude=constraints.exclude,
-                kicks=kicks,
-                seed=context.seed,
-                time_limit=context.budget.remaining(),
-            ).columns
+    """The robust panel on a fold, for a linear decoder of the features or of the target."""
+
+    def work() -> Columns:
+        constraints, variance = context.constraints, fold.variance
+        cross: Callable[[Columns], Tensor] = fold.cross
+        if context.target is not None:
+            joint = joint_covariance(context, fold, features_weight(context, fold)).cpu()
+            cross, variance = joint.__getitem__, joint.diagonal().numpy()
+            constraints = constraints.followed_by(len(joint) - constraints.d)
+        found = robust_swaps(
+            cross,
+            variance,
+            starts,
+            context.robust_to,
+            constraints,
+            ridge=ridge,
+            kicks=kicks,
+            seed=context.seed,
+            time_limit=context.budget.remaining(),
         )
-    )
+        return found.columns
+
+    return distributed.on_rank0(work)
 
 
 def _worst_missing(
     context: SelectionContext, comparison: Comparison, candidate: Candidate, folds: Sequence[Fold]
 ) -> NDArray[np.float64]:
     """Held-out error of each fold with the worst features of its panel missing."""
-    pairs = zip(folds, candidate.panels, strict=True)
-    if isinstance(comparison, LinearComparison):
-        found = [
-            _worst_linear(fold, panel, context.robust_to, candidate.ridge) for fold, panel in pairs
-        ]
-    else:
-        found = [
-            _worst_network(comparison, candidate, fold, panel, context.robust_to)
-            for fold, panel in pairs
-        ]
+    found = []
+    for fold, panel in zip(folds, candidate.panels, strict=True):
+        gone = _patterns(context, panel)
+        if isinstance(comparison, LinearComparison):
+            each = [fold.error(np.delete(panel, out), candidate.ridge) for out in gone]
+        else:
+            assert isinstance(comparison, TrainedComparison)
+            each = _errors_of_inputs(comparison, candidate, fold, panel, gone)
+        found.append(max(each))
     return np.array(distributed.broadcast(found))
 
 
-def _worst_linear(fold: Fold, panel: Columns, m: int, ridge: float) -> float:
-    gone = combinations(range(len(panel)), m)
-    return max(fold.error(np.delete(panel, list(out)), ridge) for out in gone)
+def _patterns(context: SelectionContext, panel: Columns) -> list[Columns]:
+    """Places on a panel of the features, or groups of features, that may be missing at once."""
+    units = context.constraints.unit_of[panel]
+    chosen = combinations(np.unique(units).tolist(), context.robust_to)
+    return [np.flatnonzero(np.isin(units, gone)) for gone in chosen]
 
 
-@torch.no_grad()
-def _worst_network(
-    comparison: Comparison, candidate: Candidate, fold: Fold, panel: Columns, m: int
-) -> float:
-    """Missing inputs are completed by their linear prediction, as in a saved panel."""
+def _errors_of_inputs(
+    comparison: TrainedComparison,
+    candidate: Candidate,
+    fold: Fold,
+    panel: Columns,
+    patterns: Sequence[Columns],
+) -> list[float]:
+    """Held-out errors with missing inputs, completed by their linear prediction as on a panel."""
     decoder = comparison.fit(candidate, panel, fold)
-    held = fold.held_rows[:: max(1, fold.n_held // MOST_ROWS)]
-    x = fold.rows(held).rows(slice(0, len(held)), torch.float64)
-    mean = fold.scaled_mean[panel]
-    ones = torch.ones(len(panel), dtype=torch.float64)
-    precision = precision_of(fold.cross(panel)[:, panel], candidate.ridge, ones)
-    worst = 0.0
-    for out in combinations(range(len(panel)), m):
-        measured = x[:, panel].clone()
-        measured[:, list(out)] = torch.nan
-        measured = complete(measured, mean, precision)
-        gap = decoder(measured).double() - x
-        worst = max(worst, float(gap.square().nanmean(0).mean()))
-    return worst
+    held, x = held_out_values(comparison, fold)
+    found = []
+    with torch.no_grad():
+        for gone in patterns:
+            measured = x[:, panel].clone()
+            measured[:, gone] = torch.nan
+            output = decoder(completed_inputs(measured, panel, fold, candidate.ridge))
+            error = comparison.error_of(output, x, held)
+            if isinstance(comparison, TargetComparison):
+                error = comparison.beside_features(error, np.delete(panel, gone), fold)
+            found.append(error)
+    return found

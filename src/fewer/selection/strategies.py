@@ -457,7 +457,7 @@ def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
     if short and callable(config.decoder) and distributed.world_size() == 1:
         config.device = "cpu"  # a GPU takes longer to start a step than a CPU to do it
     config.on_epoch = _stop_when_over(context, config.epochs_for(fold.n_train))
-    loss = make_loss("mse") if target is None else target.loss
+    loss = make_loss(context.loss) if target is None else target.loss
     rows = fold.train_rows if target is None else target.rows(fold.train_rows)
     data = context.training_data(fold, rows, config, loss, context.seed)
     with warnings.catch_warnings():
