@@ -11,6 +11,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 FINDINGS = FOLDER / "findings"
 HANG = 90.0  # seconds without progress
+SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files in memory, on Linux
 
 
 def main() -> int:
@@ -137,7 +139,7 @@ def work(name: str, first: int, runs: int, seed: int, seconds: float) -> None:
     from fuzz.targets import TARGETS
 
     target, results, began = TARGETS[name], Counter(), time.process_time()
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         os.environ["FEWER_CACHE"] = f"{scratch}/cache"
         for at in range(first, runs):
             print(json.dumps({"at": at}), flush=True)
@@ -176,10 +178,14 @@ def fuzz_with_atheris(name: str, runs: int, seed: int) -> int:
     """Coverage-guided runs in a process of their own; 1 if it found something."""
     folder = write_seeds(name)
     FINDINGS.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "fuzz.coverage", name, str(folder), f"-runs={runs}"]
+    scratch = tempfile.mkdtemp(dir=SCRATCH)
+    command = [sys.executable, "-m", "fuzz.coverage", name, scratch, str(folder), f"-runs={runs}"]
     command += [f"-seed={seed + 1}", "-timeout=90", "-rss_limit_mb=4096", "-max_len=65536"]
     command += [f"-artifact_prefix={FINDINGS}/{name}-", "-print_final_stats=1", "-verbosity=0"]
-    return int(subprocess.run(command, check=False).returncode != 0)
+    try:
+        return int(subprocess.run(command, check=False).returncode != 0)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""The process that atheris drives: ``python -m fuzz.coverage TARGET CORPUS [options]``."""
+"""The process that atheris drives: ``python -m fuzz.coverage TARGET SCRATCH CORPUS [options]``."""
 
 import os
 import random
 import sys
-import tempfile
 from pathlib import Path
 
 import atheris
@@ -13,7 +12,7 @@ with atheris.instrument_imports(include=["fewer"]):
     from fuzz.targets import TARGETS
 
 TARGET = TARGETS[sys.argv[1]]
-SCRATCH = Path(tempfile.mkdtemp())
+SCRATCH = Path(sys.argv[2])
 os.environ["FEWER_CACHE"] = str(SCRATCH / "cache")
 
 
@@ -30,5 +29,5 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
     return atheris.Mutate(data, max_size)
 
 
-atheris.Setup([sys.argv[0], *sys.argv[2:]], one_input, custom_mutator=mutate)
+atheris.Setup([sys.argv[0], *sys.argv[3:]], one_input, custom_mutator=mutate)
 atheris.Fuzz()

@@ -1,12 +1,12 @@
 """Files that somebody made to harm: refused with one error, and nothing else happens."""
 
-import gzip
 import io
 import json
 import os
 import signal
 import threading
 import time
+import tracemalloc
 import zipfile
 
 import h5py
@@ -176,15 +176,49 @@ def test_lengths_are_not_believed(tmp_path, name, make, reason):
         fewer.data.open(tmp_path / name)
 
 
-def test_nothing_unpacks_without_end(tmp_path, monkeypatch):
-    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 2**20))
+def write_packed(path, text):
+    """Text in a .gz, .bz2, .zst or .zip file."""
+    import pyarrow as pa
+
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.csv", text)
+    else:
+        with pa.output_stream(str(path), compression="detect") as file:
+            file.write(text)
+
+
+@pytest.mark.parametrize("packing", ["gz", "bz2", "zst", "zip"])
+def test_nothing_unpacks_without_end(tmp_path, monkeypatch, packing):
+    write_packed(tmp_path / f"x.csv.{packing}", b"a,b\n" + b"1,2\n" * 2**20)
     np.savez_compressed(tmp_path / "x.npz", X=np.zeros((1000, 1000)))
     monkeypatch.setattr(screen, "LEAST", 2**20)
     monkeypatch.setattr(screen, "RATIO", 10)
     with pytest.raises(FileFormatError, match="unpacks to more than"):
-        fewer.data.open(tmp_path / "x.csv.gz")
+        fewer.data.open(tmp_path / f"x.csv.{packing}")
     with pytest.raises(FileFormatError, match="claims to hold 8 MB in a file of"):
         fewer.data.open(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("packing", ["gz", "bz2", "zst", "zip"])
+def test_damaged_files_leave_no_memory_behind(tmp_path, packing):
+    path = tmp_path / f"x.csv.{packing}"
+    write_packed(path, b"a,b\n" + np.random.default_rng(0).bytes(3000).hex().encode())
+    data = path.read_bytes()
+    rest = b"" if packing == "zst" else data[1100:]  # Arrow writes no checksums there
+    path.write_bytes(data[:900] + bytes(200) + rest)
+
+    def refused():
+        with pytest.raises(FileFormatError, match="damaged"):
+            fewer.data.open(path)
+
+    refused()
+    tracemalloc.start()
+    for _ in range(5):
+        refused()
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert left < 2**19  # Arrow's stream.read leaves 1 MB every time
 
 
 def test_json_that_is_too_deep_for_python(saved):

@@ -4,6 +4,7 @@ import codecs
 import csv
 import io
 import re
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -147,8 +148,9 @@ def _reader(
     types = {name: pa.float64() if numbers else pa.string() for name in wanted or []}
     if numbers:
         types |= {name: pa.bool_() for name in layout.logical if name in types}
+    packed = layout.path.suffix.lower() in COMPRESSED
     return arrow_csv.open_csv(
-        _stream(layout.path),
+        pa.PythonFile(_stream(layout.path), mode="r") if packed else str(layout.path),
         read_options=arrow_csv.ReadOptions(
             column_names=layout.names,
             skip_rows=int(layout.header),
@@ -168,12 +170,11 @@ def _reader(
 
 def _stream(path: Path) -> Any:
     """The text of a file; compressed text only up to what a file of its size should hold."""
-    pa = import_optional("pyarrow")
     packed = COMPRESSED.get(path.suffix.lower())
     if packed == "zip":
-        return pa.PythonFile(_Unpacked(_Member(path), path), mode="r")
-    stream = pa.input_stream(str(path), compression=packed)
-    return stream if packed is None else pa.PythonFile(_Unpacked(stream, path), mode="r")
+        return _Text(_Member(path), path, packed=True)
+    stream = import_optional("pyarrow").input_stream(str(path), compression=packed)
+    return _Text(stream, path, packed is not None)
 
 
 class _Member:
@@ -198,19 +199,21 @@ class _Member:
         self.archive.close()
 
 
-class _Unpacked(io.RawIOBase):
+class _Text(io.RawIOBase):
     """A stream that ends with an error when it has become too long for its file."""
 
-    def __init__(self, stream: Any, path: Path) -> None:
-        self.stream, self.path, self.taken = stream, path, 0
-        self.most = most_bytes(path.stat().st_size)
+    def __init__(self, stream: Any, path: Path, packed: bool) -> None:
+        self.stream, self.taken = stream, 0
+        # where there is one, since Arrow's read leaks the memory for its result when it fails
+        self.take = getattr(stream, "read_buffer", stream.read)
+        self.most = most_bytes(path.stat().st_size) if packed else sys.maxsize
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int | None = -1) -> bytes:
         """Some bytes."""
-        part: bytes = self.stream.read(self.most if size is None or size < 0 else size)
+        part = bytes(self.take(self.most if size is None or size < 0 else size))
         self.taken += len(part)
         if self.taken > self.most:
             raise OSError(
