@@ -5,12 +5,14 @@ import resource
 import signal
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fewer
+from benchmarks.kills import COMMANDS, kills
 from fewer import _files
 from fewer.errors import InputError
 
@@ -116,46 +118,33 @@ def test_a_full_disk_keeps_the_earlier_panel(tmp_path, panel, full_disk):
     assert fewer.Panel.load(tmp_path / "p").features == panel.features
 
 
+def test_a_folder_that_cannot_be_written_to(panel):
+    folder = Path("/proc/self")  # nobody can create files there, not even root
+    if not folder.is_dir():
+        pytest.skip("needs /proc")
+    for write in (
+        lambda: panel.save(folder / "p"),
+        lambda: panel.report(folder / "p.html"),
+        lambda: panel.reconstruct(X[:2, panel.indices], out=folder / "x.csv"),
+        lambda: panel.reconstruct(X[:2, panel.indices], out=folder / "x.h5"),
+    ):
+        with pytest.raises(InputError, match=r"/proc/\S+ cannot be written|no permission to write"):
+            write()
+
+
+def test_two_writers_of_one_folder_leave_one_whole_panel(tmp_path, panel):
+    def save(times):
+        for _ in range(times):
+            panel.save(tmp_path / "p")
+            assert fewer.Panel.load(tmp_path / "p").features == panel.features
+
+    with ThreadPoolExecutor(2) as pool:
+        for found in [pool.submit(save, 10) for _ in range(2)]:
+            found.result()
+    assert names(tmp_path) == ["p"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["linear", "network", "target", "impute", "report"])
-def test_killed_at_random_moments(tmp_path, command):
-    """The output is absent or complete; the same command then ends as if nothing had happened."""
-    rng = np.random.default_rng(3)
-    rows = rng.normal(size=(300, 4)) @ rng.normal(size=(4, 12)) + 0.2 * rng.normal(size=(300, 12))
-    header = ",".join("abcdefghijkl")
-    np.savetxt(tmp_path / "x.csv", rows, delimiter=",", comments="", header=header)
-    run = [sys.executable, "-m", "fewer"]
-    quick = ["--seed", "0", "--quiet", "--device", "cpu"]
-    select = [*run, "select", "x.csv", "-k", "3", *quick]
-    more = {"network": ["--decoder", "8"], "target": ["--target", "l"]}.get(command, [])
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    subprocess.run([*select, *more, "--out", str(whole)], cwd=tmp_path, check=True)
-    features = fewer.Panel.load(whole).features
-    if command in ("impute", "report"):
-        extra = ["x.csv"] if command == "impute" else []
-        out = tmp_path / ("out.parquet" if command == "impute" else "out.html")
-        do = [*run, command, str(whole), *extra, "--out", str(out), "--quiet"]
-    else:
-        do = [*select, *more, "--out", str(out), "--resume"]
-    began = time.monotonic()
-    subprocess.run([part for part in do if part != "--resume"], cwd=tmp_path, check=True)
-    seconds = time.monotonic() - began
-    subprocess.run(["rm", "-r", str(out)], check=True)
-
-    def command_now():
-        resumes = out.with_name("out.unfinished").exists()
-        return do if resumes else [part for part in do if part != "--resume"]
-
-    for _ in range(int(os.environ.get("FEWER_KILLS", "3"))):
-        process = subprocess.Popen(command_now(), cwd=tmp_path, stderr=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0, seconds))
-        process.kill()
-        process.wait()
-        if out.exists() and command not in ("impute", "report"):
-            assert fewer.Panel.load(out).features == features
-            subprocess.run(["rm", "-r", str(out)], check=True)
-    subprocess.run(command_now(), cwd=tmp_path, check=True)
-    if command not in ("impute", "report"):
-        assert fewer.Panel.load(out).features == features
-    assert out.exists()
-    assert names(tmp_path) == sorted([out.name, "whole", "x.csv"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_killed_at_random_moments(command):
+    assert kills(command, 3)["kills"] == 3
