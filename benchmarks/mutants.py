@@ -3,36 +3,71 @@
     python -m benchmarks.mutants [MODULE ...] [--count N] [--seed S]     # make mutants
 
 Of each module N places are drawn: comparisons, arithmetic, constants, conditions and return values.
-The tests of the module then run on a copy of the package with one change; a mutant that no test
-notices survives, and is listed. `--hand` runs the hand-made mutants of `HAND`, which once survived.
+The tests of the module then run in a forked process with one change, up to the first failure; a
+mutant that no test notices survives, and is listed. `--hand` runs the hand-made mutants of `HAND`,
+which once survived. Processes that tests start run the unchanged code.
 """
 
 import argparse
 import ast
 import copy
+import datetime
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import io
 import json
 import os
 import random
-import shutil
-import subprocess
+import signal
 import sys
-import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "mutants.json"
 # modules, and the tests that should notice when they are wrong
 TESTS = {
     "constraints.py": ["tests/test_constraints.py", "tests/search/test_prices.py"],
-    "search/objective.py": ["tests/search/test_objective.py", "tests/search/test_swap.py"],
-    "search/greedy.py": ["tests/search/test_greedy.py", "tests/search/test_rules.py"],
-    "search/exchange.py": ["tests/search/test_exchange.py", "tests/search/test_prices.py"],
-    "search/swap.py": ["tests/search/test_swap.py", "tests/search/test_subset.py"],
-    "validation.py": ["tests/test_validation.py"],
+    "search/dependence.py": ["tests/search/test_substitutes.py", "tests/test_validation.py"],
+    "search/eigen.py": ["tests/search/test_eigen.py"],
+    "search/exchange.py": [
+        "tests/search/test_exchange.py",
+        "tests/search/test_prices.py",
+        "tests/search/test_factored.py",
+        "tests/search/test_rules.py",
+    ],
+    "search/greedy.py": [
+        "tests/search/test_greedy.py",
+        "tests/search/test_nested.py",
+        "tests/search/test_factored.py",
+        "tests/search/test_rules.py",
+    ],
+    "search/objective.py": [
+        "tests/search/test_objective.py",
+        "tests/search/test_objective_memory.py",
+        "tests/search/test_swap.py",
+        "tests/search/test_greedy.py",
+    ],
+    "search/robust.py": ["tests/search/test_robust.py"],
+    "search/subset.py": ["tests/search/test_subset.py", "tests/search/test_rules.py"],
+    "search/substitutes.py": ["tests/search/test_substitutes.py"],
+    "search/swap.py": [
+        "tests/search/test_swap.py",
+        "tests/search/test_factored.py",
+        "tests/search/test_rules.py",
+        "tests/search/test_subset.py",
+    ],
+    "validation.py": ["tests/test_validation.py", "tests/test_estimate.py"],
     "reconstructor.py": ["tests/test_reconstructor.py", "tests/test_panel_files.py"],
-    "nn/concrete.py": ["tests/nn/test_concrete.py"],
-    "panel.py": ["tests/test_panel.py", "tests/test_strangers.py"],
+    "nn/concrete.py": ["tests/nn/test_concrete.py", "tests/nn/test_autoencoder.py"],
+    "panel.py": ["tests/test_panel.py", "tests/test_strangers.py", "tests/test_panel_files.py"],
     "data/csv.py": ["tests/data/test_csv.py", "tests/data/test_bad_files.py"],
 }
 SWAPPED: dict[type, type] = {
@@ -154,13 +189,18 @@ class _Mutation(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.body = [self.visit(part) for part in node.body]  # not its annotations
+        node.body = [self.visit(part) for part in node.body]  # neither annotations nor decorators
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.body = [self.visit(part) for part in node.body]
         return node
 
 
-def mutants(module: str, count: int, seed: int) -> list[tuple[str, str]]:
-    """Changed sources of a module, each with what was changed."""
-    tree = ast.parse((ROOT / "src/fewer" / module).read_text(encoding="utf-8"))
+def mutants(module: str, count: int, seed: int) -> list[tuple[ast.Module, str]]:
+    """Changed modules, each with what was changed."""
+    source = (ROOT / "src/fewer" / module).read_text(encoding="utf-8")
+    tree, lines = ast.parse(source), source.splitlines()
     counter = _Mutation()
     counter.visit(copy.deepcopy(tree))
     places = random.Random(f"{module} {seed}").sample(range(counter.seen), min(count, counter.seen))
@@ -168,11 +208,12 @@ def mutants(module: str, count: int, seed: int) -> list[tuple[str, str]]:
     for at in sorted(places):
         one = _Mutation(at)
         changed = ast.fix_missing_locations(one.visit(copy.deepcopy(tree)))
-        found.append((ast.unparse(changed), one.what))
+        text = lines[int(one.what.split()[1].rstrip(":")) - 1].strip()
+        found.append((changed, f"{one.what}: {text}"))
     return found
 
 
-def hand_made(module: str) -> list[tuple[str, str]]:
+def hand_made(module: str) -> list[tuple[ast.Module, str]]:
     """The changes of `HAND` to a module."""
     source = (ROOT / "src/fewer" / module).read_text(encoding="utf-8")
     found = []
@@ -180,21 +221,66 @@ def hand_made(module: str) -> list[tuple[str, str]]:
         if name == module:
             if old not in source:
                 raise SystemExit(f"{module} has no {old!r} any more; update HAND")
-            found.append((source.replace(old, new), f"by hand: {old.strip()!r} to {new.strip()!r}"))
+            changed = ast.parse(source.replace(old, new))
+            found.append((changed, f"by hand: {old.strip()!r} to {new.strip()!r}"))
     return found
 
 
-def notices(package: Path, tests: list[str]) -> bool:
-    """Whether a test fails with the package in this folder."""
-    environment = os.environ | {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, timeout=300, check=False
+# -- running tests ---------------------------------------------------------------------------------
+
+
+class _Changed(importlib.machinery.SourceFileLoader):
+    """Loads a module from a changed syntax tree."""
+
+    tree: ast.Module
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.tree, self.path, "exec")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one changed module; all others are found as always."""
+
+    def __init__(self, module: str, tree: ast.Module) -> None:
+        self.name = "fewer." + module.removesuffix(".py").replace("/", ".")
+        self.loader = _Changed(self.name, str(ROOT / "src/fewer" / module))
+        self.loader.tree = tree
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self.name:
+            return None
+        return importlib.util.spec_from_file_location(
+            fullname, self.loader.path, loader=self.loader
         )
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+
+
+def load_libraries(tests: list[str]) -> None:
+    """Import what the tests need, and forget fewer and the tests: forked processes import them."""
+    with redirect_stdout(io.StringIO()):
+        pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *tests])
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("fewer", "tests"):
+            del sys.modules[name]
+
+
+def notices(module: str, tree: ast.Module | None, tests: list[str], seconds: float) -> bool:
+    """Whether a test fails, or takes too long, where a module is changed."""
+    child = os.fork()
+    if child == 0:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        failed = 1
+        try:
+            if tree is not None:
+                sys.meta_path.insert(0, _Finder(module, tree))
+            signal.alarm(int(seconds) + 1)
+            failed = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]) != 0)
+        finally:
+            os._exit(failed)
+    return os.waitpid(child, 0)[1] != 0
 
 
 def main() -> None:
@@ -205,26 +291,33 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--hand", action="store_true", help="run the hand-made mutants instead")
     given = parser.parse_args()
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    sys.dont_write_bytecode = True
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     for module in given.modules or TESTS:
-        with tempfile.TemporaryDirectory() as scratch:
-            package = Path(scratch)
-            shutil.copytree(ROOT / "src/fewer", package / "fewer")
-            if notices(package, TESTS[module]):
-                raise SystemExit(f"the tests of {module} fail without any change")
-            todo = hand_made(module) if given.hand else mutants(module, given.count, given.seed)
-            survived = []
-            for source, what in todo:
-                (package / "fewer" / module).write_text(source, encoding="utf-8")
-                if not notices(package, TESTS[module]):
-                    survived.append(what)
-                    print(f"{module}: survived: {what}", flush=True)
+        todo = hand_made(module) if given.hand else mutants(module, given.count, given.seed)
         if not todo:
             continue
+        load_libraries(TESTS[module])
+        began = time.monotonic()
+        if notices(module, None, TESTS[module], 600):
+            raise SystemExit(f"the tests of {module} fail without any change")
+        seconds = 20 + 5 * (time.monotonic() - began)
+        survived = []
+        for tree, what in todo:
+            if not notices(module, tree, TESTS[module], seconds):
+                survived.append(what)
+                print(f"{module}: survived: {what}", flush=True)
         killed = len(todo) - len(survived)
         print(f"{module}: {killed} of {len(todo)} killed", flush=True)
         key = f"{module}, by hand" if given.hand else module
-        results[key] = {"mutants": len(todo), "killed": killed, "survived": survived}
+        results[key] = {
+            "date": datetime.date.today().isoformat(),
+            "mutants": len(todo),
+            "killed": killed,
+            "survived": survived,
+        }
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
