@@ -14,6 +14,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 import fewer
+from tools import supply
 
 ROOT = Path(__file__).parents[1]
 
@@ -92,3 +93,33 @@ def test_every_pin_installs_on_the_oldest_python_that_we_promise():
             continue
         if about["Version"] == version and about.get("Requires-Python"):
             assert oldest in SpecifierSet(about["Requires-Python"]), name
+
+
+def test_requirements_are_the_pins_with_hashes():
+    pinned = supply.pins()
+    found = {}
+    for file in ("dev", "docs"):
+        text = (ROOT / "requirements" / f"{file}.txt").read_text(encoding="utf-8")
+        for entry in text.replace("\\\n", "").splitlines()[1:]:
+            hashed = r"(\S+)==(\S+)(?: +--hash=sha256:\w{64})+"
+            name, version = re.fullmatch(hashed, entry).groups()
+            assert name not in found
+            found[name] = version
+    assert found == {name: version for name, version in pinned.items() if name != supply.UNHASHED}
+
+
+def test_the_bill_of_materials_names_every_dependency_once():
+    bill = supply.sbom()
+    names = [part["name"] for part in bill["components"]]
+    assert len(set(names)) == len(names)
+    own = {re.split(r"[<>=\[]", one)[0] for one in supply.project()["dependencies"]}
+    assert own <= set(names)
+    known = {part["bom-ref"] for part in bill["components"]}
+    assert all(set(edge["dependsOn"]) <= known for edge in bill["dependencies"])
+    assert all(part.get("licenses") for part in bill["components"] if part["name"] != "torch")
+
+
+def test_every_dependency_has_a_lowest_version():
+    versions = dict(line.split("==") for line in supply.lowest())
+    assert versions["numpy"] == "1.26"
+    assert {"dask[array]", "pyarrow", "zarr"} <= set(versions)
