@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 
 import fewer
@@ -15,6 +16,7 @@ from fewer.errors import FewerWarning, InputError, MissingExtraError, TypeInputE
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
 from fewer.anndata import annotate, impute, open_cells, probe_limits, select_genes, write_gene_list  # noqa: E402
+from fewer.anndata.likelihood import _Model  # noqa: E402
 from fewer.anndata.studies import Studies  # noqa: E402
 
 pytestmark = [
@@ -685,3 +687,58 @@ def test_two_umaps(cells):
     axes = fewer.pl.panel_umap(cells, "kind")
     assert [ax.get_title() for ax in axes] == ["all 30 genes", "5 chosen genes"]
     assert [*cells.obsm] == [*before.obsm]
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+def test_regressions_are_those_of_scikit_learn():
+    linear = pytest.importorskip("sklearn.linear_model")
+    draw = np.random.default_rng(0)
+    x, rates = draw.normal(size=(800, 3)), draw.uniform(0.5, 2, 800)
+    y = draw.poisson(rates[:, None] * np.exp(x @ draw.normal(size=(3, 4)) * 0.5 + [0, 1, -1, 2]))
+    args = torch.from_numpy(x), torch.from_numpy(y).float(), torch.from_numpy(rates)
+    model = _Model.fit(*args, "poisson", 1e-9)
+    for gene in range(4):
+        other = linear.PoissonRegressor(alpha=0, max_iter=1000, tol=1e-9)
+        other.fit(x, y[:, gene] / rates, sample_weight=rates)
+        np.testing.assert_allclose(model.weight[gene], other.coef_, atol=2e-3)
+        np.testing.assert_allclose(model.bias[gene], other.intercept_, atol=2e-3)
+    wide = draw.negative_binomial(2.0, 2.0 / (2.0 + 5 * np.exp(0.5 * x[:, :1]) * np.ones((800, 2))))
+    found = _Model.fit(args[0], torch.from_numpy(wide).float(), torch.ones(800), "nb", 1e-6)
+    np.testing.assert_allclose(found.dispersion, 0.5, atol=0.15)
+    np.testing.assert_allclose(found.weight[:, 0], 0.5, atol=0.1)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "nb"])
+def test_decoders_of_counts(cells, likelihood, tmp_path):
+    plain = select_genes(cells, 5, **QUICK, inplace=False)
+    panel = select_genes(cells, 5, likelihood=likelihood, **QUICK)
+    assert panel.features == plain.features
+    scores = panel.settings["counts"]
+    assert 0.1 < scores["deviance_explained"] < 1
+    assert 0.3 < scores["correlation"] < 1
+    new = make_cells(200, seed=8)
+    x = read_all(open_cells(new, like=panel))[:, panel.indices]
+    rates = np.expm1(panel.reconstructor.decode(x))
+    assert (rates >= 0).all()
+    np.testing.assert_allclose(rates[:, panel.indices], np.expm1(x), rtol=1e-6)
+    total = np.asarray(new.X.sum(1)).ravel()[:, None] / 1e4
+    others = np.setdiff1d(np.arange(D), panel.indices)
+    expected = (rates * total)[:, others].sum(0)
+    counted = new.X.toarray()[:, others].sum(0)
+    assert np.median(np.abs(expected / counted - 1)) < 0.08
+    assert expected.sum() == pytest.approx(counted.sum(), rel=0.05)
+    panel.save(tmp_path / "panel")
+    again = fewer.Panel.load(tmp_path / "panel")
+    np.testing.assert_allclose(again.reconstructor.decode(x), panel.reconstructor.decode(x))
+    with pytest.raises(InputError, match="no held-out residuals"):
+        panel.reconstruct(x, interval=0.9)
+
+
+def test_likelihoods_need_counts(cells):
+    cells.X = np.log1p(cells.X.toarray())
+    with pytest.raises(InputError, match="likelihood='nb' needs raw counts"):
+        select_genes(cells, 3, likelihood="nb", **QUICK)
+    with pytest.raises(InputError, match="likelihood"):
+        select_genes(cells, 3, likelihood="normal", **QUICK)

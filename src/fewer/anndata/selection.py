@@ -22,6 +22,7 @@ from fewer.anndata.cells import (
     open_cells,
 )
 from fewer.anndata.large import select_in_stages
+from fewer.anndata.likelihood import with_count_decoder
 from fewer.anndata.studies import Studies
 from fewer.data import ColumnView, Source, read_blocks
 from fewer.data.counts import BatchCentered
@@ -42,6 +43,7 @@ def select_genes(
     batch_key: str | None = None,
     genes: str = "shared",
     study_weights: Any = None,
+    likelihood: str | None = None,
     include: Any = (),
     exclude: Any = (),
     counts: str = "auto",
@@ -84,6 +86,11 @@ def select_genes(
     study_weights : "equal" or mapping from name of study to weight, default=None
         How much each cell of a study counts in choice, decoder and score; "equal" gives all
         studies the same total weight. By default all cells count the same.
+    likelihood : {"poisson", "nb"}, default=None
+        Decode by Poisson or negative-binomial regression of the counts on the genes that a linear
+        decoder chooses, instead of least squares on logarithms. Reconstructions keep their units:
+        ``np.expm1`` of them are expected counts per ``target_sum``. ``panel.settings["counts"]``
+        has the explained deviance and the median correlation of genes in held-out cells.
     include, exclude : lists of genes, default=()
         Genes that must be on the panel, and genes that must not be, such as
         ``adata.var_names[adata.var_names.str.startswith("MT-")]``.
@@ -106,9 +113,6 @@ def select_genes(
 
     Notes
     -----
-    To reconstruct counts themselves, with a Poisson likelihood, train a network on them:
-    ``fewer.ConcreteAutoencoder(k, loss="poisson").fit(adata)``.
-
     Genes chosen for reconstruction often tell groups apart as well as those chosen by ``groupby``:
     on 700 blood cells of ten types neither was better (``benchmarks/single_cell.py``).
 
@@ -138,26 +142,25 @@ def select_genes(
         "gene_symbols": gene_symbols,
         "memory_limit": memory_limit,
     }
-    studies = Studies(data, genes) if isinstance(data, (list, tuple, Mapping)) else None
-    if studies is None:
-        cells = as_annotated(data)
-        source = example = open_cells(cells, **reading)
-        what = "AnnData" if is_annotated(cells) else cells.filename.name
-        if study_weights is not None:
-            raise InputError("study_weights are for several studies; give a list of them")
-    else:
-        cells, source = studies, studies.open(**reading)
-        example, what = studies.sources[0], f"{len(studies.parts)} studies"
-    source.description = f"{what}, {describe_units(example)['units']}"
-    rows, batches = source, None
-    if studies is not None:
-        batches = studies.labels(batch_key)
-        rows = BatchCentered(source, batches, studies.factors(study_weights, batches))
+    cells: Any
+    if isinstance(data, (list, tuple, Mapping)):
+        cells = Studies(data, genes)
+        source, batches = cells.open(**reading), cells.labels(batch_key)
+        rows: Source = BatchCentered(source, batches, cells.factors(study_weights, batches))
         if len(set(batches)) <= MOST_HELD_OUT:
             options.setdefault("validation", len(set(batches)))  # each is held out once
-    elif batch_key is not None:
-        batches = _batches(cells, batch_key)
-        rows = BatchCentered(source, batches)
+        if likelihood is not None:
+            raise InputError("likelihood is for a single study; give one, or leave it out")
+    else:
+        cells = as_annotated(data)
+        source = rows = open_cells(cells, **reading)
+        batches = None if batch_key is None else _batches(cells, batch_key)
+        rows = source if batches is None else BatchCentered(source, batches)
+        if study_weights is not None:
+            raise InputError("study_weights are for several studies; give a list of them")
+    parts = cells.parts if isinstance(cells, Studies) else {"AnnData": cells}
+    sources = cells.sources if isinstance(cells, Studies) else [source]
+    source.description = f"{_said(cells)}, {describe_units(sources[0])['units']}"
     groups = None if groupby is None else _groups(cells, groupby)
     panel = select_in_stages(
         rows,
@@ -170,19 +173,22 @@ def select_genes(
         random_state=random_state,
         **options,
     )
-    asked: dict[str, Any] = {"layer": layer, "groupby": groupby, "batch_key": batch_key}
-    asked["gene_symbols"] = gene_symbols
-    if studies is not None:
-        asked["studies"] = dict(zip(studies.parts, studies.sizes, strict=True))
-        have = [{*panel.features} <= {*(one.names or ())} for one in studies.sources]
-        example = studies.sources[have.index(True)] if any(have) else example
-        panel.settings[SETTINGS] = describe_units(example, panel if any(have) else None)
-    else:
-        panel.settings[SETTINGS] = describe_units(example, panel)
-    panel.settings[SETTINGS] |= {name: value for name, value in asked.items() if value is not None}
-    for part in [cells] if studies is None else studies.parts.values():
-        known = inplace and is_annotated(part)
-        if known and {*panel.features} <= {*gene_names(part, gene_symbols)}:
+    if likelihood is not None:
+        panel = with_count_decoder(panel, source, likelihood, int(panel.settings["seed"]))
+    asked: dict[str, Any] = {
+        "layer": layer,
+        "groupby": groupby,
+        "batch_key": batch_key,
+        "gene_symbols": gene_symbols,
+        "studies": cells.described if isinstance(cells, Studies) else None,
+    }
+    whole = [one for one in sources if {*panel.features} <= {*(one.names or ())}]
+    units = describe_units(whole[0], panel) if whole else describe_units(sources[0])
+    panel.settings[SETTINGS] = units | {
+        name: value for name, value in asked.items() if value is not None
+    }
+    for part in parts.values() if inplace else ():
+        if is_annotated(part) and {*panel.features} <= {*gene_names(part, gene_symbols)}:
             annotate(part, panel, key_added=key_added)
     return panel
 
@@ -242,6 +248,13 @@ def description(panel: Panel) -> dict[str, Any]:
     if panel.target is not None:
         found["held_out_groups"] = float(panel.target.held_out)
     return found | dict(panel.settings.get(SETTINGS, {}))
+
+
+def _said(cells: Any) -> str:
+    """What the cells are from, for reports."""
+    if isinstance(cells, Studies):
+        return f"{len(cells.parts)} studies"
+    return "AnnData" if is_annotated(cells) else str(cells.filename.name)
 
 
 def _batches(data: Any, name: str) -> NDArray:

@@ -92,6 +92,11 @@ class Studies:
             raise InputError("give at least two studies; a single one is given without a list")
         self.sizes = [part.shape[0] for part in self.parts.values()]
 
+    @property
+    def described(self) -> dict[str, int]:
+        """How many cells each study has."""
+        return dict(zip(self.parts, self.sizes, strict=True))
+
     def labels(self, batch_key: str | None) -> NDArray:
         """The study of each cell or, with a column of obs, study and batch."""
         study = np.repeat(list(self.parts), self.sizes)

@@ -41,6 +41,7 @@ from fewer.errors import warn
 CANCELS = 1e-7
 DENSE_SPEED = 250  # products of dense rows for one of stored values, in the same time
 DENSE_BLOCK = 128 * 2**20
+SPARSE_BLOCK = 512 * 2**20  # of stored values and places, at most
 
 # bytes of a block of float64 rows on the device: enough rows for a good matrix product
 DEVICE_BLOCK = 512 * 2**20
@@ -468,7 +469,7 @@ def _sparse_blocks(source: Source) -> Iterator[sparse.csr_array | None]:
     """Rows in order, as many at a time as their stored values allow; None if not sparse."""
     # every block costs a d x d product, so blocks are large, but more than one is alive at a time
     n, d = source.shape
-    target = max(block_bytes(source), (source.memory_limit or 0) // 5)
+    target = max(block_bytes(source), min((source.memory_limit or 0) // 5, SPARSE_BLOCK))
     start, size = 0, max(1, block_bytes(source) // d)
     while start < n:
         part = source.sparse_rows(slice(start, min(start + size, n)))

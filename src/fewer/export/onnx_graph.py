@@ -30,7 +30,7 @@ OPSET, IR = 20, 9  # of 2023: what runtimes in use understand
 CLOSE = 1e-3  # standard deviations that a float32 graph may be off
 ROWS = 64
 
-OPERATIONS = {"sigmoid": "Sigmoid", "exp": "Exp", "softmax": "Softmax"}
+OPERATIONS = {"sigmoid": "Sigmoid", "exp": "Exp", "softplus": "Softplus", "softmax": "Softmax"}
 INPUT, OUTPUT, TARGET = "measured", "reconstructed", "target"
 
 

@@ -40,6 +40,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 LINKS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "exp": torch.exp,
+    "softplus": nn.functional.softplus,
     "softmax": partial(torch.softmax, dim=-1),
 }
 SEVERAL = re.compile(r"(?:(?:none|sigmoid|exp|softmax):[1-9]\d{0,6},)+")
