@@ -1,5 +1,7 @@
 """Which rows are held out: blocks of neighbours, or rows that the user names."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -93,3 +95,68 @@ def test_files_and_columns_on_the_command_line(rows, tmp_path, monkeypatch):
     assert "--holdout-column part holds '2'; use '1'" in wrong.stderr
     both = typed("all.csv", "--holdout-column", "part", "--validation", "time", "--out", "d")
     assert both.exit_code == 2
+
+
+def test_curve_and_compare_hold_out_the_same_rows(rows, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from fewer.assess import compare, curve
+    from fewer.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)])
+    mask = np.arange(240) >= 180
+    options = {"validation": mask, "random_state": 0, "device": "cpu"}
+    panel = fewer.select(table, 3, **options)
+    expected = panel.estimates["equal"]
+    assert expected.standard_error > 0
+    found = curve(table, [2, 3, 4, 5], **options)
+    assert found.explained_variance[1] == expected.value
+    assert found.standard_error[1] == expected.standard_error
+    assert "25% of the rows held out, rows given" in found.protocol
+    chosen = [table.columns[j] for j in panel.fold_panels[0]]
+    mine = {"mine": chosen}
+    several = compare(table, 3, methods=["select", "greedy", "random"], panels=mine, **options)
+    by_method = {row["method"]: row for row in several.rows}
+    for name in ("select", "mine"):  # the panel that the training rows choose
+        assert by_method[name]["explained_variance"] == pytest.approx(expected.value, rel=1e-9)
+        error = by_method[name]["standard_error"]
+        assert error == pytest.approx(expected.standard_error, rel=1e-9)
+    assert all(row["standard_error"] > 0 for row in several.rows)
+
+    table[:180].to_csv("first.csv", index=False)
+    table[180:].to_csv("last.csv", index=False)
+    table.assign(part=np.where(mask, "test", "train")).to_csv("all.csv", index=False)
+    for words in (["first.csv", "--holdout", "last.csv"], ["all.csv", "--holdout-column", "part"]):
+        for command in (["curve", "-k", "3"], ["compare", "-k", "3", "--methods", "select"]):
+            result = CliRunner().invoke(app, [*command, *words, "--json"])
+            assert result.exit_code == 0, result.output
+            about = json.loads(result.stdout)
+            if command[0] == "curve":
+                value, error = about["explained_variance"][0], about["standard_error"][0]
+            else:
+                row = next(one for one in about["rows"] if one["method"] == "select")
+                value, error = row["explained_variance"], row["standard_error"]
+            assert value == pytest.approx(expected.value, rel=1e-9)
+            assert error == pytest.approx(expected.standard_error, rel=1e-9)
+    shown = CliRunner().invoke(app, ["curve", "-k", "3", "first.csv", "--holdout", "last.csv"])
+    assert "standard error over rows" in " ".join(shown.output.split())
+    assert "--holdout last.csv" in " ".join(
+        shown.output.split()
+    )  # in the command that is suggested
+
+
+def test_curves_of_a_target_and_in_time_order(rows):
+    from fewer.assess import compare, curve
+
+    table = pd.DataFrame(rows, columns=[f"x{j}" for j in range(9)])
+    target = np.where(np.arange(240) % 7 == 0, np.nan, rows[:, 0] + rows[:, 1])
+    found = curve(table, [2, 3], target=target, validation=np.arange(240) >= 180, random_state=0)
+    assert found.folds == 1
+    assert found.explained_variance[1] > 0.5
+    found = curve(table, [2, 3, 4, 5], validation="time", random_state=0)
+    assert "5 folds in time order" in found.protocol
+    assert "blocks" not in found.protocol
+    assert compare(table, 3, methods=["greedy"], validation="blocks").folds == 5
+    with pytest.raises(InputError, match="give 240 times True or False"):
+        compare(table, 3, validation=np.ones(3, bool))

@@ -136,6 +136,7 @@ def compare(
     panels: Mapping[str, Sequence[Any] | Panel] | None = None,
     scale: str = "standard",
     folds: int = FOLDS,
+    validation: Any = "auto",
     row_groups: Any = None,
     random_state: Any = None,
     device: str = "auto",
@@ -160,6 +161,8 @@ def compare(
         that was made from these rows has the score that it was made with.
     folds : int, default=5
         Number of folds of the cross-validation, at least 2.
+    validation : float, int, "time", "blocks", "auto" or array of n bool, default="auto"
+        Which rows are held out instead, as in `fewer.select`.
     progress : callable, default=None
         Called as ``progress(step, fraction_done)``.
     data, scale, row_groups, random_state, device
@@ -178,7 +181,7 @@ def compare(
         check_choice("methods", name, list(METHODS))
     plan = WorkPlan(progress)
     plan.begin("reading", "reading")
-    rows = Rows(data, scale, row_groups, random_state, device, folds)
+    rows = Rows(data, scale, row_groups, random_state, device, folds, validation=validation)
     check_whole("k", k, 1, rows.d, ", the number of features")
     parts = rows.covariances.folds
     for name in names:
@@ -205,7 +208,7 @@ def compare(
                 each[0]._replace(wrong=[one.wrong[0] for one in each])
                 for each in zip(*sums, strict=True)
             ]
-            score = scaled_estimate(parts, merged)
+            score = rows.with_error(scaled_estimate(parts, merged), chosen[0])
             features = rows.named(chosen[0][0])
         seconds = time.perf_counter() - began
         overlap = _overlap([draws[0] for draws in chosen])
@@ -228,7 +231,8 @@ def _pca(rows: Rows, k: int) -> Estimate:
         kept = float((vectors * fold.held_product(vectors)).sum())
         wrong.append(fold.n_held * (float(fold.held_diagonal.sum()) - kept))
         total.append(float((squares / fold.scale**2).sum()))
-    return ratio_of_sums(np.array(wrong), np.array(total), shared_rows(folds))
+    found = ratio_of_sums(np.array(wrong), np.array(total), shared_rows(folds))
+    return rows.with_error(found, axes=vectors)
 
 
 def _row(

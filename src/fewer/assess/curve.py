@@ -176,6 +176,7 @@ def curve(
     target: Any = None,
     scale: str = "standard",
     folds: int = FOLDS,
+    validation: Any = "auto",
     row_groups: Any = None,
     exact: bool | None = None,
     random_state: Any = None,
@@ -198,6 +199,9 @@ def curve(
         variance that explains. Paths are nested then, also for few k.
     folds : int, default=5
         Number of folds of the cross-validation, at least 2.
+    validation : float, int, "time", "blocks", "auto" or array of n bool, default="auto"
+        Which rows are held out instead, as in `fewer.select`. Where it is a single part of them,
+        each k is chosen separately unless there is a target.
     exact : bool, default=None
         Choose and score each k separately, as `fewer.select` does: slower and slightly better. By
         default for up to three numbers, which then are those of `fewer.select`.
@@ -224,10 +228,11 @@ def curve(
         raise InputError("k is empty; give at least one number of features")
     if exact and target is not None:
         raise InputError("exact=True cannot be combined with a target; leave one of them out")
-    exact = len(sizes) <= FEW_SIZES and target is None if exact is None else exact
     plan = WorkPlan(progress)
     plan.begin("reading", "reading")
-    rows = Rows(data, scale, row_groups, random_state, device, folds, target)
+    rows = Rows(data, scale, row_groups, random_state, device, folds, target, validation)
+    if exact is None:
+        exact = (len(sizes) <= FEW_SIZES or rows.one_part) and target is None
     check_whole("k", sizes[-1], 1, rows.d, ", the number of features")
     covariances = rows.covariances
     plan.expect("fold", len(covariances.folds))

@@ -1,12 +1,14 @@
 """The rows of an assessment and their folds; the score of a list of features."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fewer._checks import check_observed, check_random_state, check_whole
 from fewer._threads import entry_point
@@ -14,16 +16,18 @@ from fewer.constraints import resolve
 from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
 from fewer.data.open import as_source
-from fewer.data.source import AppendedColumns
+from fewer.data.source import AppendedColumns, read_blocks
 from fewer.errors import InputError
 from fewer.estimate import (
     Estimate,
     describe_protocol,
     fold_ridges,
+    linear_map,
     panel_sums,
     ratio_of_sums,
     scaled_estimate,
     shared_rows,
+    sums_of_groups,
 )
 from fewer.panel import Panel
 from fewer.selection.target import read_target
@@ -33,7 +37,9 @@ from fewer.validation import (
     Fold,
     FoldCovariances,
     Scaling,
+    Validation,
     check_row_groups,
+    choose_validation,
     fold_covariances,
     split_rows,
 )
@@ -57,6 +63,7 @@ class Rows:
         device: str,
         folds: int = FOLDS,
         target: Any = None,
+        validation: Any = "auto",
     ) -> None:
         check_whole("folds", folds, 2)
         wanted, data = (None, data) if target is None else read_target(target, data)
@@ -71,6 +78,8 @@ class Rows:
             self.target, self.numbers = wanted.name or "the target", wanted.centred(kept)
             source = source if len(kept) == n else RowView(source, kept)
             row_groups = None if row_groups is None else row_groups[kept]
+            if np.ndim(validation):
+                validation = np.asarray(choose_validation(validation, n, 1, linear=True))[kept]
         self.source, self.stats = without_empty(source, moments(source))
         names = self.source.names
         check_observed(self.stats.observed, None if names is None else np.array(names))
@@ -80,12 +89,15 @@ class Rows:
         self.home = pick_device(device)
         self.n, self.d = self.source.shape
         self.groups = row_groups
-        self.folds = min(folds, self.n)
+        self.validation: Validation = min(folds, self.n)
+        if not (isinstance(validation, str) and validation == "auto"):
+            grouped = row_groups is not None
+            self.validation = choose_validation(validation, self.n, 1, linear=True, grouped=grouped)
 
     @cached_property
     def covariances(self) -> FoldCovariances:
         """Of all folds."""
-        splits, source = split_rows(self.n, self.folds, self.seed, self.groups), self.source
+        splits, source = split_rows(self.n, self.validation, self.seed, self.groups), self.source
         if self.numbers is not None:
             source = AppendedColumns(source, self.numbers.numpy())
         return fold_covariances(source, splits, self.scaling, self.home)
@@ -94,14 +106,14 @@ class Rows:
     def protocol(self) -> str:
         """How rows are held out and features scaled, in words."""
         splits, seed = self.covariances.splits, self.random_state
-        return describe_protocol(splits, self.folds, seed, self.scaling.how, self.groups)
+        return describe_protocol(splits, self.validation, seed, self.scaling.how, self.groups)
 
     @property
     def options(self) -> dict[str, Any]:
         """Options of `fewer.select` for the same rows, folds and scaling."""
         return {
             "scale": self.scaling.how,
-            "validation": self.folds,
+            "validation": self.validation,
             "row_groups": self.groups,
             "random_state": self.random_state,
             "device": str(self.home),
@@ -112,11 +124,43 @@ class Rows:
         """The key of `Panel.estimates` for this scaling."""
         return "units" if self.scaling.how == "none" else "equal"
 
+    @property
+    def one_part(self) -> bool:
+        """Whether a single part of the rows is held out."""
+        return isinstance(self.validation, (float, np.ndarray))
+
     def estimate(self, panels: Sequence[Columns]) -> Estimate:
         """Explained variance of held-out rows from a panel per fold, features scaled."""
         folds = self.covariances.folds
         ridges = fold_ridges(folds, panels, self.n)
-        return scaled_estimate(folds, panel_sums(self.covariances, panels, ridges))
+        found = scaled_estimate(folds, panel_sums(self.covariances, panels, ridges))
+        return self.with_error(found, panels[:1])
+
+    def with_error(
+        self, score: Estimate, panels: Sequence[Columns] = (), axes: Tensor | None = None
+    ) -> Estimate:
+        """The same score; of one part, with its standard error over rows, or groups of rows.
+
+        It is the mean of these panels, or that of principal ``axes``.
+        """
+        if not self.one_part:
+            return score
+        fold = self.covariances.folds[0]
+        maps: list[Callable[[Tensor], Tensor]] = [
+            partial(linear_map, panel, fold.decoder(panel)) for panel in panels
+        ]
+        if axes is not None:
+            maps.append(lambda x: x @ axes @ axes.T)
+        wrong, total = [], []
+        for _, rows in read_blocks(fold.rows(fold.held_rows)):
+            gaps = torch.isnan(rows)
+            x = (rows - fold.scaled_mean).masked_fill_(gaps, 0.0)
+            left = [(apply(x) - x).masked_fill_(gaps, 0.0).square_().sum(1) for apply in maps]
+            wrong.append(torch.stack(left).mean(0).numpy())
+            total.append(x.square().sum(1).numpy())
+        labels = None if self.groups is None else self.groups[fold.held_rows]
+        e, t = (sums_of_groups(np.concatenate(part), labels) for part in (wrong, total))
+        return ratio_of_sums(e, t, shared_rows([fold]))._replace(value=score.value)
 
     def judged(self, features: Sequence[Any] | Panel) -> tuple[Columns, Estimate]:
         """Columns of a list or panel, and their score.

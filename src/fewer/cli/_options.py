@@ -44,12 +44,16 @@ TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow", ".ipc
 SHARED = (  # options that `fewer select` has too, and that decide which panel it makes
     *("ignore", "dataset", "query", "layer", "delimiter", "header", "missing", "counts"),
     *("memory_limit", "scale", "row_groups", "seed", "target"),
+    *("validation", "holdout", "holdout_column"),
 )
 PACKED = (".gz", ".bz2", ".zst", ".zip")
 DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb")
 TABLE_OUTPUT = (".csv", ".json")
 DATA_FILES = (*TABLES, *PACKED, *DATABASES, ".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".zarr")
 reading_option = partial(typer.Option, rich_help_panel="Reading data")
+holding_option = partial(typer.Option, rich_help_panel="Search and validation")
+HELD = ("1", "1.0", "true", "yes", "test")  # words for rows to hold out
+TRAINED = ("0", "0.0", "false", "no", "train", "", "none")
 
 
 # -- completion of paths in the shell ----------------------------------------------------------
@@ -255,6 +259,67 @@ class Reading:
     def _words(self) -> list[str]:
         words = [word.strip() for text in self.missing or () for word in text.split(",")]
         return [word for word in words if word]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Options that say which rows are held out."""
+
+    validation: Annotated[
+        str,
+        holding_option(
+            help="Rows to hold out: auto, a fraction such as 0.2, a number of folds such as 5, "
+            "time for rows in time order (train on the past), or blocks of neighbouring rows."
+        ),
+    ] = "auto"
+    holdout: Annotated[
+        str | None,
+        holding_option(
+            help="A file with the rows to hold out, such as the latest ones, instead of "
+            "--validation.",
+            autocompletion=complete_data,
+        ),
+    ] = None
+    holdout_column: Annotated[
+        str | None,
+        holding_option(
+            help="A column that says which rows to hold out: 1, true, yes or test, instead of "
+            "--validation."
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse several answers."""
+        named = sum(x is not None for x in (self.holdout, self.holdout_column))
+        if named + (self.validation != "auto") > 1:
+            raise typer.BadParameter("give one of --validation, --holdout and --holdout-column")
+
+    def paths(self, data: str) -> Any:
+        """The data, with the file of held-out rows at the end."""
+        return data if self.holdout is None else [data, self.holdout]
+
+    def rows(self, source: "Source", reading: Reading) -> Any:
+        """What ``validation=`` is: as typed, or which rows a file or a column names."""
+        import numpy as np
+
+        from fewer._checks import join_names
+        from fewer.cli import _parsing as parse
+        from fewer.errors import InputError
+
+        if self.holdout is not None:
+            last = reading.open(self.holdout, warn_of_text=False).shape[0]
+            return np.arange(source.shape[0]) >= source.shape[0] - last
+        if self.holdout_column is None:
+            return parse.validation(self.validation)
+        labels: Any = read_column(source, self.holdout_column)
+        words = [text.strip().lower() for text in labels]
+        unknown = list(dict.fromkeys(word for word in words if word not in {*HELD, *TRAINED}))
+        if unknown:
+            raise InputError(
+                f"--holdout-column {self.holdout_column} holds {join_names(unknown)}; use "
+                f"{join_names(HELD)} for rows to hold out and {join_names(TRAINED, 6)} for others"
+            )
+        return np.array([word in HELD for word in words])
 
 
 def holds_cells(data: Any) -> bool:

@@ -155,11 +155,13 @@ def curve(
     force: opt.ForceOption = False,
     *,
     scoring: Scoring,
+    holding: opt.HeldOut,
 ) -> None:
     """Show the explained variance of held-out rows for several k, and the k that rules suggest.
 
     Features are chosen as one nested path on the training rows; each k gets a linear decoder.
-    ± is the standard error over folds.
+    ± is the standard error over folds. Where a single part of the rows is held out, each k is
+    chosen as fewer select does, and ± is over rows.
 
     Examples: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/];
     [bold]fewer curve data.csv --k 1:100 --reach 0.9[/]
@@ -169,6 +171,7 @@ def curve(
     from fewer.cli import _parsing as parse
     from fewer.errors import InputError
 
+    holding.check()
     sizes = parse.sizes(k) if k else []
     if reach is not None:
         check_number("reach", reach, above=0, below=1)
@@ -178,7 +181,8 @@ def curve(
 
         check_target(out)
     with output.progress("reading") as update:
-        source = reading.open_features(data, metadata=(target, scoring.row_groups))
+        columns = (target, scoring.row_groups, holding.holdout_column)
+        source = reading.open_features(holding.paths(data), metadata=columns)
         d = source.shape[1]
         if sizes and sizes[0] > d:
             raise InputError(f"--k {k}: there are only {d} features; use smaller numbers")
@@ -187,6 +191,7 @@ def curve(
             [size for size in sizes if size <= d] or _default_sizes(d),
             target=target,
             exact=exact or None,
+            validation=holding.rows(source, reading),
             progress=update,
             **scoring.arguments(source),
         )
@@ -260,6 +265,7 @@ def compare(
     force: opt.ForceOption = False,
     *,
     scoring: Scoring,
+    holding: opt.HeldOut,
 ) -> None:
     """Choose k features by several methods and score them on the same held-out rows.
 
@@ -271,14 +277,17 @@ def compare(
     """
     from fewer.assess import compare as compare_methods
 
+    holding.check()
     opt.check_unused(out, force, opt.TABLE_OUTPUT)
     with output.progress("reading") as update:
-        source = reading.open_features(data, metadata=(scoring.row_groups,))
+        columns = (scoring.row_groups, holding.holdout_column)
+        source = reading.open_features(holding.paths(data), metadata=columns)
         found = compare_methods(
             source,
             k,
             methods=[part.strip() for part in methods.split(",") if part.strip()] or None,
             panels={text: _panel(text, source.names) for text in panel or ()},
+            validation=holding.rows(source, reading),
             progress=update,
             **scoring.arguments(source),
         )
@@ -361,6 +370,7 @@ def _show_comparison(found: "Comparison", out: Path | None, screen: "Console") -
 
 
 def _show_protocol(found: "Curve | Comparison", out: Path | None, screen: "Console") -> None:
-    screen.print(f"[dim]held-out rows: {found.protocol}; ± is the standard error over folds[/]")
+    over = "over folds" if found.folds > 1 else "over rows"
+    screen.print(f"[dim]held-out rows: {found.protocol}; ± is the standard error {over}[/]")
     if out is not None:
         screen.print(f"written to [bold]{out}[/]", soft_wrap=True)

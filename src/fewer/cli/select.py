@@ -21,10 +21,8 @@ from fewer.cli._config import use_config
 from fewer.cli._output import Output, percent, print_table
 
 if TYPE_CHECKING:
-    import numpy as np
     from rich.console import Console
 
-    from fewer.data import Source
     from fewer.panel import Panel
 
 choice = partial(typer.Option, rich_help_panel="Target and constraints")
@@ -35,8 +33,6 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of
 WORKER = "FEWER_WORKER"
 # options that do not decide which panel is made
 ONLY_THIS_RUN = ("json", "quiet", "debug", "force", "resume", "checkpoint", "report", "out")
-HELD = ("1", "1.0", "true", "yes", "test")  # words for rows to hold out
-TRAINED = ("0", "0.0", "false", "no", "train", "", "none")
 
 
 @dataclass(frozen=True)
@@ -280,28 +276,6 @@ def select(
         str,
         search(help="What to minimise: mse, or huber for heavy tails, where few rows decide."),
     ] = "mse",
-    validation: Annotated[
-        str,
-        search(
-            help="Rows to hold out: auto, a fraction such as 0.2, a number of folds such as 5, "
-            "time for rows in time order (train on the past), or blocks of neighbouring rows."
-        ),
-    ] = "auto",
-    holdout: Annotated[
-        str | None,
-        search(
-            help="A file with the rows to hold out, such as the latest ones, instead of "
-            "--validation.",
-            autocompletion=opt.complete_data,
-        ),
-    ] = None,
-    holdout_column: Annotated[
-        str | None,
-        search(
-            help="A column that says which rows to hold out: 1, true, yes or test, instead of "
-            "--validation."
-        ),
-    ] = None,
     time_limit: Annotated[
         float | None, search(help="Seconds after which no new strategy is started.")
     ] = None,
@@ -328,6 +302,7 @@ def select(
         ),
     ] = None,
     *,
+    holding: opt.HeldOut,
     processes: Processes,
 ) -> None:
     """Choose k features from which all others can be reconstructed, and save the panel.
@@ -348,8 +323,7 @@ def select(
         raise typer.BadParameter("give -k or --reach, not both")
     if k is not None and k != "auto" and not k.lstrip("-").isdecimal():
         raise typer.BadParameter(f"-k {k}: give a number of features, or auto")
-    if sum(x is not None for x in (holdout, holdout_column)) + (validation != "auto") > 1:
-        raise typer.BadParameter("give one of --validation, --holdout and --holdout-column")
+    holding.check()
     _check_folder(out, force)
     opt.check_unused(report, force)
     checkpoint = processes.checkpoint_folder(out)
@@ -375,7 +349,6 @@ def select(
         "robust_to": robust_to,
         "expect_missing": expect_missing,
         "loss": loss,
-        "validation": parse.validation(validation),
         "time_limit": time_limit,
         "random_state": seed,
         "device": device,
@@ -389,13 +362,11 @@ def select(
     ):
         keep = tuple(name for text in include or () for name in text.split(","))
         source = reading.open_features(
-            data if holdout is None else [data, holdout],
-            metadata=(*(target or ()), event, row_groups, sample_weight, holdout_column),
+            holding.paths(data),
+            metadata=(*(target or ()), event, row_groups, sample_weight, holding.holdout_column),
             keep=keep,
         )
-        held = _held_out(source, reading, holdout, holdout_column)
-        if held is not None:
-            options["validation"] = held
+        options["validation"] = holding.rows(source, reading)
         options |= {
             "include": parse.features(include or (), source.names, "--include"),
             "exclude": parse.features(exclude or (), source.names, "--exclude"),
@@ -432,31 +403,6 @@ def select(
     output.result(document, lambda screen: _show(panel, document, screen))
     words = ("fewer", "report", str(out)) if report is None else ("open", str(report))
     output.suggest(shlex.join(words))
-
-
-def _held_out(
-    source: "Source", reading: opt.Reading, holdout: str | None, column: str | None
-) -> "np.ndarray | None":
-    """Which rows are held out, if a file or a column says so."""
-    import numpy as np
-
-    from fewer._checks import join_names
-    from fewer.errors import InputError
-
-    if holdout is not None:
-        last = reading.open(holdout, warn_of_text=False).shape[0]
-        return np.arange(source.shape[0]) >= source.shape[0] - last
-    if column is None:
-        return None
-    labels: Any = opt.read_column(source, column)
-    words = [text.strip().lower() for text in labels]
-    unknown = list(dict.fromkeys(word for word in words if word not in {*HELD, *TRAINED}))
-    if unknown:
-        raise InputError(
-            f"--holdout-column {column} holds {join_names(unknown)}; use {join_names(HELD)} for "
-            f"rows to hold out and {join_names(TRAINED, 6)} for others"
-        )
-    return np.array([word in HELD for word in words])
 
 
 def _spent_by_feature(panel: "Panel") -> dict[Any, tuple[str, ...]]:
