@@ -9,11 +9,11 @@ from sklearn.datasets import load_breast_cancer
 import fewer
 from fewer.data.open import as_source
 from fewer.estimate import (
+    Estimate,
     Score,
     describe_protocol,
     fold_ridges,
     held_out_squares,
-    interval_of,
     panel_sums,
     penalties,
     ratio_of_sums,
@@ -36,8 +36,25 @@ def test_the_standard_error_is_that_of_repeated_draws():
     errors = np.array([one.standard_error for one in found])
     assert values.mean() == pytest.approx(0.8, abs=0.001)
     assert (errors**2).mean() ** 0.5 == pytest.approx(values.std(), rel=0.1)
-    inside = [low < 0.8 < high for low, high in (interval_of(*one, 0.9) for one in found)]
+    inside = [low < 0.8 < high for low, high in (one.interval(0.9) for one in found)]
     assert np.mean(inside) == pytest.approx(0.9, abs=0.03)
+
+
+@pytest.mark.parametrize("new", [4, 40])
+def test_the_score_of_new_rows_is_in_the_interval_for_so_many(new):
+    random = np.random.default_rng(1)
+
+    def draw(count):
+        total = random.gamma(4, size=(2000, count))
+        return total * random.uniform(0.1, 0.3, size=total.shape), total
+
+    fresh = 1 - np.divide(*(part.sum(axis=1) for part in draw(new)))
+    found = [ratio_of_sums(w, t, units=12) for w, t in zip(*draw(12), strict=True)]
+    bounds = np.array([one.interval(0.9, new_rows=new) for one in found])
+    assert np.mean((bounds[:, 0] < fresh) & (fresh < bounds[:, 1])) == pytest.approx(0.9, abs=0.03)
+    only = np.array([one.interval(0.9) for one in found])  # of the score itself: too narrow here
+    assert np.mean((only[:, 0] < fresh) & (fresh < only[:, 1])) < 0.88
+    assert Estimate(0.5, 0.1, 3).interval(0.9, new_rows=new) is None  # how many rows is not known
 
 
 def test_training_rows_that_folds_share_widen_the_error():
@@ -49,10 +66,10 @@ def test_training_rows_that_folds_share_widen_the_error():
 
 
 def test_sums_that_say_nothing():
-    assert ratio_of_sums(np.zeros(3), np.zeros(3)) == (1.0, None, None)
+    assert ratio_of_sums(np.zeros(3), np.zeros(3)) == Estimate(1.0)
     assert ratio_of_sums(np.ones(3), np.zeros(3)).value == 0.0
-    assert ratio_of_sums(np.array([1.0]), np.array([4.0])) == (0.75, None, None)
-    assert interval_of(0.5, None, None, 0.9) is None
+    assert ratio_of_sums(np.array([1.0]), np.array([4.0])) == Estimate(0.75)
+    assert Estimate(0.5).interval(0.9) is None
 
 
 def test_rows_of_a_group_count_as_one():

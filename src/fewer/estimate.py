@@ -7,6 +7,7 @@ corrected for training rows that folds share. Where there is a single split, or 
 expensive for many folds, the sums are those of rows, or of groups of rows, instead.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor
 
+from fewer._checks import check_number, check_whole
 from fewer._tables import percent_text
 from fewer._threads import for_operations
 from fewer.data.source import RowView, Source, read_blocks, reduce_rows, shard_of_rank
@@ -41,7 +43,6 @@ __all__ = [
     "describe_protocol",
     "fold_ridges",
     "held_out_squares",
-    "interval_of",
     "linear_map",
     "panel_sums",
     "penalties",
@@ -64,11 +65,33 @@ ROUNDING = 1e-12  # of the sum of squares
 
 
 class Estimate(NamedTuple):
-    """A score, its standard error (None if unknown) and the degrees of freedom of that."""
+    """A score, its standard error (None if unknown) and the degrees of freedom of that.
+
+    ``sampling_error`` is the part of the standard error that comes from which rows were held out,
+    ``units`` in number (rows, or groups of rows); the rest is that of choosing and fitting.
+    """
 
     value: float
     standard_error: float | None = None
     degrees: int | None = None
+    sampling_error: float | None = None
+    units: int | None = None
+
+    def interval(
+        self, level: float = 0.9, new_rows: int | None = None
+    ) -> tuple[float, float] | None:
+        """As `Score.interval`."""
+        check_number("level", level, above=0, below=1)
+        error = self.standard_error
+        if new_rows is not None and error is not None:
+            check_whole("new_rows", new_rows)
+            if self.sampling_error is None or self.units is None:
+                return None
+            error = math.hypot(error, self.sampling_error * math.sqrt(self.units / new_rows))
+        if error is None or self.degrees is None:
+            return None
+        half = float(stdtrit(self.degrees, (1 + level) / 2)) * error
+        return self.value - half, self.value + half
 
 
 class Score(float):
@@ -82,6 +105,9 @@ class Score(float):
         Over folds, or over rows; None if unknown.
     degrees : int or None
         Degrees of freedom of the standard error.
+    sampling_error, units : float and int, or None
+        The part of the standard error that comes from which rows were held out, and how many they
+        were: rows, or groups of rows.
 
     Examples
     --------
@@ -98,6 +124,8 @@ class Score(float):
     errors: Vector
     standard_error: float | None
     degrees: int | None
+    sampling_error: float | None
+    units: int | None
 
     def __new__(
         cls,
@@ -105,42 +133,56 @@ class Score(float):
         errors: Vector,
         standard_error: float | None = None,
         degrees: int | None = None,
+        sampling_error: float | None = None,
+        units: int | None = None,
     ) -> "Score":
         """Attach the errors to a number."""
         self = super().__new__(cls, value)
         self.errors, self.standard_error, self.degrees = errors, standard_error, degrees
+        self.sampling_error, self.units = sampling_error, units
         return self
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return float(self), self.errors, self.standard_error, self.degrees
+        return float(self), self.errors, *self.estimate()[1:]
 
-    def interval(self, level: float = 0.9) -> tuple[float, float] | None:
-        """Interval that contains the score of all such rows with this confidence, by Student's t.
+    def estimate(self) -> Estimate:
+        """The score without the errors of single features."""
+        parts = self.standard_error, self.degrees, self.sampling_error, self.units
+        return Estimate(float(self), *parts)
 
-        None where the standard error is unknown.
+    def interval(
+        self, level: float = 0.9, new_rows: int | None = None
+    ) -> tuple[float, float] | None:
+        """Interval of the score with this confidence, by Student's t.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            The confidence.
+        new_rows : int, default=None
+            None: the interval of the score of all such rows. A number: the interval that contains
+            the score of so many new rows (where rows come in groups, so many new groups), which is
+            wider, since they are only a sample as well.
+
+        Returns
+        -------
+        (low, high), or None where the standard error is unknown
         """
-        return interval_of(float(self), self.standard_error, self.degrees, level)
+        return self.estimate().interval(level, new_rows)
 
     def text(self) -> str:
         """Percentages for a person: the score and its standard error."""
         return percent_text(float(self), self.standard_error)
 
 
-def interval_of(
-    value: float, standard_error: float | None, degrees: int | None, level: float
-) -> tuple[float, float] | None:
-    """Interval of an estimate by Student's t; None where its standard error is unknown."""
-    if standard_error is None or degrees is None:
-        return None
-    half = float(stdtrit(degrees, (1 + level) / 2)) * standard_error
-    return value - half, value + half
-
-
-def ratio_of_sums(wrong: Vector, total: Vector, shared: float = 0.0) -> Estimate:
+def ratio_of_sums(
+    wrong: Vector, total: Vector, shared: float = 0.0, units: int | None = None
+) -> Estimate:
     """Explained variance from sums of squares per fold (or row, or group of rows).
 
     The standard error is the jackknife's: from the ratios without each fold in turn. Its square
-    is increased by the fraction ``shared``; see `shared_rows`.
+    is increased by the fraction ``shared``; see `shared_rows`. ``units`` is the number of rows, or
+    groups of rows, if it is known.
     """
     count, whole = len(total), float(total.sum())
     if whole <= 0:
@@ -153,8 +195,9 @@ def ratio_of_sums(wrong: Vector, total: Vector, shared: float = 0.0) -> Estimate
         return Estimate(1.0 - left)
     without = (float(wrong.sum()) - wrong) / rest
     spread = float(((without - without.mean()) ** 2).sum())
-    square = (1 + shared) * (count - 1) / count * spread
-    return Estimate(1.0 - left, square**0.5, count - 1)
+    square = (count - 1) / count * spread
+    error = ((1 + shared) * square) ** 0.5
+    return Estimate(1.0 - left, error, count - 1, None if units is None else square**0.5, units)
 
 
 def shared_rows(folds: Sequence[Fold]) -> float:
@@ -262,7 +305,7 @@ class ErrorSums:
         # of e - left t, whose mean is nearly 0
         spread = ee - 2 * left * et + left**2 * tt - (e - left * t) ** 2 / n
         error = float((max(spread, 0.0) * n / (n - 1)) ** 0.5 / total)
-        return Score(1.0 - left, self.errors, error, int(n) - 1)
+        return Score(1.0 - left, self.errors, error, int(n) - 1, error, int(n))
 
 
 @torch.no_grad()

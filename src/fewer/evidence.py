@@ -52,7 +52,7 @@ STORED: dict[Any, Any] = {
             "k": [int],
             "explained_variance": [float],
             "standard_error": [(float, None)],
-            "pca": [float],
+            "pca": ([float], None),
             "one_standard_error?": int,
             "noise?": (int, None),
             "elbow?": (int, None),
@@ -70,6 +70,7 @@ STORED: dict[Any, Any] = {
             "false_bound": float,
             "subsamples": int,
             "threshold": float,
+            "clusters?": [{"features": [int], "frequency": float}],
         },
     ),
     "significance?": (
@@ -163,22 +164,26 @@ class Evidence:
         search and compared on one fold, and last that of the panel itself. Empty for other
         panels, and for those saved before.
     size : dict or None
-        How k was chosen, if it was not given: the rule, and the explained variance of held-out
-        rows with its standard error for each k.
+        How k was chosen: the rule ("given" if it was given), and the explained variance of held-out
+        rows (of the target, if there is one) with its standard error for each k. None for a k that
+        was given where it would take long: `fewer.assess.curve` computes it.
     stability : dict or None
         How often each chosen feature (``"frequency"``, as in ``order``) is chosen again from half
         of the rows, by a linear decoder or, with a target, a linear map to it; the ``"index"`` of
         Nogueira and others with its ``"interval"``, also with interchangeable features as one
-        (``"cluster_index"``); and a bound on falsely chosen ones. None where it would take long:
-        `fewer.assess.stability` computes it.
+        (``"cluster_index"``), the ``"clusters"`` that have a chosen feature; and a bound on falsely
+        chosen ones. None where it would take long: `fewer.assess.stability` computes it.
     significance : dict or None
-        Tests with linear decoders: explained variance of ``"random"`` panels on held-out rows, of
-        the panel with the same features on all folds (``"panel"``), the ``"p_value"``, and for
-        each chosen feature, as in ``order``, that of its contribution (``"contributions"``). None
-        where it would take long: `fewer.score` computes it.
+        Tests with linear decoders, or linear maps to the target: explained variance of ``"random"``
+        panels on held-out rows, of the panel with the same features on all folds (``"panel"``), the
+        ``"p_value"``, and for each chosen feature, as in ``order``, that of its contribution
+        (``"contributions"``). None where it would take long: `fewer.score` computes it.
     without : array (k) or None
         Explained variance that is lost without each chosen feature (and its group), the linear
-        decoder fitted again; on all rows, in scaled units.
+        decoder fitted again; on all rows, in scaled units; with a target, of the target.
+    coverage : array (d) or None
+        Fraction of held-out values of each feature in 90% prediction intervals that were calibrated
+        on other rows; NaN for features that are measured or constant.
     dependents, dependent_losses : arrays (k, m) or None
         The other features that lose most without each chosen one, and the R² that each loses.
 
@@ -225,6 +230,7 @@ class Evidence:
     without: NDArray[np.float64] | None = None
     dependents: NDArray[np.int64] | None = None
     dependent_losses: NDArray[np.float32] | None = None
+    coverage: NDArray[np.float32] | None = None
 
     def without_rows(self) -> "Evidence":
         """A copy without rows of the data, for panels to be shared."""
@@ -272,14 +278,23 @@ class Examined(NamedTuple):
 
 
 def _check_size(size: dict[str, Any]) -> None:
-    lines = (size[name] for name in ("explained_variance", "standard_error", "pca"))
-    if any(len(line) != len(size["k"]) for line in lines) or size["chosen"] not in size["k"]:
+    lines = [size[name] for name in ("explained_variance", "standard_error", "pca")]
+    known = [line for line in lines if line is not None]
+    if any(len(line) != len(size["k"]) for line in known) or size["chosen"] not in size["k"]:
         raise ValueError("the lines of evidence.size do not fit its sizes")
     rule = size["rule"].split()
-    if rule == ["auto"] and "one_standard_error" in size and "noise" in size:
+    if rule in (["auto"], ["given"]) and "one_standard_error" in size and "noise" in size:
         return
     if len(rule) != 2 or not 0 < float(rule[1]) <= 1:
         raise ValueError(f"evidence.size has the rule {size['rule']!r}, which is unknown")
+
+
+def _check_stability(stability: dict[str, Any], k: int, d: int) -> None:
+    if len(stability["frequency"]) != k:
+        raise ValueError("evidence.stability is not that of the chosen features")
+    named = [j for part in stability.get("clusters", []) for j in part["features"]]
+    if not all(0 <= j < d for j in named):
+        raise ValueError("evidence.stability has numbers that are not columns")
 
 
 def _check_optional(found: Evidence, k: int, d: int) -> None:
@@ -288,11 +303,13 @@ def _check_optional(found: Evidence, k: int, d: int) -> None:
         "dependents": ((k, None), "i"),
         "dependent_losses": ((k, None), "f"),
         "factors": ((None, d), "f"),
+        "coverage": ((d,), "f"),
     }
+    gaps = ("dependent_losses", "coverage")
     for name, (shape, kind) in shapes.items():
         if getattr(found, name) is not None:
             array = getattr(found, name)
-            require_array(f"evidence.{name}", array, shape, kind, finite=name != "dependent_losses")
+            require_array(f"evidence.{name}", array, shape, kind, finite=name not in gaps)
     if (found.dependents is None) != (found.dependent_losses is None):
         raise ValueError("evidence has dependents or their losses, but not both")
 
@@ -333,8 +350,8 @@ def check_evidence(found: Evidence, indices: NDArray[np.int64], d: int) -> None:
         raise ValueError(f"evidence.correlation is of {len(found.correlation)} features, not {k}")
     if found.size is not None:
         _check_size(found.size)
-    if found.stability is not None and len(found.stability["frequency"]) != k:
-        raise ValueError("evidence.stability is not that of the chosen features")
+    if found.stability is not None:
+        _check_stability(found.stability, k, d)
     tests = None if found.significance is None else found.significance["contributions"]
     if tests is not None and len(tests) != k:
         raise ValueError("evidence.significance is not that of the chosen features")

@@ -193,9 +193,7 @@ class Panel:
     ) -> None:
         self.reconstructor = reconstructor
         self.held_out = held_out
-        self.estimates = estimates or {
-            "units": Estimate(float(held_out), held_out.standard_error, held_out.degrees)
-        }
+        self.estimates = estimates or {"units": held_out.estimate()}
         self.fold_panels = fold_panels  # that were scored, one per fold; not saved
         self._leaderboard = leaderboard
         self.settings = settings
@@ -717,7 +715,7 @@ class Panel:
             score = estimates["units"]
             return cls(
                 Reconstructor(indices, decoder, d, names, quantiles, **kept),
-                held_out=Score(meta["held_out"], errors, score.standard_error, score.degrees),
+                held_out=Score(meta["held_out"], errors, *score[1:]),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,
                 target=target,

@@ -189,7 +189,7 @@ class Reconstructor:
             raise InputError(f"interval={interval!r} must be above 0 and at most 0.99")
         if self.quantiles is None:
             raise InputError("there are no held-out residuals to compute an interval from")
-        bounds = _between(self.quantiles, interval)
+        bounds = between(self.quantiles, interval)
         for bound in bounds:
             bound[self.columns] = 0.0  # measured values are known
         return bounds
@@ -209,7 +209,7 @@ class Reconstructor:
             return lower, upper
         rows = np.flatnonzero(gaps.any(axis=1))
         if len(rows):
-            own = _between(self.joint.quantiles, interval)
+            own = between(self.joint.quantiles, interval)
             patterns, which = gap_patterns(gaps[rows])
             for number, pattern in enumerate(patterns):
                 wider = self.joint.widened(pattern, bounds, own)
@@ -259,7 +259,7 @@ def interpolated(table: Values, at: Values) -> Values:
     return found
 
 
-def _between(quantiles: Values, interval: float) -> tuple[Values, Values]:
+def between(quantiles: Values, interval: float) -> tuple[Values, Values]:
     """Quantiles that leave the same fraction on both sides of an interval, interpolated."""
     tail, levels, found = (1 - interval) / 2, QUANTILE_LEVELS, []
     for level in (tail, 1 - tail):

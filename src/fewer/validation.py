@@ -590,7 +590,12 @@ class Fold:
         A = train[:, order]
         # columns that depend on earlier ones get a weight of 0, up to rounding
         A.diagonal().mul_(1 + DEPENDENT).add_(ridge + 1e-300)
-        L = torch.linalg.cholesky(A)
+        L, failed = torch.linalg.cholesky_ex(A)
+        more = DEPENDENT * float(A.diagonal().mean())
+        while failed:  # columns that hardly vary in these rows
+            A.diagonal().add_(more)
+            L, failed = torch.linalg.cholesky_ex(A)
+            more *= 10
         W = torch.linalg.solve_triangular(L, train, upper=False)
         T = torch.linalg.solve_triangular(L, held, upper=False)
         Q = torch.linalg.solve_triangular(L, T[:, order].T, upper=False)

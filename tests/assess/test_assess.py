@@ -148,7 +148,7 @@ def test_a_curve_for_a_target(tmp_path):
     assert found.explained_variance[5] - found.explained_variance[2] < 0.01
     assert found.rules()["one_standard_error"] == 3
     assert found.pca is None
-    assert "noise" not in found.rules()
+    assert found.rules()["noise"] == 3
     assert "pca" not in found.write(tmp_path / "c.csv").read_text()
     assert found.write(tmp_path / "c.svg").read_text().startswith("<?xml")
     with pytest.raises(InputError, match="exact=True cannot be combined with a target"):

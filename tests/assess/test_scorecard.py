@@ -6,9 +6,10 @@ from scipy.stats import kstest
 from sklearn.datasets import load_breast_cancer
 
 import fewer
+from fewer.constraints import resolve
 from fewer.data.open import as_source
 from fewer.errors import InputError
-from fewer.selection.significance import PanelScores
+from fewer.selection.significance import PanelScores, random_panels
 from fewer.validation import RIDGES, fold_covariances, paired_interval, split_rows
 
 FRAME = load_breast_cancer(as_frame=True).data.iloc[:200, :10]
@@ -92,6 +93,86 @@ def test_the_interval_of_a_difference_covers_rows_groups_and_folds():
     assert together[2] - together[1] > 2 * (alone[2] - alone[1])
     shifted = gaps + 3 * (folds == 2)
     assert np.diff(paired_interval(shifted, folds)[1:]) > np.diff([low, high])
+
+
+def test_a_list_for_a_target():
+    """Of four features, two make the target."""
+    random = np.random.default_rng(0)
+    Z = random.normal(size=(400, 9))
+    y = Z[:, 0] + Z[:, 1] + 0.5 * random.normal(size=400)
+    y[::15] = np.nan  # rows without a label do not count
+    found = fewer.score([0, 1, 2, 3], Z, target=y, against=[0, 5], draws=99, random_state=0)
+    assert found.explained_variance == pytest.approx(2 / 2.25, abs=0.04)
+    assert found.best == pytest.approx(found.explained_variance, abs=0.02)
+    assert found.all_features == pytest.approx(found.best, abs=0.02)
+    assert found.pca is None
+    assert found.p_value < 0.25  # one in six random panels has both
+    by = {row["feature"]: row["p_value"] for row in found.contributions}
+    assert by[0] == by[1] == 0.01
+    assert min(by[2], by[3]) > 0.05
+    assert found.against["low"] > 0.2
+    assert "of the target, better than" in found.sentence()
+    classes = fewer.score([2, 3], Z, target=np.where(y > 0, "high", "low"), random_state=0)
+    assert {row["into"] for row in classes.exchanges[:2]} == {0, 1}
+    assert "all features" in str(classes.table())
+
+
+def test_constraints_of_what_a_list_is_compared_with():
+    costs = np.ones(10)
+    costs[7] = 9
+    groups = [[0, 2, 3]]
+    found = fewer.score(
+        [0, 2, 3, 5], FRAME, groups=groups, exclude=[6], costs=costs, budget=3, include=[5],
+        draws=30, random_state=0,
+    )  # fmt: skip
+    for row in found.exchanges:
+        assert row["out"] != FRAME.columns[5]
+        assert row["into"] not in FRAME.columns[[6, 7]]
+    lost = [row["lost"] for row in found.contributions]
+    assert lost[0] == lost[1] == lost[2] > 0
+    together = [row["p_value"] for row in found.contributions[:3]]
+    assert together == [0.01] * 3
+    rules = resolve(None, 10, 2, include=[5], exclude=[6], costs=costs, budget=3, groups=groups)
+    for panel in random_panels(rules, 50, np.random.default_rng(0)):
+        rules.check(panel)
+    with pytest.raises(InputError, match="is on the list and in exclude"):
+        fewer.score([0, 1], FRAME, exclude=[1])
+
+
+def test_a_budget_that_just_buys_k_is_met_by_random_panels():
+    costs = np.array([1.0, 1.0, 2.0, 5.0, 9.0])
+    tight = resolve(None, 5, 3, costs=costs, budget=4)
+    assert {tuple(p) for p in random_panels(tight, 20, np.random.default_rng(0))} == {(0, 1, 2)}
+
+
+def test_panels_are_compared_as_they_are_on_new_rows():
+    """A panel whose decoder was spoilt loses, though refitted it would be the same."""
+    rows = np.arange(200) % 2 == 0
+    good = fewer.select(FRAME[rows], 3, strategies=["search"], random_state=0)
+    wrong = FRAME[rows].copy()
+    wrong.iloc[:, -1] = wrong.iloc[::-1, -1].to_numpy()
+    bad = fewer.select(wrong, 3, include=good.features, strategies=["search"], random_state=0)
+    found = fewer.score(good, FRAME[~rows], against=bad, draws=2, random_state=0).against
+    assert found["how"] == "as they are"
+    assert found["low"] > 0
+    score = [panel.score(FRAME[~rows]).errors / FRAME[~rows].var(ddof=0) for panel in (good, bad)]
+    assert found["difference"] == pytest.approx(float((score[1] - score[0]).mean()), rel=1e-6)
+    here = fewer.score(good, FRAME[rows], against=bad, draws=2, random_state=0).against
+    assert here["how"] == "refitted"
+    assert here["difference"] == 0
+
+
+@pytest.mark.parametrize("kind", ["class", "number"])
+def test_predictions_are_compared_as_they_are(kind):
+    rows = np.arange(200) % 2 == 0
+    y = load_breast_cancer().target[:200] if kind == "class" else FRAME["mean area"].to_numpy()
+    X = FRAME.drop(columns=["mean area"])
+    options = {"target": y[rows], "strategies": ["search"], "random_state": 0}
+    pair = [fewer.select(X[rows], k, **options) for k in (3, 1)]
+    found = fewer.score(pair[0], X[~rows], target=y[~rows], against=pair[1], draws=2)
+    scores = [one.score_target(X[~rows][one.features], y[~rows]) for one in pair]
+    assert found.against["difference"] == pytest.approx(scores[0] - scores[1])
+    assert found.against["what"] in found.sentence()
 
 
 def test_bad_requests_are_named():

@@ -140,4 +140,6 @@ def test_the_score_of_a_prediction_has_a_standard_error(numbers, tmp_path):
     # the score of the winner itself, or less
     assert found.held_out <= panel.evidence.target["scores"]["panel"] + 1e-9
     assert panel.evidence.stability["index"] > 0
-    assert panel.evidence.significance is None  # random panels are under evidence.target
+    tests = panel.evidence.significance
+    assert len(tests["random"]) == 199
+    assert len(tests["contributions"]) == 2

@@ -80,8 +80,11 @@ def test_a_target_is_predicted_again():
     found = panel.without(panel.features[0])
     assert found.target.held_out > 0.7
     assert found.predict(FRAME[found.features]).shape == (300,)
-    with pytest.raises(InputError, match=r"include=panel\.features"):
-        panel.extend(5)
+    longer = panel.extend(5)
+    assert set(panel.features) < set(longer.features)
+    shorter = longer.shrink(2)
+    assert set(shorter.features) < set(longer.features)
+    assert shorter.predict(FRAME[shorter.features]).shape == (300,)
 
 
 def test_a_loaded_panel_needs_data(panel, tmp_path):

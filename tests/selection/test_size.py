@@ -9,6 +9,7 @@ from fewer.assess import curve
 from fewer.constraints import resolve
 from fewer.data.open import as_source
 from fewer.errors import InputError
+from fewer.estimate import held_out_squares, ratio_of_sums, shared_rows
 from fewer.report.summarise import summarise
 from fewer.selection.size import elbow, size_path
 from fewer.validation import fold_covariances, split_rows
@@ -53,6 +54,16 @@ def test_scores_are_those_of_the_panels_of_each_fold():
     assert path.total[2] == pytest.approx(((held - middle) ** 2).sum())
     assert path.mean[0] == pytest.approx(1 - path.wrong[:, 0].sum() / path.total.sum())
     assert path.r2[1].mean() == pytest.approx(path.mean[1], abs=0.02)
+    wrong, squares = [], [part[9] for part in held_out_squares(folds.folds)]
+    for fold in folds.folds:
+        one = fewer.ColumnSubset(1, random_state=0).fit(fold.rows(fold.train_rows)).columns_
+        wrong.append(fold.n_held * float(fold.residuals(one, fold.decoder(one, 0.0))[9]))
+    total = np.array(
+        [part / fold.scale[9] ** 2 for part, fold in zip(squares, folds.folds, strict=True)]
+    )
+    expected = ratio_of_sums(np.array(wrong), total, shared_rows(folds.folds))
+    assert path.r2[0, 9] == pytest.approx(expected.value)
+    assert path.r2_error[0, 9] == pytest.approx(expected.standard_error)
 
 
 def test_an_elbow_is_where_the_curve_bends():
@@ -70,6 +81,23 @@ def test_auto_finds_the_planted_number(n):
     assert about["size"]["sentence"].startswith("k = 4: further features explain others no better")
     assert "k='auto'" in about["call"]
     assert curve(X, range(1, 12), random_state=0).noise == 4
+
+
+def test_auto_finds_what_a_target_needs():
+    """The target is made of two of the columns; of some rows it is not known."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(200, 24))
+    y = X[:, 3] - X[:, 8] + 0.1 * random.normal(size=200)
+    y[::10] = np.nan
+    assert curve(X[:22], range(1, 6), target=y[:22], random_state=0).noise == 2  # more columns
+    panel = fewer.select(X, "auto", target=y, strategies=["search"], random_state=0)
+    assert panel.indices.tolist() == [3, 8]
+    assert panel.evidence.size["noise"] == 2
+    assert "within one standard error" in summarise(panel)["size"]["sentence"]
+    few = fewer.select(X, fewer.Reach(0.3), target=y, strategies=["search"], random_state=0)
+    assert few.k == 1
+    with pytest.raises(InputError, match="no panel explains 100% of the target of held-out"):
+        fewer.select(X, fewer.Reach(0.9999), target=y, random_state=0)
 
 
 def test_groups_of_rows_that_repeat_are_not_taken_for_signal():
@@ -105,7 +133,10 @@ def test_groups_and_included_features_count():
     ("options", "message"),
     [
         ({"k": "many"}, "k='many': give a number, 'auto' or fewer.Reach"),
-        ({"k": "auto", "target": np.arange(150) % 2}, "cannot be combined with target"),
+        (
+            {"k": "auto", "target": np.arange(150) % 2, "reconstruct": 0.5},
+            "cannot be combined with reconstruct",
+        ),
         ({"k": "auto", "costs": np.ones(28), "budget": 3}, "cannot be combined with budget"),
         ({"k": fewer.Reach(0.999)}, "Lower the level, or give k"),
     ],

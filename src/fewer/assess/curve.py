@@ -21,7 +21,7 @@ from fewer.estimate import Estimate
 from fewer.search import greedy
 from fewer.selection import select
 from fewer.selection.context import WorkPlan
-from fewer.selection.size import elbow, emphasised, noise_limit, size_path
+from fewer.selection.size import elbow, noise_limit, size_path
 from fewer.train.device import float64_device
 from fewer.validation import FOLDS
 
@@ -46,11 +46,13 @@ class Curve(Tabular):
     r2 : ndarray of shape (len(k), n_features)
         R² of each feature on held-out rows, at each k; NaN where it is constant. With a target, of
         its numbers or classes.
+    r2_standard_error : ndarray of the same shape
+        Its standard error over the folds, of nested panels.
     order : list
         Features, most useful first, chosen from all rows: the first k are a good panel of k.
     noise : int or None
-        The k after which no feature explains others better than permuted columns do (parallel
-        analysis); None if it is beyond the largest k.
+        The k after which no feature explains others (the target, if there is one) better than
+        permuted columns do (parallel analysis); None if it is beyond the largest k.
     folds, scale
         Number of folds, and whether features were standardised.
     exact : bool
@@ -76,6 +78,7 @@ class Curve(Tabular):
     standard_error: list[float | None]
     pca: list[float] | None
     r2: NDArray[np.float64]
+    r2_standard_error: NDArray[np.float64]
     order: list[Any]
     noise: int | None
     folds: int
@@ -90,22 +93,25 @@ class Curve(Tabular):
         return next((k for k, reached in pairs if reached >= level), None)
 
     def rules(self) -> dict[str, int | None]:
-        """The k that each rule suggests; with a target, without "noise".
+        """The k that each rule suggests.
 
         "one_standard_error": the smallest k within one standard error of the best. "elbow": where
         the curve is farthest above the line between its ends. "noise": see the attribute.
         """
         best = int(np.argmax(self.explained_variance))
         least = self.explained_variance[best] - (self.standard_error[best] or 0.0)
-        found = {
+        return {
             "one_standard_error": self.smallest_k(least),
             "elbow": elbow(self.k, self.explained_variance),
+            "noise": self.noise,
         }
-        return found if self.target is not None else found | {"noise": self.noise}
 
     def describe(self) -> dict[str, Any]:
         """The curve as a dictionary that can be written as JSON; of R², some quantiles."""
-        found = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "r2"}
+        arrays = ("r2", "r2_standard_error")
+        found = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in arrays
+        }
         return found | {
             "r2_quantiles": self.r2_quantiles(),
             "smallest_k": {f"{level:g}": self.smallest_k(level) for level in LEVELS},
@@ -241,15 +247,12 @@ def curve(
     constraints = resolve(None, rows.d, sizes[-1])
     place = float64_device(rows.home)
     begin = partial(plan.begin, "fold", "nested path")
-    more = 0 if rows.numbers is None else rows.numbers.shape[1]
+    more = rows.more
     path = size_path(covariances, constraints, sizes, place, targets=more, begin=begin)
     plan.begin("all rows", "all rows")
-    C = covariances.everything.matrix()
-    C = emphasised(C, rows.d) if more else C
+    C = rows.objective(covariances.everything)
     order = greedy(C.to(place), constraints.followed_by(more)).order
-    noise = None
-    if not more:
-        noise = noise_limit(covariances, constraints, sizes[-1], rows.seed, rows.groups)
+    noise = noise_limit(covariances, constraints, sizes[-1], rows.seed, rows.groups, targets=more)
     scores = [Estimate(*pair) for pair in zip(path.mean, path.standard_error, strict=True)]
     r2 = path.r2
     if exact:
@@ -268,6 +271,7 @@ def curve(
         ],
         pca=None if more else path.pca.tolist(),
         r2=r2,
+        r2_standard_error=path.r2_error,
         order=rows.named(order),
         noise=noise,
         folds=len(covariances.folds),

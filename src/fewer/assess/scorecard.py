@@ -1,6 +1,6 @@
 """Is this panel good enough: against random panels, the best found, bounds, and another panel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,23 +12,21 @@ from fewer._checks import check_whole
 from fewer._tables import Table, percent_text
 from fewer._threads import entry_point
 from fewer.assess.scoring import Columns, Rows
-from fewer.constraints import resolve
+from fewer.constraints import Constraints, resolve
 from fewer.data.source import read_blocks
 from fewer.errors import InputError
-from fewer.estimate import (
-    fold_ridges,
-)
 from fewer.panel import Panel
 from fewer.search import search
-from fewer.search.exchange import Places, whole_exchange
-from fewer.selection.significance import PanelScores, contribution_p_values, p_value_of
-from fewer.train.device import float64_device
-from fewer.validation import (
-    FOLDS,
-    Fold,
-    FoldCovariances,
-    paired_interval,
+from fewer.search.substitutes import substitutes
+from fewer.selection.significance import (
+    DENSE,
+    PanelScores,
+    contribution_p_values,
+    p_value_of,
+    random_panels,
 )
+from fewer.train.device import float64_device
+from fewer.validation import FOLDS, paired_interval
 
 __all__ = ["Scorecard", "score"]
 
@@ -42,7 +40,8 @@ Vector = NDArray[np.float64]
 class Scorecard:
     """How a list of features stands; prints as a short summary.
 
-    Scores are explained variance of held-out rows, over folds, with linear decoders.
+    Scores are explained variance of held-out rows, over folds, with linear decoders; with a target,
+    its explained variance by a linear map (of classes, that of their indicators).
 
     Attributes
     ----------
@@ -54,10 +53,13 @@ class Scorecard:
         score of that panel, whose features were chosen again on each fold.
     best, best_standard_error : float
         Of the best panel of the same size that a search finds, on the training rows of each fold.
-    pca : float
-        Of as many principal components, which k features hardly ever beat.
+    pca : float or None
+        Of as many principal components, which k features hardly ever beat; None with a target.
+    all_features : float or None
+        Of a linear map from all features to the target; None without a target, and where features
+        are more than 2,048.
     random : list of float
-        Of random panels of the same size.
+        Of random panels of the same size, within the constraints.
     percentile : float
         Fraction of the random panels that do worse.
     p_value : float
@@ -69,15 +71,20 @@ class Scorecard:
     contributions : list of dict
         For each feature the explained variance that is ``lost`` without it on held-out rows, and
         the ``p_value`` of a permutation test: whether it explains the features that are not on the
-        panel better than the same column with its rows permuted does.
+        panel (the target, if there is one) better than the same column with its rows permuted does.
+        A group of features is taken out, and permuted, as a whole.
     against : dict or None
-        The difference to another panel, "difference", with a 95% interval, "low" to "high".
+        The difference to another panel, "difference", with a 95% interval, "low" to "high", and
+        "how" it was found: "refitted" in folds, or "as they are", with their own decoders; of
+        "what": explained variance or, of predictions as they are, accuracy or R².
     folds, scale
         Number of folds, and whether features were standardised.
     protocol : str
         How rows were held out.
     made_here : bool
         Whether the features are a panel that was made from these rows.
+    target : str or None
+        Name of the target.
 
     Examples
     --------
@@ -94,17 +101,19 @@ class Scorecard:
     standard_error: float | None
     best: float
     best_standard_error: float | None
-    pca: float
+    pca: float | None
     random: list[float]
     percentile: float
     p_value: float
     exchanges: list[dict[str, Any]]
     contributions: list[dict[str, Any]]
-    against: dict[str, float] | None
+    against: dict[str, Any] | None
     folds: int
     scale: str
     protocol: str
     made_here: bool = False
+    target: str | None = None
+    all_features: float | None = None
 
     def describe(self) -> dict[str, Any]:
         """Everything as a dictionary that can be written as JSON."""
@@ -117,18 +126,21 @@ class Scorecard:
             ("best panel found", self.best, self.best_standard_error),
             ("random panels, median", float(np.median(self.random)), None),
             ("PCA (reference)", self.pca, None),
+            ("all features", self.all_features, None),
         ]
         cells = [
             (name, f"{value:.1%}", "" if error is None else f"{error:.1%}")
             for name, value, error in rows
+            if value is not None
         ]
-        return Table(("", "explained variance", "±"), cells, (1, 2))
+        what = "explained variance" + ("" if self.target is None else f" of {self.target}")
+        return Table(("", what, "±"), cells, (1, 2))
 
     def sentence(self) -> str:
         """What the numbers say, in words."""
-        draws = len(self.random)
+        draws, of = len(self.random), "" if self.target is None else f" of {self.target}"
         text = (
-            f"{percent_text(self.explained_variance, self.standard_error)} explained variance, "
+            f"{percent_text(self.explained_variance, self.standard_error)} explained variance{of}, "
             f"better than {self.percentile:.0%} of {draws} random panels (p = {self.p_value:.3g}); "
             f"the best panel found reaches {percent_text(self.best, self.best_standard_error)}."
         )
@@ -136,7 +148,11 @@ class Scorecard:
             low, high = self.against["low"], self.against["high"]
             gap = self.against["difference"]
             verdict = "better" if low > 0 else "worse" if high < 0 else "not clearly different"
-            text += f" Against the other panel {gap:+.1%} ({low:+.1%} to {high:+.1%}): {verdict}."
+            what = self.against["what"] if self.against["how"] == "as they are" else ""
+            name = (
+                f"the other panel, with {what} of both as they are:" if what else "the other panel"
+            )
+            text += f" Against {name} {gap:+.1%} ({low:+.1%} to {high:+.1%}): {verdict}."
         return text
 
     def __str__(self) -> str:
@@ -152,6 +168,15 @@ def score(
     data: Any,
     *,
     against: Sequence[Any] | Panel | None = None,
+    target: Any = None,
+    include: Any = (),
+    exclude: Any = (),
+    costs: Any = None,
+    budget: Any = None,
+    groups: Any = None,
+    sets: Any = None,
+    at_least: Any = None,
+    at_most: Any = None,
     draws: int = 199,
     permutations: int = 99,
     scale: str = "standard",
@@ -172,7 +197,12 @@ def score(
     data : array, sparse matrix, table, path or source of shape (n, d)
         Rows with all features.
     against : sequence of features or Panel, default=None
-        Another panel, of any size, to compare with.
+        Another panel, of any size, to compare with. Two panels that were both made from other rows
+        are compared as they are, with their own decoders; otherwise decoders are fitted again.
+    target : array of length n or (n, m), or name of a column, default=None
+        Judge how well a linear map from the features explains this instead.
+    include, exclude, costs, budget, groups, sets, at_least, at_most
+        Constraints that random panels, the best panel and exchanges obey, as in `fewer.select`.
     draws : int, default=199
         Number of random panels.
     permutations : int, default=99
@@ -193,43 +223,62 @@ def score(
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> found = score([0, 2], load_iris().data, against=[0, 1], random_state=0)
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = score([0, 2], X, against=[0, 1], random_state=0)
     >>> print(found.sentence())
-    84.0% ± 2.0% explained variance, better than 32% of 199 random panels (p = 0.68); the best \
+    84.0% ± 2.0% explained variance, better than 31% of 199 random panels (p = 0.69); the best \
 panel found reaches 94.0% ± 0.9%. Against the other panel -5.8% (-9.0% to -2.6%): worse.
+    >>> named = score([0, 3], X, target=y.astype(str), random_state=0)
+    >>> [f"{row['feature']}: p = {row['p_value']:g}" for row in named.contributions]
+    ['0: p = 0.79', '3: p = 0.01']
     """
     check_whole("draws", draws)
     check_whole("permutations", permutations, 0)
-    rows = Rows(data, scale, row_groups, random_state, device, folds)
+    rows = Rows(data, scale, row_groups, random_state, device, folds, target)
     (columns, value), covariances = rows.judged(features), rows.covariances
     made = features if isinstance(features, Panel) and rows.made(features) else None
+    asked = {"include": include, "exclude": exclude, "costs": costs, "groups": groups}
+    asked |= {"budget": budget, "sets": sets, "at_least": at_least, "at_most": at_most}
+    rules = _rules(rows, columns, asked)
     random = np.random.default_rng(rows.seed)
-    k, d = len(columns), rows.d
-    drawn = np.array([np.sort(random.choice(d, k, replace=False)) for _ in range(draws)])
-    table = PanelScores(covariances)
+    k, d, more = len(columns), rows.d, rows.more
+    drawn = random_panels(rules, draws, random)
+    table = PanelScores(covariances, more)
     place = float64_device(rows.home)
-    best = rows.estimate([search(fold.matrix().to(place), k, seed=rows.seed, stall=0).indices
-                          for fold in covariances.folds])  # fmt: skip
-    swaps = _exchanges(covariances.everything, columns)
-    panels = [columns, *(_exchanged(columns, *pair) for pair in swaps), *drawn]
+    extended = rules.followed_by(more)
+    matrices = (rows.objective(fold).to(place) for fold in covariances.folds)
+    found = [search(C, extended, seed=rows.seed, stall=0).indices for C in matrices]
+    best = rows.estimate(found)
+    swaps = _exchanges(rows, columns, rules)
+    panels = [columns, *(_exchanged(columns, *pair, rules) for pair in swaps), *drawn]
     own, *others = table.of(panels).T  # left unexplained: folds, for each panel
     chance = np.array([table.explained(one).value for one in others[len(swaps) :]])
     here = table.explained(own).value
     tests: list[Any] = [None] * k
-    if permutations and k < d:
-        tests = contribution_p_values(covariances, columns, permutations, random, rows.groups)
+    if permutations and (k < d or more):
+        tests = contribution_p_values(
+            covariances,
+            columns,
+            permutations,
+            random,
+            rows.groups,
+            constraints=rules,
+            targets=more,
+        )
     other = None
     if against is not None:
-        named = against.features if isinstance(against, Panel) else against
-        other = _difference(covariances, columns, rows.columns(named), rows.groups)
+        other = _difference(rows, features, against)
     gains = [table.gain(own, with_swap) for with_swap in others[: len(swaps)]]
+    every = None
+    if more and d <= DENSE:
+        every = rows.estimate([np.arange(d)] * len(covariances.folds)).value
     return Scorecard(
         features=rows.named(columns),
         explained_variance=value.value,
         standard_error=value.standard_error,
         best=best.value,
         best_standard_error=best.standard_error,
-        pca=table.pca(k, place).value,
+        pca=None if more else table.pca(k, place).value,
         random=chance.tolist(),
         percentile=float((chance < here).mean()),
         p_value=p_value_of(here, chance),
@@ -245,7 +294,7 @@ panel found reaches 94.0% ± 0.9%. Against the other panel -5.8% (-9.0% to -2.6%
         contributions=[
             {"feature": name, "lost": loss, "p_value": p}
             for name, loss, p in zip(
-                rows.named(columns), _lost(table, columns, here), tests, strict=True
+                rows.named(columns), _lost(table, columns, here, rules), tests, strict=True
             )
         ],
         against=other,
@@ -253,38 +302,55 @@ panel found reaches 94.0% ± 0.9%. Against the other panel -5.8% (-9.0% to -2.6%
         scale=scale,
         protocol=rows.protocol if made is None else made.settings["protocol"],
         made_here=made is not None,
+        target=rows.target,
+        all_features=every,
     )
 
 
 # -- exchanges and contributions ---------------------------------------------------------------
 
 
-def _exchanges(fold: Fold, columns: Columns) -> list[tuple[int, int]]:
-    """The exchanges that lower the residual most, of different features."""
-    C = fold.matrix()
-    places = Places(resolve(None, len(fold.scale), len(columns)), C.device)
-    state = whole_exchange(C, 0.0, places.fill([columns]), places.closed)
-    gains, chosen = places.gains(state)[0], state.S[0]
-    found: list[tuple[int, int]] = []
-    while len(found) < min(EXCHANGES, len(columns)):
-        best = int(gains.argmax())
-        out, into = divmod(best, gains.shape[1])
-        if float(gains[out, into]) <= 1e-9 * float(C.trace()):
-            break
-        found.append((int(chosen[out]), into))
-        gains[out] = gains[:, into] = -torch.inf
+def _rules(rows: Rows, columns: Columns, asked: Mapping[str, Any]) -> Constraints:
+    """The constraints of panels that are compared with the features: of as many units."""
+    free = resolve(rows.source.names, rows.d, 1, groups=asked["groups"])
+    units = len(np.unique(free.unit_of[columns]))
+    found = resolve(rows.source.names, rows.d, units, **asked)
+    for name in rows.named(columns[~found.allowed[columns]])[:1]:
+        raise InputError(f"{name!r} is on the list and in exclude; take it out of one of the two")
     return found
 
 
-def _exchanged(columns: Columns, out: int, into: int) -> Columns:
-    return np.sort(np.append(columns[columns != out], into))
+def _exchanges(rows: Rows, columns: Columns, rules: Constraints) -> list[tuple[int, int]]:
+    """The exchanges that lower the residual most, of different features, as the rules allow."""
+    C = rows.objective(rows.covariances.everything)
+    best, losses = substitutes(C, columns, rules, count=EXCHANGES)
+    least = -1e-9 * float(C.trace())
+    found: list[tuple[int, int]] = []
+    gone: set[int] = set()  # units that are exchanged already
+    for at in np.argsort(losses, axis=None, kind="stable").tolist():
+        place, number = divmod(at, losses.shape[1])
+        if len(found) == EXCHANGES or not losses[place, number] < least:
+            break
+        out, into = int(columns[place]), int(best[place, number])
+        units = {int(rules.unit_of[out]), int(rules.unit_of[into])}
+        if not units & gone:
+            found.append((out, into))
+            gone |= units
+    return found
 
 
-def _lost(table: PanelScores, columns: Columns, here: float) -> list[float]:
-    """Explained variance of held-out rows that is lost without each feature."""
-    if len(columns) == 1:
-        return [here]
-    rest = [columns[columns != j] for j in columns]
+def _exchanged(columns: Columns, out: int, into: int, rules: Constraints) -> Columns:
+    """Features after an exchange, of whole groups."""
+    rest = columns[rules.unit_of[columns] != rules.unit_of[out]]
+    return np.sort(np.concatenate([rest, rules.complete([into])]))
+
+
+def _lost(table: PanelScores, columns: Columns, here: float, rules: Constraints) -> list[float]:
+    """Explained variance of held-out rows that is lost without each feature, or its group."""
+    units = rules.unit_of[columns]
+    rest = [columns[units != unit] for unit in units]
+    if not all(len(part) for part in rest):
+        return [here] * len(columns)
     return [here - table.explained(left).value for left in table.of(rest).T]
 
 
@@ -292,33 +358,90 @@ def _lost(table: PanelScores, columns: Columns, here: float) -> list[float]:
 
 
 def _difference(
-    covariances: FoldCovariances, columns: Columns, other: Columns, groups: Any
-) -> dict[str, float]:
+    rows: Rows, features: Sequence[Any] | Panel, against: Sequence[Any] | Panel
+) -> dict[str, Any]:
     """Explained variance of one panel less that of another, with a paired interval."""
-    pair = [columns, other]
-    folds, n = covariances.folds, covariances.splits.n
-    ridges = [fold_ridges(folds, [panel] * len(folds), n) for panel in pair]
-    gaps, labels, index, total = [], [], [], 0.0
-    for at, fold in enumerate(covariances.folds):
+    pair = (features, against)
+    panels = [one for one in pair if isinstance(one, Panel) and _is_new_to(one, rows)]
+    what = "explained variance"
+    if len(panels) < 2:
+        named = [one.features if isinstance(one, Panel) else one for one in pair]
+        parts, how = _refitted(rows, [rows.columns(one) for one in named]), "refitted"
+    elif rows.wanted is None:
+        parts, how = _reconstructed(rows, panels), "as they are"
+    else:
+        parts, how, what = _predicted(rows, panels), "as they are", rows.wanted.kind.metric
+    return _interval(rows, *parts) | {"how": how, "what": what}
+
+
+def _is_new_to(panel: Panel, rows: Rows) -> bool:
+    """Whether a panel was made from other rows, and can be judged as it is."""
+    if rows.made(panel):
+        return False
+    if rows.wanted is not None:
+        own = None if panel.target is None else panel.target.kind
+        if own is None or own.name != rows.wanted.kind.name or own.name not in ("class", "number"):
+            return False
+    return panel.d == rows.d and list(panel.names or ()) == list(rows.source.names or ())
+
+
+def _interval(rows: Rows, losses: Vector, folds: Columns, total: float) -> dict[str, Any]:
+    """The mean difference of losses (2 x n) per total squares, with its interval."""
+    gap, low, high = paired_interval(losses[1] - losses[0], folds, rows.groups, INTERVAL)
+    unit = total / rows.n
+    if unit <= 0:
+        raise InputError("nothing varies in the held-out rows, so that panels cannot be compared")
+    return {"difference": gap / unit, "low": low / unit, "high": high / unit}
+
+
+def _refitted(rows: Rows, pair: list[Columns]) -> tuple[Vector, Columns, float]:
+    """Squared errors of held-out rows, the fold of each, and the sum of all squares."""
+    parts, n, d = rows.covariances, rows.n, rows.d
+    only = slice(d, None) if rows.more else slice(None)
+    ridges = [rows.ridges([panel] * len(parts.folds)) for panel in pair]
+    losses, numbers, total = np.zeros((2, n)), np.zeros(n, dtype=np.int64), 0.0
+    for at, fold in enumerate(parts.folds):
         decoders = [fold.decoder(panel, ridges[p][at]) for p, panel in enumerate(pair)]
         mean, scale = fold.mean, torch.from_numpy(fold.scale)
+        numbers[fold.held_rows] = at
         for part, x in read_blocks(fold.rows(fold.held_rows)):
             centred = x - (mean - torch.from_numpy(fold.center)) / scale
             seen = ~torch.isnan(centred)
             centred = centred.nan_to_num_(nan=0.0)
-            losses = []
-            for panel, decoder in zip(pair, decoders, strict=True):
+            for own, panel, decoder in zip(losses, pair, decoders, strict=True):
                 gap = torch.where(seen, centred - centred[:, panel] @ decoder, 0.0)
                 gap[:, panel] = 0.0
-                losses.append(gap.square().sum(1))
-            total += float(centred.square().sum())
-            gaps.append((losses[1] - losses[0]).numpy())
-            labels.append(np.full(len(x), at))
-            index.append(fold.held_rows[part])
-    each, rows = np.concatenate(gaps), np.concatenate(index)
-    own = None if groups is None else np.asarray(groups)[rows]
-    mean_gap, low, high = paired_interval(each, np.concatenate(labels), own, INTERVAL)
-    unit = total / len(each)
-    if unit <= 0:
-        raise InputError("nothing varies in the held-out rows, so that panels cannot be compared")
-    return {"difference": mean_gap / unit, "low": low / unit, "high": high / unit}
+                own[fold.held_rows[part]] = gap[:, only].square().sum(1).numpy()
+            total += float(centred[:, only].square().sum())
+    return losses, numbers, total
+
+
+def _reconstructed(rows: Rows, panels: list[Panel]) -> tuple[Vector, Columns, float]:
+    """The same with the decoders that panels have, all rows being new."""
+    losses, total = np.zeros((2, rows.n)), 0.0
+    spread = np.sqrt(rows.stats.variance) if rows.scaling.how != "none" else np.ones(rows.d)
+    spread = np.where(rows.stats.constant, np.inf, spread)
+    for part, block in read_blocks(rows.source):
+        x = block.numpy()
+        for own, panel in zip(losses, panels, strict=True):
+            gap = (panel.reconstruct(x[:, panel.indices]) - x) / spread
+            own[part] = np.nansum(gap**2, axis=1)
+        total += float(np.nansum(((x - rows.stats.mean) / spread) ** 2))
+    return losses, np.zeros(rows.n, dtype=np.int64), total
+
+
+def _predicted(rows: Rows, panels: list[Panel]) -> tuple[Vector, Columns, float]:
+    """Errors of predictions: 1 for a wrong class; of numbers, squared."""
+    assert rows.wanted is not None
+    truth, losses = rows.wanted.values[rows.labelled].numpy(), np.zeros((2, rows.n))
+    classes = rows.wanted.kind.classes
+    for own, panel in zip(losses, panels, strict=True):
+        guess = np.concatenate(
+            [panel.predict(x[:, panel.indices].numpy()) for _, x in read_blocks(rows.source)]
+        )
+        if classes is not None:
+            own[:] = guess.astype(str) != classes[truth].astype(str)
+        else:
+            own[:] = ((guess.reshape(truth.shape) - truth) ** 2).sum(axis=1)
+    total = rows.n if classes is not None else float(((truth - truth.mean(0)) ** 2).sum())
+    return losses, np.zeros(rows.n, dtype=np.int64), float(total)

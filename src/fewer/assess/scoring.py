@@ -15,6 +15,7 @@ from fewer._threads import entry_point
 from fewer.constraints import resolve
 from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
+from fewer.data.factored import Matrix
 from fewer.data.open import as_source
 from fewer.data.source import AppendedColumns, read_blocks
 from fewer.errors import InputError
@@ -30,6 +31,8 @@ from fewer.estimate import (
     sums_of_groups,
 )
 from fewer.panel import Panel
+from fewer.selection.significance import PanelScores
+from fewer.selection.size import emphasised
 from fewer.selection.target import read_target
 from fewer.train.device import pick_device
 from fewer.validation import (
@@ -69,12 +72,12 @@ class Rows:
         wanted, data = (None, data) if target is None else read_target(target, data)
         source = as_source(data, least_rows=4)
         row_groups = check_row_groups(row_groups, source.shape[0])
-        self.target, self.numbers = None, None
+        self.target, self.numbers, self.wanted = None, None, wanted
         if wanted is not None:
             n = source.shape[0]
             if len(wanted.values) != n:
                 raise InputError(f"target has {len(wanted.values)} values for {n} rows")
-            kept = wanted.rows(np.arange(n))
+            self.labelled = kept = wanted.rows(np.arange(n))
             self.target, self.numbers = wanted.name or "the target", wanted.centred(kept)
             source = source if len(kept) == n else RowView(source, kept)
             row_groups = None if row_groups is None else row_groups[kept]
@@ -129,10 +132,29 @@ class Rows:
         """Whether a single part of the rows is held out."""
         return isinstance(self.validation, (float, np.ndarray))
 
+    @property
+    def more(self) -> int:
+        """Columns of the target, which follow those of the features."""
+        return 0 if self.numbers is None else self.numbers.shape[1]
+
+    def objective(self, fold: Fold) -> Matrix:
+        """The covariance of a fold that a search looks at: of features and target, if any."""
+        C = fold.matrix()
+        return emphasised(C, self.d) if self.more else C
+
+    def ridges(self, panels: Sequence[Columns]) -> list[float]:
+        """For each fold, the penalty of its panel's decoder that does best on the other folds."""
+        if self.more:
+            return PanelScores(self.covariances, self.more).of_folds(panels)[1]
+        return fold_ridges(self.covariances.folds, panels, self.n)
+
     def estimate(self, panels: Sequence[Columns]) -> Estimate:
         """Explained variance of held-out rows from a panel per fold, features scaled."""
         folds = self.covariances.folds
-        ridges = fold_ridges(folds, panels, self.n)
+        if self.more:
+            table = PanelScores(self.covariances, self.more)
+            return table.explained(table.of_folds(panels)[0])
+        ridges = self.ridges(panels)
         found = scaled_estimate(folds, panel_sums(self.covariances, panels, ridges))
         return self.with_error(found, panels[:1])
 
@@ -166,9 +188,9 @@ class Rows:
         """Columns of a list or panel, and their score.
 
         A panel that was made from these rows has the score that it was made with, since its
-        features were chosen with all of them in view.
+        features were chosen with all of them in view; not with a target, whose scores are others.
         """
-        if isinstance(features, Panel) and self.made(features):
+        if isinstance(features, Panel) and self.made(features) and not self.more:
             return features.indices, features.estimates[self.metric]
         named = features.features if isinstance(features, Panel) else features
         columns = self.columns(named)

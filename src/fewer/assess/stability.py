@@ -114,6 +114,14 @@ def stability(
     subsamples: int = 100,
     threshold: float = 0.75,
     target: Any = None,
+    include: Any = (),
+    exclude: Any = (),
+    costs: Any = None,
+    budget: Any = None,
+    groups: Any = None,
+    sets: Any = None,
+    at_least: Any = None,
+    at_most: Any = None,
     scale: str = "standard",
     row_groups: Any = None,
     random_state: Any = None,
@@ -136,6 +144,8 @@ def stability(
         Fraction of subsamples from which a feature counts as stable, above 0.5.
     target : array of length n or (n, m), or name of a column, default=None
         Choose features for a linear map to this instead, as in `fewer.select`.
+    include, exclude, costs, budget, groups, sets, at_least, at_most
+        Constraints that every choice obeys, as in `fewer.select`.
     progress : callable, default=None
         Called as ``progress(step, fraction_done)``.
     data, scale, row_groups, random_state, device
@@ -167,7 +177,19 @@ def stability(
     plan.expect("subsample", subsamples)
     chosen, everything = choices_of_halves(
         rows.source,
-        resolve(None, rows.d, k),
+        resolve(
+            rows.source.names,
+            rows.d,
+            k,
+            include,
+            exclude,
+            costs,
+            budget,
+            groups,
+            sets=sets,
+            at_least=at_least,
+            at_most=at_most,
+        ),
         subsamples,
         scaling=rows.scaling,
         seed=rows.seed,

@@ -378,3 +378,51 @@ def check_unused(path: Path | None, force: bool, suffixes: tuple[str, ...] = ())
         raise InputError(f"{path} exists; choose another name, or overwrite it with --force")
     if suffixes:
         check_suffix(path, suffixes)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Options of commands whose panels obey constraints."""
+
+    include: Annotated[
+        list[str] | None, typer.Option(help="Features that every panel must include.")
+    ] = None
+    exclude: Annotated[list[str] | None, typer.Option(help="Features that no panel may have.")] = (
+        None
+    )
+    costs: Annotated[
+        Path | None, typer.Option(help="A file with two columns: feature and cost.")
+    ] = None
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(help="Maximum cost; for several, NAME=100, which can be repeated."),
+    ] = None
+    groups: Annotated[
+        Path | None,
+        typer.Option(help="A file with two columns: feature and group, measured together."),
+    ] = None
+    sets: Annotated[
+        Path | None,
+        typer.Option(help="A file with two columns: feature and set, for the next two options."),
+    ] = None
+    at_least: Annotated[
+        list[str] | None,
+        typer.Option(help="How many features of a set there must be: NAME=2, or 2 for every set."),
+    ] = None
+    at_most: Annotated[
+        list[str] | None, typer.Option(help="How many features of a set there may be.")
+    ] = None
+
+    def arguments(self, names: list[str] | None) -> dict[str, Any]:
+        """Keyword arguments for functions of `fewer.assess`."""
+        from fewer.cli import _parsing as parse
+
+        budget = parse.budget(self.budget or [])
+        return {
+            "include": parse.features(self.include or (), names, "--include"),
+            "exclude": parse.features(self.exclude or (), names, "--exclude"),
+            "costs": parse.costs(self.costs, names, budget),
+            "budget": budget,
+            "groups": parse.groups(self.groups, names),
+            **parse.sets(self.sets, names, self.at_least or [], self.at_most or []),
+        }

@@ -221,9 +221,10 @@ def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "
     what = "explained variance" if found.target is None else f"of {visible(found.target)}"
     header = ["k", what, "±", ""]
     if found.pca is not None:
-        header.append("PCA (reference)")
-        rows = [[*row, percent(part)] for row, part in zip(rows, found.pca, strict=True)]
-    print_table(screen, header, rows, (0, 1, 2, 4))
+        header += ["PCA (reference)", "median R²"]
+        more = zip(rows, found.pca, found.r2_quantiles()["0.5"], strict=True)
+        rows = [[*row, percent(part), f"{middle:.2f}"] for row, part, middle in more]
+    print_table(screen, header, rows, (0, 1, 2, 4, 5))
     _show_protocol(found, out, screen)
     for level in (0.8, 0.9, 0.95) if reach is None else (reach,):
         size = found.smallest_k(level)
@@ -234,9 +235,9 @@ def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "
     rules = found.rules()
     screen.print(f"within one standard error of the best: [bold]{rules['one_standard_error']}[/]")
     screen.print(f"elbow: [bold]{rules['elbow']}[/]")
-    if "noise" in rules:
-        limit = "more" if rules["noise"] is None else str(rules["noise"])
-        screen.print(f"explain others better than permuted columns do: [bold]{limit}[/]")
+    limit = "more" if rules["noise"] is None else str(rules["noise"])
+    what = "others" if found.target is None else visible(found.target)
+    screen.print(f"explain {what} better than permuted columns do: [bold]{limit}[/]")
 
 
 def compare(
@@ -317,6 +318,7 @@ def stability(
     ] = None,
     force: opt.ForceOption = False,
     *,
+    constraints: opt.Constraints,
     scoring: Scoring,
 ) -> None:
     """Show how often each feature is chosen from half of the rows.
@@ -338,6 +340,7 @@ def stability(
             threshold=threshold,
             target=target,
             progress=update,
+            **constraints.arguments(source.names),
             **scoring.arguments(source),
         )
         if out is not None:

@@ -51,8 +51,17 @@ def score(
             help="Compare with another panel folder or list of features, with a 95% interval."
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Judge how well a linear map from the features explains this column instead. Of a "
+            "panel that predicts, its own target is scored without this."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help=f"For a list: {opt.SEED}")] = 0,
     force: opt.ForceOption = False,
+    *,
+    constraints: opt.Constraints,
 ) -> None:
     """Score a panel on new rows, or a list of features on any data.
 
@@ -62,16 +71,19 @@ def score(
     standard error: over rows for a panel, over folds for a list.
 
     Examples: [bold]fewer score panel/ test.csv[/]; [bold]fewer score genes.txt data.h5ad[/];
-    [bold]fewer score mine.txt data.csv --against panel/[/]
+    [bold]fewer score mine.txt data.csv --against panel/[/];
+    [bold]fewer score mine.txt data.csv --target outcome[/]
     """
     opt.check_unused(features_out, force, opt.TABLE_OUTPUT)
     with output.progress("scoring"):
         if opt.is_panel(panel):
             found = _score_panel(Path(panel), data, reading)
         else:
-            found = _score_list(panel, data, reading, row_groups, seed)
-        if against is not None or not opt.is_panel(panel):
-            found["scorecard"] = _scorecard(panel, against, data, reading, row_groups, seed)
+            found = _score_list(panel, data, reading, row_groups, target, seed)
+        if against is not None or target is not None or not opt.is_panel(panel):
+            found["scorecard"] = _scorecard(
+                panel, against, data, reading, row_groups, target, constraints, seed
+            )
     rows = found.pop("by_feature")
     others = [row["r2"] for row in rows if row["r2"] is not None and not row["measured"]]
     found["median_r2"] = median(others) if others else None
@@ -196,7 +208,12 @@ def _numbers(texts: Any, name: str) -> Any:
 
 
 def _score_list(
-    text: str, data: str, reading: opt.Reading, row_groups: str | None, seed: int
+    text: str,
+    data: str,
+    reading: opt.Reading,
+    row_groups: str | None,
+    target: str | None,
+    seed: int,
 ) -> dict[str, Any]:
     from fewer.assess import score_features
     from fewer.cli import _parsing as parse
@@ -204,7 +221,7 @@ def _score_list(
 
     if Path(text).is_dir():
         raise InputError(f"{text} is a folder without a panel; name one that fewer select wrote")
-    source = reading.open_features(data, metadata=(row_groups,))
+    source = reading.open_features(data, metadata=(row_groups, target))
     found = score_features(
         source,
         parse.features([text], source.names, "the list"),
@@ -231,15 +248,23 @@ def _scorecard(
     data: str,
     reading: opt.Reading,
     row_groups: str | None,
+    target: str | None,
+    constraints: opt.Constraints,
     seed: int,
 ) -> "Scorecard":
     from fewer.assess import score as judge
 
-    source = reading.open_features(data, metadata=(row_groups,))
+    if target is None and opt.is_panel(panel):
+        known = opt.load_panel(Path(panel)).target
+        # a target is no feature: it is judged if it is a column of the data
+        target = None if known is None or len(known.columns) != 1 else known.columns[0]
+    source = reading.open_features(data, metadata=(row_groups, target))
     return judge(
         _judged(panel, source.names, "the list"),
         source,
         against=None if against is None else _judged(against, source.names, "--against"),
+        target=target,
+        **constraints.arguments(source.names),
         row_groups=opt.read_column(source, row_groups),
         random_state=seed,
     )
@@ -327,7 +352,8 @@ def _show(
 def _show_card(card: "Scorecard", screen: "Console") -> None:
     table = card.table()
     print_table(screen, table.header, table.rows, table.numbers)
-    screen.print(f"Features standardised: {card.sentence()}")
+    about = "Features standardised: " if card.target is None else ""
+    screen.print(visible(about + card.sentence()))
     swaps = [
         (str(row["out"]), str(row["into"]), f"{row['gain']:+.1%}", f"{row['standard_error']:.1%}")
         for row in card.exchanges
@@ -338,6 +364,5 @@ def _show_card(card: "Scorecard", screen: "Console") -> None:
     if weak:
         from fewer._checks import join_names
 
-        screen.print(
-            f"explain the other features no better than chance (p > {WEAK}): {join_names(weak, 8)}"
-        )
+        what = "the other features" if card.target is None else visible(card.target)
+        screen.print(f"explain {what} no better than chance (p > {WEAK}): {join_names(weak, 8)}")

@@ -459,8 +459,10 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
         tails_sentence,
     )
 
-    if panel.evidence is not None and panel.evidence.size is not None:
-        screen.print(size_sentence(panel.evidence.size) + "\n")
+    size = None if panel.evidence is None else panel.evidence.size
+    if size is not None and panel.settings.get("k_rule"):
+        name = None if panel.target is None else panel.target.name
+        screen.print(size_sentence(size, name) + "\n")
     spending = spending_sentence(panel.settings)
     if spending:
         screen.print(spending + "\n")

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,8 @@ CURVES: dict[str, tuple[str, dict[str, bool]]] = {
     "mean_max_probability": ("mean max probability", {}),
     "distinct": ("distinct features", {"whole": True}),
 }
-CHANCE_BINS = 20  # of the histogram of random panels
+MARKED_BINS = 20  # of a histogram with a mark
+COVERED = 0.9  # of the values, by prediction intervals
 CHANCE_LEVEL = 0.05  # p-value from which a contribution is drawn faded
 MOST_CELLS = 60  # chosen features on the correlation map
 PAIRS = 3  # of chosen features, named below the map
@@ -38,6 +40,7 @@ MAX_16_BIT = 400_000  # entries: beyond this, 8 bits per value keep the page sma
 LARGE, SMALL = (380, 240), (280, 190)  # width and height; text has the same size in both
 LEFT, RIGHT, TOP, BOTTOM = 60, 12, 12, 42
 LETTER, LINE = 6.2, 14  # rough width of a letter and height of a line, for labels
+BAR, MOST_NAMED, LONGEST = 18, 30, 26  # height of a bar, bars with a name, letters of a name
 
 
 def figures(about: dict[str, Any]) -> dict[str, Any]:
@@ -49,6 +52,7 @@ def figures(about: dict[str, Any]) -> dict[str, Any]:
         "stability": _stability(about),
         "chance": _chance(about["chance"]),
         "contributions": _contributions(about),
+        "coverage": _coverage(about["coverage"]),
         "training": _training(about["history"]),
         "correlation": _correlation(about["correlation"]),
         "image": _image(about),
@@ -114,8 +118,7 @@ def _stability(about: dict[str, Any]) -> str:
     return bar_chart(
         names,
         found["frequency"],
-        x_label="chosen features, most useful first",
-        y_label="chosen from half of the rows",
+        label="chosen from half of the rows",
         title="How often each chosen feature is chosen again from half of the rows",
         top=1.0,
     )
@@ -124,19 +127,28 @@ def _stability(about: dict[str, Any]) -> str:
 def _chance(found: dict[str, Any] | None) -> str:
     if found is None:
         return ""
-    heights, edges = np.histogram(found["random"], bins=CHANCE_BINS)
-    middle = [(low + high) / 2 for low, high in pairwise(edges)]
-    most = int(heights.max())
-    return line_chart(
-        [
-            Series("random", middle, heights.tolist(), "random", dots=True),
-            Series("this panel", [found["panel"]] * 2, [0, most], "panel"),
-        ],
+    return marked_histogram(
+        found["random"],
+        found["panel"],
+        "this panel",
         x_label="explained variance of held-out rows",
-        y_label="panels",
+        y_label="random panels",
         title=f"Explained variance of {len(found['random'])} random panels, and of this one "
         f"({100 * found['panel']:.1f} %)",
-        whole=True,
+    )
+
+
+def _coverage(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    return marked_histogram(
+        found["shares"],
+        COVERED,
+        f"{COVERED:.0%}",
+        x_label="held-out values in their 90% interval",
+        y_label="features",
+        title=f"Coverage of 90% prediction intervals over {len(found['shares'])} features. "
+        f"{found['sentence']}",
     )
 
 
@@ -148,8 +160,7 @@ def _contributions(about: dict[str, Any]) -> str:
     return bar_chart(
         [row["name"] for row in about["chosen"]],
         found["lost"],
-        x_label="chosen features, most useful first",
-        y_label="lost without it",
+        label="explained variance lost without it",
         title="Explained variance that is lost without each chosen feature",
         faded=[p > CHANCE_LEVEL for p in tests],
     )
@@ -219,12 +230,13 @@ def _tradeoff(about: dict[str, Any] | None) -> str:
 def _size(size: dict[str, Any] | None) -> str:
     if size is None or len(size["k"]) < 2:
         return ""
+    reference = [] if size["pca"] is None else [Series("PCA", size["k"], size["pca"], "pca", True)]
+    at = size["k"].index(size["chosen"])
     return line_chart(
         [
-            Series("PCA", size["k"], size["pca"], "pca", dashed=True),
-            Series("k features", size["k"], size["mean"]),
-            Series("", size["k"], size["low"], "random"),
-            Series("", size["k"], size["high"], "random"),
+            *reference,
+            Series("k features", size["k"], size["mean"], band=(size["low"], size["high"])),
+            Series("", [size["chosen"]], [size["mean"][at]], dots=True),
         ],
         x_label="features measured",
         y_label="explained variance",
@@ -385,6 +397,7 @@ class Series:
     role: str = "panel"  # which colour
     dashed: bool = False
     dots: bool = False
+    band: tuple[Sequence[float], Sequence[float]] | None = None  # lower and upper ends
 
 
 def line_chart(
@@ -406,9 +419,14 @@ def line_chart(
     right = RIGHT if small else RIGHT + max(len(line.name) for line in kept) * LETTER + 4
     x = _Axis([v for line in kept for v in line.x], LEFT, width - right)
     style = {"log": log, "percent": percent, "whole": whole}
-    y = _Axis([v for line in kept for v in line.y], height - BOTTOM, TOP, **style)
+    ends = [v for line in kept if line.band is not None for part in line.band for v in part]
+    y = _Axis([*ends, *(v for line in kept for v in line.y)], height - BOTTOM, TOP, **style)
     parts = [_frame(x, y, x_label, y_label)]
     for line in kept:
+        if line.band is not None:
+            low, high = ([(x(a), y(b)) for a, b in zip(line.x, p, strict=True)] for p in line.band)
+            around = " ".join(f"{a:.1f},{b:.1f}" for a, b in low + high[::-1])
+            parts.append(f'<polygon class="band {line.role}" points="{around}"/>')
         points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in zip(line.x, line.y, strict=True))
         dash = ' stroke-dasharray="5 4"' if line.dashed else ""
         parts.append(f'<polyline class="line {line.role}" points="{points}"{dash}/>')
@@ -458,32 +476,82 @@ def histogram(values: Any, *, x_label: str, y_label: str, title: str, bins: int 
     return _svg(parts, title, width, height)
 
 
+def marked_histogram(
+    values: Sequence[float], mark: float, name: str, *, x_label: str, y_label: str, title: str
+) -> str:
+    """Counts of values, with a line at one that they are compared with."""
+    heights, edges = np.histogram(values, bins=min(MARKED_BINS, 1 + math.isqrt(len(values))))
+    width, height = LARGE
+    x = _Axis([edges[0], edges[-1], mark], LEFT, width - RIGHT - len(name) * LETTER, percent=True)
+    y = _Axis([0, int(heights.max())], height - BOTTOM, TOP, whole=True)
+    parts = [_frame(x, y, x_label, y_label)]
+    for number, (low, high) in zip(heights.tolist(), pairwise(edges), strict=True):
+        if number:
+            parts.append(
+                f'<rect class="bar random" x="{x(low) + 0.5:.1f}" y="{y(number):.1f}" '
+                f'width="{max(x(high) - x(low) - 1, 0.5):.1f}" height="{y(0) - y(number):.1f}">'
+                f"<title>{100 * low:.1f} to {100 * high:.1f} %: {number}</title></rect>"
+            )
+    parts.append(f'<path class="line panel" d="M{x(mark):.1f} {y.begin}V{TOP}"/>')
+    parts.append(f'<text class="name" x="{x(mark) + 6:.1f}" y="{TOP + 8}">{escape(name)}</text>')
+    return _svg(parts, title, width, height)
+
+
 def bar_chart(
     names: Sequence[str],
     values: Sequence[float],
     *,
-    x_label: str,
-    y_label: str,
+    label: str,
     title: str,
     top: float | None = None,
     faded: Sequence[bool] = (),
 ) -> str:
-    """A bar per name, as percentages; names appear under the pointer."""
-    width, height = LARGE
-    x = _Axis([0, len(values)], LEFT, width - RIGHT, whole=True)
+    """Percentages as bars: with their names beside them or, if they are many, under the pointer."""
+    few = len(names) <= MOST_NAMED
+    width, height = (LARGE[0], TOP + len(names) * BAR + BOTTOM) if few else LARGE
+    shown = [_short(name) for name in names]
+    start = max(len(name) for name in shown) * LETTER + 10 if few else LEFT
     most = max(*values, 1e-9) if top is None else top
-    y = _Axis([min(0.0, *values), most], height - BOTTOM, TOP, percent=True)
-    parts = [_frame(x, y, x_label, y_label)]
+    ends = (start, width - RIGHT - 8) if few else (height - BOTTOM, TOP)
+    across = _Axis([min(0.0, *values), most], *ends, percent=True)
+    if few:
+        parts = [_upright(across, height - BOTTOM, label)]
+    else:
+        x = _Axis([0, len(values)], LEFT, width - RIGHT, whole=True)
+        parts = [_frame(x, across, "chosen features, most useful first", label)]
     for at, (name, value) in enumerate(zip(names, values, strict=True)):
-        left, wide = x(at), max(x(at + 1) - x(at) - 1, 0.5)
-        upper, lower = sorted((y(value), y(0.0)))
+        first, last = sorted((across(value), across(0.0)))
         weak = ' opacity="0.35"' if at < len(faded) and faded[at] else ""
-        parts.append(
-            f'<rect class="bar"{weak} x="{left + 0.5:.1f}" y="{upper:.1f}" width="{wide:.1f}" '
-            f'height="{lower - upper:.1f}"><title>{escape(name)}: {100 * value:.1f} %</title>'
-            "</rect>"
-        )
+        if few:
+            y = TOP + at * BAR
+            place = f'x="{first:.1f}" y="{y + 2}" width="{last - first:.1f}" height="{BAR - 4}"'
+            parts.append(
+                f'<text class="tick end" x="{start - 6:.1f}" y="{y + BAR / 2 + 4:.1f}">'
+                f"{escape(shown[at])}</text>"
+            )
+        else:
+            wide = max(x(at + 1) - x(at) - 1, 0.5)
+            place = f'x="{x(at) + 0.5:.1f}" y="{first:.1f}" width="{wide:.1f}" '
+            place += f'height="{last - first:.1f}"'
+        text = f"{escape(name)}: {100 * value:.1f} %"
+        parts.append(f'<rect class="bar"{weak} {place}><title>{text}</title></rect>')
     return _svg(parts, title, width, height)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+
+
+def _upright(x: "_Axis", base: float, label: str) -> str:
+    """The frame of bars that lie: lines at the ticks, and the label below."""
+    parts = [
+        f'<path class="grid" d="M{x(tick):.1f} {TOP}V{base}"/>'
+        f'<text class="tick mid" x="{x(tick):.1f}" y="{base + 16}">{x.text(tick)}</text>'
+        for tick in x.ticks
+    ]
+    middle = (x.begin + x.end) / 2
+    parts.append(f'<text class="mid" x="{middle:.1f}" y="{base + 34}">{escape(label)}</text>')
+    return "".join(parts)
 
 
 def scatter(x: Any, y: Any, *, x_label: str, y_label: str, title: str) -> str:

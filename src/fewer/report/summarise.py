@@ -106,6 +106,7 @@ def summarise(
             if sentence
         ),
         "standard_errors": {name: one[1] for name, one in panel.estimates.items()},
+        "expected": _expected(panel),
         "protocol": panel.settings.get("protocol"),
         "where": "the additional rows" if given is not None else "held-out rows",
         "given": None
@@ -130,10 +131,11 @@ def summarise(
             "predicted": seen.reconstructed if seen is not None and rows else nothing,
         },
         "curve": None if known is None else _curve(known),
-        "size": None if known is None or known.size is None else _size(known.size),
-        "stability": None if known is None else _stability(known, panel),
-        "chance": None if known is None else _chance(known),
-        "contributions": None if known is None else _contributions(known, names),
+        "size": None if known is None or known.size is None else _size(known.size, panel),
+        "stability": None if known is None else _stability(known, panel, names),
+        "chance": None if known is None else _chance(known, panel),
+        "contributions": None if known is None else _contributions(known, panel, names),
+        "coverage": None if known is None else _coverage(known, names),
         "correlation": None if known is None else _correlation(known, names),
         "history": {} if known is None else known.history,
         "leaderboard": rank_candidates(panel.leaderboard),
@@ -346,35 +348,64 @@ def _curve(known: Evidence) -> dict[str, Any] | None:
     return {"k": sizes, "lines": known.curve[metric], "metric": METRICS[metric]}
 
 
-def _size(size: dict[str, Any]) -> dict[str, Any]:
+def _expected(panel: Reported) -> tuple[float, float] | None:
+    """The 90% interval of the score of as many new rows as were held out."""
+    score = next(panel.estimates[name] for name in METRICS if name in panel.estimates)
+    found: tuple[float, float] | None = None
+    if score.units is not None:
+        found = score.interval(0.9, new_rows=score.units)
+    return found
+
+
+def _size(size: dict[str, Any], panel: Reported) -> dict[str, Any]:
     """How k was chosen: a sentence, and the curve with one standard error either way."""
-    mean, error = np.array(size["explained_variance"]), _errors(size)
+    mean, error = np.array(size["explained_variance"]), np.nan_to_num(_errors(size))
     return {
+        "chosen": size["chosen"],
         "k": size["k"],
         "mean": mean.tolist(),
         "low": (mean - error).tolist(),
         "high": (mean + error).tolist(),
         "pca": size["pca"],
-        "sentence": size_sentence(size),
+        "sentence": size_sentence(size, None if panel.target is None else panel.target.name),
+        "target": None if panel.target is None else panel.target.name or "the target",
     }
 
 
-def size_sentence(size: dict[str, Any]) -> str:
-    """How k was chosen, from `Evidence.size`."""
-    k = size["chosen"]
-    if size["rule"] != "auto":
-        level = float(size["rule"].split()[1])
-        reason = f"the fewest features that explain {level:.0%} of the variance of held-out rows"
-    elif size["noise"] is not None and size["noise"] <= size["one_standard_error"]:
+def size_sentence(size: dict[str, Any], target: str | None = None) -> str:
+    """How k was chosen, from `Evidence.size`; for ``target``, where there is one."""
+    k, of = size["chosen"], target
+    if size["pca"] is None and of is None:
+        of = "the target"
+    others = "others" if of is None else of
+    if size["rule"] == "given":
+        reason = "as asked for"
+    elif size["rule"] != "auto":
+        level, what = float(size["rule"].split()[1]), "the variance" if of is None else of
+        reason = f"the fewest features that explain {level:.0%} of {what} of held-out rows"
+    elif of is None and size["noise"] is not None and size["noise"] <= size["one_standard_error"]:
         reason = "further features explain others no better than permuted columns do"
     else:
         reason = "the fewest features within one standard error of the best score"
     at = size["k"].index(k)
     error = _errors(size)[at]
     reached = f"{size['explained_variance'][at]:.1%}"
-    return f"k = {k}: {reason}. Explained variance {reached}" + (
+    text = f"k = {k}: {reason}. Explained variance {reached}" + (
         "." if np.isnan(error) else f" ± {error:.1%}."
     )
+    return text + _other_rules(size, others) if size["rule"] == "given" else text
+
+
+def _other_rules(size: dict[str, Any], others: str) -> str:
+    """What rules suggest for k, where it was given."""
+    most, noise = size["k"][-1], size["noise"]
+    found = (
+        f" Rules for k, up to {most}: {size['one_standard_error']} is the smallest within one "
+        f"standard error of the best score, the elbow is at {size['elbow']}, and "
+    )
+    if noise is None:
+        return found + f"even after {most}, further features explain {others} beyond chance."
+    return found + f"after {noise}, further features explain {others} no better than chance."
 
 
 def spending_sentence(settings: dict[str, Any]) -> str | None:
@@ -457,25 +488,51 @@ def missing_sentence(settings: dict[str, Any]) -> str | None:
     )
 
 
-def _stability(known: Evidence, panel: Reported) -> dict[str, Any] | None:
+def _stability(known: Evidence, panel: Reported, names: Sequence[str]) -> dict[str, Any] | None:
     """How often each chosen feature is chosen again from half of the rows, and a sentence."""
     if known.stability is None:
         return None
     about = known.stability
     low, high = about["cluster_interval"]
     often = sum(share >= about["threshold"] for share in about["frequency"])
-    what = "a linear decoder" if panel.target is None else "a linear map to the target"
     return {
         "frequency": about["frequency"],
-        "sentence": f"Chosen again from half of the rows, {about['subsamples']} times, for {what}: "
+        "sentence": f"Chosen again from half of the rows, {about['subsamples']} times, for "
+        f"{_model(panel)}: "
         f"{often} of the {panel.k} features come back in at least {about['threshold']:.0%} of the "
         "halves. The stability of the whole choice, with interchangeable features counted as one, "
         f"is {about['cluster_index']:.2f} (95% interval {low:.2f} to {high:.2f}); 1 is always the "
-        "same, 0 as random choices agree.",
+        "same, 0 as random choices agree."
+        + (
+            f" At most {about['false_bound']:.2g} of the features that come back so often are "
+            "expected to be chance, if rows are independent."
+            if about["false_bound"] < often
+            else ""
+        ),
+        "clusters": [
+            {"names": [names[j] for j in part["features"]], "frequency": part["frequency"]}
+            for part in about.get("clusters", [])
+        ],
     }
 
 
-def _chance(known: Evidence) -> dict[str, Any] | None:
+def _coverage(known: Evidence, names: Sequence[str]) -> dict[str, Any] | None:
+    """How many held-out values of each feature are in their 90% intervals."""
+    if known.coverage is None or not np.isfinite(known.coverage).any():
+        return None
+    at = np.flatnonzero(np.isfinite(known.coverage))
+    shares = known.coverage[at].astype(float)
+    low, high = np.quantile(shares, [0.05, 0.95])
+    worst = int(at[shares.argmin()])
+    return {
+        "shares": shares.tolist(),
+        "sentence": "90% prediction intervals, calibrated on other rows, contain "
+        f"{shares.mean():.1%} of the held-out values; of most features between {low:.0%} and "
+        f"{high:.0%}, least of {names[worst]} ({shares.min():.0%}).",
+    }
+
+
+def _chance(known: Evidence, panel: Reported) -> dict[str, Any] | None:
     """The panel against random panels of the same size."""
     if known.significance is None:
         return None
@@ -484,26 +541,40 @@ def _chance(known: Evidence) -> dict[str, Any] | None:
     return {
         "random": about["random"],
         "panel": about["panel"],
-        "sentence": f"With a linear decoder, these features do better than {better:.0%} of "
+        "sentence": f"With {_model(panel)}, these features do better than {better:.0%} of "
         f"{len(about['random'])} random panels of the same size (p = {about['p_value']:.3g}): "
-        f"{about['panel']:.1%} of the variance against {np.median(about['random']):.1%} in the "
-        "median. The features are the same on all folds here, and were chosen with all rows in "
+        f"{about['panel']:.1%} of {_explained(panel)} against {np.median(about['random']):.1%} in "
+        "the median. The features are the same on all folds here, and were chosen with all rows in "
         "view.",
     }
 
 
-def _contributions(known: Evidence, names: Sequence[str]) -> dict[str, Any] | None:
+def _model(panel: Reported) -> str:
+    return "a linear decoder" if panel.target is None else f"a linear map to {_name(panel)}"
+
+
+def _explained(panel: Reported) -> str:
+    return "the variance" if panel.target is None else f"the variance of {_name(panel)}"
+
+
+def _name(panel: Reported) -> str:
+    return str(panel.target.name or "the target")
+
+
+def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> dict[str, Any] | None:
     """What is lost without each feature, and whether permuted columns would do as well."""
     if known.without is None:
         return None
     tests = None if known.significance is None else known.significance["contributions"]
-    said = "What the panel loses without each feature, the linear decoder fitted again."
+    group = " or, in its place, its group" if panel.settings.get("groups") else ""
+    said = f"What the panel loses without each feature{group}, with {_model(panel)} fitted again."
     if tests is not None:
         weak = [names[j] for j, p in zip(known.order, tests, strict=True) if p > WEAK]
         share = len(tests) - len(weak)
+        what = "features outside the panel" if panel.target is None else _name(panel)
         said += (
-            f" {share} of {len(tests)} explain features outside the panel better than the same "
-            "column with its rows permuted does (p of at most 0.05)"
+            f" {share} of {len(tests)} explain {what} better than the same column with its rows "
+            "permuted does (p of at most 0.05)"
         )
         said += f"; not {join_names(weak, 5, quoted=False)}." if weak else "."
     return {"lost": known.without.tolist(), "p_values": tests, "sentence": said}

@@ -20,7 +20,7 @@ from fewer.estimate import Score
 from fewer.kinds import Several
 from fewer.panel import Leaderboard, Panel
 from fewer.reconstructor import Reconstructor
-from fewer.selection.calibrate import calibrate
+from fewer.selection.calibrate import calibrate, some_residuals
 from fewer.selection.compare import (
     Candidate,
     Comparison,
@@ -425,7 +425,7 @@ def _wrap(
     if not linear and len(folds) > 1:  # for what completes the inputs of a network
         ridge = best_ridge(folds, [columns] * len(folds))
     known = calibrate(context, columns, ridge, held)
-    held = replace(held, residuals=[])  # as large as the rows themselves
+    held = replace(held, residuals=some_residuals(held))  # all are as large as the rows themselves
     target = None
     if isinstance(comparison, TargetComparison):
         data, predictor = comparison.target, comparison.fit(winner, columns, everything)

@@ -25,16 +25,25 @@ from fewer.joint import (
     errors_from_others,
     precision_of,
 )
-from fewer.reconstructor import QUANTILE_LEVELS, interpolated
+from fewer.reconstructor import QUANTILE_LEVELS, between, interpolated
 from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore
+from fewer.validation import FOLDS, split_rows
 
-__all__ = ["Calibration", "calibrate", "conformal_quantiles"]
+__all__ = [
+    "Calibration",
+    "calibrate",
+    "conformal_quantiles",
+    "coverage_by_feature",
+    "some_residuals",
+]
 
 SOME_FEATURES = 1024  # whose quantiles are computed at a time
 MANY_GROUPS = 40  # of rows: with fewer, the quantile of 95% could not be one of a new group
 MOST_BINS, ROWS_PER_BIN = 10, 50  # of distances, with the error of held-out rows at each
 LEAST_FACTOR, MOST_FACTOR = 1 / 3, 3.0  # of difficulty
+COVERED = 0.9  # the intervals whose coverage is checked
+WIDE, MOST_COVERED = 8192, 2**21  # features, and values that are looked at for it
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -71,6 +80,61 @@ def calibrate(
         _joint(context, columns, ridge, conformal_quantiles(errors, groups, factor)),
         _statistics(context, columns, np.concatenate(held.chosen), far, row_errors),
     )
+
+
+def some_residuals(held: HeldOutScore) -> list[NDArray[np.float64]]:
+    """Residuals of some of the held-out rows, evenly spread, for `coverage_by_feature`."""
+    step = _step(held)
+    return [part[::step].astype(np.float32) for part in held.residuals] if step else []
+
+
+def _step(held: HeldOutScore) -> int:
+    """Of how many held-out rows one is looked at for the coverage; 0 for very wide data."""
+    d = len(held.score.errors)
+    return 0 if d > WIDE else 1 + sum(len(part) for part in held.sampled) * d // MOST_COVERED
+
+
+def coverage_by_feature(
+    context: SelectionContext, columns: Columns, ridge: float, held: HeldOutScore
+) -> NDArray[np.float32] | None:
+    """Fraction of held-out values in 90% intervals that were calibrated on the other folds.
+
+    ``held`` has `some_residuals`. NaN for features that are measured, constant or always missing.
+    Of a single split, its rows are divided at random. None for very wide data.
+    """
+    d, step = context.source.shape[1], _step(held)
+    if not step:
+        return None
+    distances = []
+    for fold, values in zip(context.covariances.folds, held.chosen, strict=True):
+        gram = fold.cross(columns)[:, columns]
+        precision = precision_of(gram, ridge, torch.from_numpy(fold.scale[columns]))
+        distances.append(distances_of(values, fold.mean[columns], precision).normal)
+    far, errors, sampled = (
+        [part[::step] for part in parts] for parts in (distances, held.row_errors, held.sampled)
+    )
+    groups = context.groups_of(np.concatenate(sampled))
+    numbers = np.repeat(np.arange(len(far)), [len(part) for part in far])
+    distance, error, residual = (np.concatenate(parts) for parts in (far, errors, held.residuals))
+    if len(far) == 1:
+        parts = split_rows(len(distance), FOLDS, context.seed, groups).parts
+        for number, rows in enumerate(parts):
+            numbers[rows] = number
+    inside, seen = np.zeros(d), np.zeros(d)
+    for number in np.unique(numbers):
+        here, rest = numbers == number, numbers != number
+        if not rest.any():
+            return None
+        table = _difficulty(distance[rest], error[rest])
+        own = None if groups is None else groups[rest]
+        quantiles = conformal_quantiles([residual[rest]], own, interpolated(table, distance[rest]))
+        low, high = between(quantiles, COVERED)
+        factor, values = interpolated(table, distance[here])[:, None], residual[here]
+        inside += ((values >= low * factor) & (values <= high * factor)).sum(axis=0)
+        seen += (~np.isnan(values)).sum(axis=0)
+    known = (seen > 0) & (context.covariances.stats.variance > 0)
+    known[columns] = False
+    return np.where(known, inside / np.maximum(seen, 1), np.nan).astype(np.float32)
 
 
 def _difficulty(distance: Vector, errors: Vector) -> Vector:

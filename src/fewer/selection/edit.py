@@ -15,7 +15,7 @@ from fewer.panel import Panel
 from fewer.search import search
 from fewer.selection.compare import Candidate
 from fewer.selection.context import SelectionContext, TimeBudget, WorkPlan
-from fewer.selection.strategies import Strategy
+from fewer.selection.strategies import Strategy, supervised_search_panel
 
 __all__ = ["Editor"]
 
@@ -82,13 +82,15 @@ class Editor:
         return self.context.constraints.unit_of[np.array(found, dtype=np.int64)]
 
     def _searched(self, asked: Constraints) -> Panel:
+        everything = self.context.covariances.everything
         if self.context.target is not None:
-            raise InputError(
-                "panels that predict a target are extended and shrunk by fewer.select(..., "
-                "target=..., include=panel.features)"
+            found = supervised_search_panel(
+                replace(self.context, constraints=asked, budget=TimeBudget(None), joint={}),
+                everything,
             )
-        C = self.context.covariances.everything.matrix().to(self.context.search_device)
-        found = search(C, asked, seed=self.context.seed, stall=0).indices
+        else:
+            C = everything.matrix().to(self.context.search_device)
+            found = search(C, asked, seed=self.context.seed, stall=0).indices
         units = np.unique(self.context.constraints.unit_of[found])
         return self._panel(units, "extended" if len(found) > len(self.columns) else "shrunk")
 

@@ -1,7 +1,7 @@
 """The evidence behind a panel, computed on demand: reference scores and substitutes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fewer import __version__, distributed
 from fewer._threads import entry_point
-from fewer.constraints import Constraints
 from fewer.data.factored import Matrix
 from fewer.data.source import RowView, is_remote
 from fewer.errors import InputError
@@ -33,15 +32,21 @@ from fewer.search.dependence import dependence
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.greedy import nested
 from fewer.search.substitutes import substitutes
+from fewer.selection.calibrate import coverage_by_feature
 from fewer.selection.compare import Candidate, Comparison, TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore
-from fewer.selection.significance import PanelScores, contribution_p_values, p_value_of
-from fewer.selection.size import SHADOW_ROWS
+from fewer.selection.significance import (
+    PanelScores,
+    contribution_p_values,
+    p_value_of,
+    random_panels,
+)
+from fewer.selection.size import MOST, SHADOW_ROWS, choose_size, with_target
 from fewer.selection.stability import choices_of_halves, describe_choices
 from fewer.selection.strategies import greedy_panel
-from fewer.selection.target_evidence import describe_target, usefulness
-from fewer.validation import Fold
+from fewer.selection.target_evidence import describe_target, objective, usefulness
+from fewer.validation import FOLDS, Fold, FoldCovariances, fold_covariances, split_rows
 
 __all__ = ["gather_evidence"]
 
@@ -53,6 +58,7 @@ SUBSAMPLES, THRESHOLD, LEAST_HALVED = 40, 0.75, 20  # of the stability
 CHANCE_DRAWS, PERMUTATIONS = 199, 99  # of tests
 # chosen features times all features, and multiplications, that take a second or so
 QUICK_CHOICE, QUICK_PASS = 2**14, 2**32
+QUICK_SIZES = 2**23  # the square of all features times sizes
 POINTS = 25  # sizes on the curve
 ROUNDING = 1e-12  # of the sum of squares
 
@@ -95,7 +101,7 @@ def gather_evidence(
         )
         losses = lost / trace
     related, related_correlation, represents, correlation = _correlations(C, order)
-    without, dependents, dependent_losses = _dependence(C, order, context.constraints, winner.ridge)
+    without, dependents, dependent_losses = _dependence(context, C, order, winner.ridge)
     true, guessed = (_some(parts) for parts in (held.rows, reconstructed))
     errors[columns] = 0.0  # their values are measured
     guessed[:, columns] = np.where(np.isnan(true), guessed, true)[:, columns]
@@ -129,9 +135,9 @@ def gather_evidence(
         factors=residual_factors(C, columns, winner.ridge, context.source.shape[0]),
         history={name: _thin(rows) for name, rows in context.history.items()},
         target=target,
-        size=context.size,
+        coverage=coverage_by_feature(context, columns, winner.ridge, held),
         stability=_stability(context, order),
-        significance=_significance(context, order),
+        **_tests(context, order),
         without=without,
         dependents=dependents,
         dependent_losses=dependent_losses,
@@ -169,20 +175,56 @@ def _stability(context: SelectionContext, order: Columns) -> dict[str, Any] | No
         "interval": list(found["interval"]),
         "cluster_interval": list(found["cluster_interval"]),
         "stable": len(found["stable"]),
+        "clusters": [
+            {"features": part["features"].tolist(), "frequency": part["frequency"]}
+            for part in found["clusters"]
+            if np.isin(part["features"], order).any()
+        ],
     }
 
 
-def _significance(context: SelectionContext, order: Columns) -> dict[str, Any] | None:
-    """The panel against random ones, and each feature against permuted ones, where it is quick."""
-    n, d = context.source.shape
-    folds, k = context.covariances.folds, len(order)
-    plain = context.target is None and context.constraints.groups is None
-    long = d**3 > QUICK_PASS or len(folds) < 2 or not plain or k == d
-    if long or not _in_memory(context):
-        return None
+def _tests(context: SelectionContext, order: Columns) -> dict[str, Any]:
+    """How the explained variance depends on k, and tests against chance, where they are quick.
+
+    With linear decoders or, with a target, linear maps to it, and always with several folds.
+    """
+    found: dict[str, Any] = {"size": context.size, "significance": None}
+    d, scaling = context.source.shape[1], context.covariances.scaling
+    if d**3 > QUICK_PASS or len(order) == d or not _in_memory(context):
+        return found
+    covariances, groups, more = context.covariances, context.row_groups, 0
+    if context.target is not None or len(covariances.folds) < 2:
+        whole = context.source
+        if context.target is not None:
+            whole, more, groups = with_target(whole, context.target, groups)
+        splits = split_rows(whole.shape[0], min(FOLDS, whole.shape[0]), context.seed, groups)
+        if len(splits) < 2:
+            return found
+        covariances = fold_covariances(whole, splits, scaling)
+    k, most = context.constraints.k, min(MOST, d)
+    limited = context.constraints.budget is not None or bool(context.constraints.limits)
+    if context.size is None and k and not limited and d * d * most <= QUICK_SIZES:
+        size = choose_size(
+            k,
+            covariances,
+            replace(context.constraints, k=len(context.constraints.units)),
+            torch.device("cpu"),
+            context.seed,
+            groups,
+            targets=more,
+        )
+        found["size"] = size if k in size["k"] else None
+    found["significance"] = _significance(context, order, covariances, groups, more)
+    return found
+
+
+def _significance(
+    context: SelectionContext, order: Columns, covariances: FoldCovariances, groups: Any, more: int
+) -> dict[str, Any]:
+    """The panel against random ones, and each feature against permuted ones."""
     random = np.random.default_rng(context.seed)
-    table, columns = PanelScores(context.covariances), np.sort(order)
-    drawn = [np.sort(random.choice(d, k, replace=False)) for _ in range(CHANCE_DRAWS)]
+    table, columns = PanelScores(covariances, more), np.sort(order)
+    drawn = random_panels(context.constraints, CHANCE_DRAWS, random)
     own, *others = (table.explained(left).value for left in table.of([columns, *drawn]).T)
     found: dict[str, Any] = {
         "random": others,
@@ -190,9 +232,16 @@ def _significance(context: SelectionContext, order: Columns) -> dict[str, Any] |
         "p_value": p_value_of(own, np.array(others)),
         "contributions": None,
     }
-    if min(n, SHADOW_ROWS) * d * k * PERMUTATIONS <= QUICK_PASS:
+    rows, d = min(covariances.splits.n, SHADOW_ROWS), context.source.shape[1]
+    if rows * d * len(order) * PERMUTATIONS <= QUICK_PASS:
         tests = contribution_p_values(
-            context.covariances, columns, PERMUTATIONS, random, context.row_groups
+            covariances,
+            columns,
+            PERMUTATIONS,
+            random,
+            groups,
+            constraints=context.constraints,
+            targets=more,
         )
         by = dict(zip(columns.tolist(), tests, strict=True))
         found["contributions"] = [by[j] for j in order.tolist()]
@@ -427,14 +476,22 @@ def _fold_curve(
 
 
 def _dependence(
-    C: Matrix, order: Columns, constraints: Constraints, ridge: float
+    context: SelectionContext, C: Matrix, order: Columns, ridge: float
 ) -> tuple[Vector, Columns, NDArray[np.float32]]:
-    """What is lost without each chosen feature, and by which other features most."""
+    """What is lost without each chosen feature, and by which other features most.
+
+    With a target, the first is of what the panel is for, as `usefulness` measures it.
+    """
+    constraints, d = context.constraints, C.shape[0]
+    if context.target is not None:
+        with distributed.single_process():
+            C, ridge = objective(context).cpu(), 0.0
+        constraints = constraints.followed_by(C.shape[0] - d)
     increase = dependence(C, order, constraints, ridge)
     total = C.diagonal().clamp_min(0).numpy()
     lost = np.divide(increase, total, out=np.zeros_like(increase), where=total > 0)
     lost[:, order] = -np.inf
-    others, losses = _largest(lost)
+    others, losses = _largest(lost[:, :d])
     without = increase.sum(axis=1) / max(float(total.sum()), 1e-300)
     return without, others, np.where(others >= 0, losses, np.nan).astype(np.float32)
 

@@ -12,7 +12,7 @@ from fewer import distributed
 from fewer._checks import check_number, check_observed
 from fewer.constraints import Constraints, resolve
 from fewer.data.columns import check_range, without_empty
-from fewer.data.moments import Moments
+from fewer.data.moments import Moments, moments
 from fewer.data.open import as_source
 from fewer.data.source import Source
 from fewer.errors import InputError, warn
@@ -21,7 +21,7 @@ from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeB
 from fewer.selection.huber import check_loss, weighted_by_loss
 from fewer.selection.record import describe_data, describe_options
 from fewer.selection.robust import check_robust
-from fewer.selection.size import Reach, choose_size
+from fewer.selection.size import Reach, choose_size, with_target
 from fewer.selection.strategies import FILTERS_NAME, STRATEGIES
 from fewer.selection.target import TargetData, read_named_columns, read_target, with_weights
 from fewer.train import Checkpoint, TrainingConfig
@@ -103,7 +103,7 @@ def prepare(
     size = None
     if isinstance(options["k"], (str, Reach)):
         plan.begin("size", "choosing k ...")
-        size = _choose_size(source, options, scaling, device, seed, row_groups)
+        size = _choose_size(source, options, scaling, device, seed, row_groups, target)
         options = options | {"k": size["chosen"]}
     k = options["k"]
     constraints = _constraints(source, options)
@@ -172,15 +172,20 @@ def _choose_size(
     device: torch.device,
     seed: int,
     row_groups: NDArray | None,
+    target: TargetData | None,
 ) -> dict[str, Any]:
     """How k was chosen, for ``k="auto"`` or a `Reach`."""
     k = options["k"]
     if isinstance(k, str) and k != "auto":
         raise InputError(f"k={k!r}: give a number, 'auto' or fewer.Reach(0.9)")
-    for name in ("target", "budget", "sets"):
-        if options[name] is not None:
+    for name in ("budget", "sets", "reconstruct"):
+        if options[name] is not None and options[name] != 0:
             raise InputError(f"k={k!r} cannot be combined with {name}; give a number")
-    n = source.shape[0]
+    whole, more = source, 0
+    if target is not None:
+        source, stats = without_empty(source, moments(source))
+        whole, more, row_groups = with_target(source, target, row_groups)
+    n = whole.shape[0]
     splits = split_rows(n, min(FOLDS, n), seed, row_groups)
     asked = choose_validation(options["validation"], n, 1, linear=True)
     if isinstance(asked, np.ndarray):
@@ -189,8 +194,10 @@ def _choose_size(
         )
     if isinstance(asked, str):
         splits = split_rows(n, asked)
-    covariances = fold_covariances(source, splits, scaling, device)
-    part, stats = without_empty(source, covariances.stats)
+    covariances = fold_covariances(whole, splits, scaling, device)
+    part = source
+    if target is None:
+        part, stats = without_empty(source, covariances.stats)
     if part is not source:
         covariances = fold_covariances(part, splits, scaling, device)
     check_observed(stats.observed, part.names)
@@ -198,7 +205,8 @@ def _choose_size(
     costs = np.zeros(part.shape[1]) if options["costs"] is None else options["costs"]
     free = _constraints(part, options | {"k": None, "costs": costs, "budget": UNLIMITED})
     constraints = replace(free, k=len(free.units), budget=None)
-    return choose_size(k, covariances, constraints, float64_device(device), seed, row_groups)
+    place = float64_device(device)
+    return choose_size(k, covariances, constraints, place, seed, row_groups, targets=more)
 
 
 def _constraints(source: Source, options: dict[str, Any]) -> Constraints:

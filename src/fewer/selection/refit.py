@@ -356,22 +356,21 @@ def score_on_held_out_rows(
     per_feature = np.sum([part.wrong for part in sums], axis=0) / counts.sum(axis=0)
     standard = context.covariances.scaling.how != "none"
     explained = {}
+    seen = sampled if is_remote(source) and by_row else [fold.held_rows for fold in folds]
+    labels = context.groups_of(np.concatenate(seen))
+    units = sum(len(part) for part in seen) if labels is None else len(np.unique(labels))
     for at, metric in enumerate(("units", "equal") if standard else ("units",)):
-        explained[metric] = _explained(sums, folds, metric)
+        explained[metric] = _explained(sums, folds, metric, units)
         if by_row:
             of_rows = np.concatenate(squares)[:, 2 * at : 2 * at + 2]
-            labels = None
-            if context.row_groups is not None:
-                whole = sampled if is_remote(source) else [fold.held_rows for fold in folds]
-                labels = context.groups_of(np.concatenate(whole))
             wrong, total = (sums_of_groups(column, labels) for column in of_rows.T)
-            over_rows = ratio_of_sums(wrong, total, shared_rows(folds))
+            over_rows = ratio_of_sums(wrong, total, shared_rows(folds), units)
             explained[metric] = over_rows._replace(value=explained[metric].value)
     if winner.optimism > 1:  # the winner was lucky
         explained = {name: _raised(one, winner.optimism) for name, one in explained.items()}
     value = explained["units"]
     return HeldOutScore(
-        Score(value.value, per_feature, value.standard_error, value.degrees),
+        Score(value.value, per_feature, *value[1:]),
         float(np.average([part.score() for part in sums], weights=[f.n_held for f in folds])),
         explained,
         sampled,
@@ -386,17 +385,20 @@ def score_on_held_out_rows(
 
 def _raised(score: Estimate, factor: float) -> Estimate:
     """Explained variance where errors are larger by a factor."""
-    error = None if score.standard_error is None else score.standard_error * factor
-    return Estimate(1 - factor * (1 - score.value), error, score.degrees)
+    error, own = (
+        None if one is None else one * factor
+        for one in (score.standard_error, score.sampling_error)
+    )
+    return Estimate(1 - factor * (1 - score.value), error, score.degrees, own, score.units)
 
 
-def _explained(sums: list[ErrorSums], folds: Sequence[Fold], metric: str) -> Estimate:
+def _explained(sums: list[ErrorSums], folds: Sequence[Fold], metric: str, units: int) -> Estimate:
     """Explained variance over folds, in the units of the data or in scaled units."""
-    units = [np.ones(1) if metric == "units" else fold.scale**2 for fold in folds]
-    pairs = list(zip(sums, pooled_squares(sums), units, strict=True))
-    wrong = np.array([float((part.wrong / unit).sum()) for part, _, unit in pairs])
-    total = np.array([float((squares / unit).sum()) for _, squares, unit in pairs])
-    return ratio_of_sums(wrong, total, shared_rows(folds))
+    scales = [np.ones(1) if metric == "units" else fold.scale**2 for fold in folds]
+    pairs = list(zip(sums, pooled_squares(sums), scales, strict=True))
+    wrong = np.array([float((part.wrong / scale).sum()) for part, _, scale in pairs])
+    total = np.array([float((squares / scale).sum()) for _, squares, scale in pairs])
+    return ratio_of_sums(wrong, total, shared_rows(folds), units)
 
 
 class _Sample:

@@ -15,6 +15,7 @@ from fewer import distributed
 from fewer._checks import check_number
 from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.data.source import AppendedColumns, RowView, Source
 from fewer.errors import InputError
 from fewer.estimate import (
     Estimate,
@@ -30,6 +31,7 @@ from fewer.estimate import (
 from fewer.search import greedy, swap
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.objective import DEPENDENT
+from fewer.selection.target import TargetData
 from fewer.validation import RIDGES, Fold, FoldCovariances
 
 __all__ = [
@@ -41,13 +43,15 @@ __all__ = [
     "one_standard_error",
     "size_path",
     "some_rows",
+    "with_target",
 ]
 
 HARDLY_COUNTS = 0.01  # of all features together as targets beside a target: to break ties
 MOST = 100  # features that "auto" considers
 FIRST_REACH = 64  # features that `Reach` tries first; twice as many each time
 SWAPS_AT = tuple(5 * 2**step for step in range(12))  # sizes at which the nested path is improved
-PERMUTATIONS = 19  # the largest of 20 exchangeable numbers is the real one with probability 5%
+PERMUTATIONS = 19  # of all columns
+LEVEL = 0.05 / 8  # of each test: 5% for all that a search by doubling and bisection makes
 NEGLIGIBLE = 0.01  # of the variance of one feature: who explains less of all others is noise
 SHADOW_ROWS = 5000  # that the parallel analysis looks at
 SHADOW_VALUES = 2**26  # covariances of features with permuted columns that are kept
@@ -93,6 +97,7 @@ class SizePath:
     pca_wrong: Vector  # the same for as many principal components
     total: Vector  # sums of squares of the held-out rows, by fold
     r2: Vector  # of each feature, over the held-out rows of all folds, sizes x d
+    r2_error: Vector  # its standard error over folds
     shared: float = 0.0  # see `fewer.estimate.shared_rows`
 
     @cached_property
@@ -113,6 +118,18 @@ class SizePath:
 
     def _estimates(self, wrong: Vector) -> list[Estimate]:
         return [ratio_of_sums(each, self.total, self.shared) for each in wrong.T]
+
+
+def with_target(
+    source: Source, target: TargetData, groups: NDArray | None = None
+) -> tuple[Source, int, NDArray | None]:
+    """Rows that have a target, with its centred numbers as further columns; how many; groups."""
+    n = source.shape[0]
+    kept = target.rows(np.arange(n))
+    numbers = target.centred(kept).numpy()
+    source = source if len(kept) == n else RowView(source, kept)
+    labels = None if groups is None else groups[kept]
+    return AppendedColumns(source, numbers), numbers.shape[1], labels
 
 
 # -- scores of every size ----------------------------------------------------------------------
@@ -141,19 +158,19 @@ def size_path(
     unit = float(folds[0].variance.mean())
     few = [len(penalties(n, size, len(folds))) > 1 for size in sizes]
     ridges = RIDGES if any(few) else (0.0,)
-    left, components, paths = [], [], []
+    tried, components, paths = [], [], []
     for fold in folds:
         begin()
         C = emphasised(fold.matrix(), d) if targets else fold.matrix()
         paths.append(_pieces(C.to(device), rules, sizes))
         found = [_residuals(fold, paths[-1], sizes, ridge * unit)[:, only] for ridge in ridges]
-        left.append(torch.stack(found))  # ridges x sizes x d
+        tried.append(torch.stack(found))  # ridges x sizes x d
         vectors = leading_eigenvectors(fold.matrix(), sizes[-1], device=device)
         kept = (vectors * fold.held_product(vectors)).sum(0).cumsum(0)
         most = np.minimum(sizes, len(kept)) - 1
         whole = float(fold.held_diagonal.sum())
         components.append(fold.n_held * (whole - kept.numpy()[most]))
-    each = torch.stack(left)  # folds x ridges x sizes x d
+    each = torch.stack(tried)  # folds x ridges x sizes x d
     best = np.where(few, ridge_of_others(each.sum(3).numpy()), 0)  # folds x sizes
     if covariances.stats.has_missing:
         parts = _sums_with_gaps(folds, paths, sizes, np.array(ridges)[best] * unit)
@@ -165,11 +182,19 @@ def size_path(
         pairs = zip(held_out_squares(folds), folds, strict=True)
         squares = [(own / fold.scale**2)[only] for own, fold in pairs]
     total = np.sum(squares, axis=0)
-    r2 = 1 - np.sum(wrong, axis=0) / np.maximum(total, 1e-300)
-    r2[:, total <= 0] = np.nan  # constant features
+    left = np.sum(wrong, axis=0)
+    r2 = 1 - left / np.maximum(total, 1e-300)
+    shared, count = shared_rows(folds), len(folds)
+    # without each fold in turn, as in `ratio_of_sums`
+    rests = [
+        (left - w) / np.maximum(total - s, 1e-300) for w, s in zip(wrong, squares, strict=True)
+    ]
+    r2_error = np.std(rests, axis=0) * ((1 + shared) * (count - 1)) ** 0.5
+    r2_error = r2_error if count > 1 else np.full_like(r2, np.nan)
+    r2[:, total <= 0] = r2_error[:, total <= 0] = np.nan  # constant features
     sums = np.stack([part.sum(axis=1) for part in wrong])
     by_fold = np.array([part.sum() for part in squares])
-    return SizePath(list(sizes), sums, np.array(components), by_fold, r2, shared_rows(folds))
+    return SizePath(list(sizes), sums, np.array(components), by_fold, r2, r2_error, shared)
 
 
 def emphasised(C: Matrix, d: int) -> Matrix:
@@ -255,27 +280,38 @@ def elbow(sizes: Sequence[int], explained: Sequence[float]) -> int:
 
 
 def noise_limit(
-    covariances: FoldCovariances, constraints: Constraints, most: int, seed: int, groups: Any = None
+    covariances: FoldCovariances,
+    constraints: Constraints,
+    most: int,
+    seed: int,
+    groups: Any = None,
+    *,
+    targets: int = 0,
 ) -> int | None:
     r"""The size after which further features explain no other feature better than chance would.
 
     Parallel analysis for column subsets. After k features of the greedy path of all rows, E is the
     covariance of what is left. Feature j explains :math:`\sum_{i \ne j} E_{ij}^2 / E_{jj}` of the
     others; a column that is permuted at random explains some of it by chance. Permuting all
-    columns gives the largest such gain among as many irrelevant candidates, and the best real
-    feature counts as noise unless it beats the largest of 19 of these (a test at the level 5%),
-    and explains at least a hundredth of the variance of one feature.
-    The size is found by doubling and bisection. None if ``most`` features leave more than chance.
+    columns gives the largest such gain among as many irrelevant candidates. 19 of these have a
+    Gumbel distribution, approximately, and the best real feature counts as noise unless it is
+    beyond its upper 0.6%, and explains at least a hundredth of the variance of one feature. The
+    size is found by doubling and bisection, in about 8 tests, so that one of them is wrong by
+    chance with a probability of about 5%. None if ``most`` features leave more than chance.
 
     Rows are exchangeable under the null hypothesis. Of rows in ``groups`` one per group is used.
+    Where the last ``targets`` columns are a target, only what is explained of it counts.
     """
     fold = covariances.everything
-    order = distributed.on_rank0(lambda: greedy(fold.matrix().cpu(), replace(constraints, k=most)))
+    rules = replace(constraints, k=most).followed_by(targets)
+    C = fold.matrix().cpu()
+    C = emphasised(C, constraints.d) if targets else C
+    order = distributed.on_rank0(lambda: greedy(C, rules))
     random = np.random.default_rng(seed)
     rows = some_rows(covariances.splits.n, groups, random)
     x = fold.rows(rows).rows(slice(0, len(rows)), torch.float64)
     x = (x - x.nanmean(0)).nan_to_num_(nan=0.0)
-    shadows = _Shadows(x, random)
+    shadows = _Shadows(x, random, targets)
 
     def beats_chance(size: int) -> bool:
         columns = order.order[: order.sizes[size - 1]] if size else order.order[:0]
@@ -312,11 +348,17 @@ def some_rows(n: int, groups: Any, random: np.random.Generator) -> Columns:
 
 
 class _Shadows:
-    """Rows, and copies of their columns that are permuted at random, the shadows."""
+    """Rows, and copies of their columns that are permuted at random, the shadows.
 
-    def __init__(self, x: Tensor, random: np.random.Generator) -> None:
+    The last ``targets`` columns are no candidates, and alone to be explained.
+    """
+
+    def __init__(self, x: Tensor, random: np.random.Generator, targets: int = 0) -> None:
         n, d = x.shape
         self.x, self.C = x, x.T @ x if n >= d else None
+        self.only = slice(d - targets, None) if targets else slice(None)
+        self.whole = not targets
+        d -= targets
         # as many candidates on both sides; a random part of them where features are many
         count = min(d, max(1, SHADOW_VALUES // (PERMUTATIONS * min(n, d))))
         some = np.sort(random.choice(d, count, replace=False))
@@ -340,8 +382,9 @@ class _Shadows:
             real, chance = self._by_rows(chosen, open_)
         else:
             real, chance = self._by_features(chosen, open_, self.C, self.products)
-        least = NEGLIGIBLE * float(self.x.square().sum()) / self.x.shape[1]
-        return real > max(*chance, least)
+        y = self.x[:, self.only]
+        least = NEGLIGIBLE * float(y.square().sum()) / y.shape[1]
+        return real > max(_upper(np.array(chance)), least)
 
     def _by_features(
         self, chosen: Tensor, open_: Tensor, C: Tensor, products: list[Tensor]
@@ -352,12 +395,13 @@ class _Shadows:
         E = C[:, at] - W.T @ W[:, at]  # d x c
         own, places = E[at, torch.arange(len(at))], torch.arange(len(at))
         fine = open_ & (own > DEPENDENT * C.diagonal()[at])
-        real = _largest((E.square().sum(0) - own.square()) / own, fine)
+        mine = own.square() * self.whole
+        real = _largest((E[self.only].square().sum(0) - mine) / own, fine)
         found, half, squares = [], W.float(), torch.from_numpy(self.squares)
         for product in products:
             Q = torch.linalg.solve_triangular(L.float(), product[chosen], upper=False)
             D = product - half.T @ Q
-            explained = D.square().sum(0) - D[at, places].square()
+            explained = D[self.only].square().sum(0) - D[at, places].square() * self.whole
             found.append(_largest(explained / (squares - Q.square().sum(0)), open_))
         return real, found
 
@@ -367,16 +411,23 @@ class _Shadows:
         L = _factor(part.T @ part)
         Q = torch.linalg.solve_triangular(L, part.T, upper=False)  # k x n
         left = x - Q.T @ (Q @ x)
-        gram, mine = left @ left.T, left[:, at]  # n x n, n x c
+        gram, mine = left[:, self.only] @ left[:, self.only].T, left[:, at]  # n x n, n x c
         own = mine.square().sum(0)
         fine = open_ & (own > DEPENDENT * torch.from_numpy(self.squares))
-        real = _largest(((mine * (gram @ mine)).sum(0) - own.square()) / own, fine)
+        itself = own.square() * self.whole
+        real = _largest(((mine * (gram @ mine)).sum(0) - itself) / own, fine)
         found = []
         for shadow in self.shadows:
             p = shadow - Q.T @ (Q @ shadow)
-            explained = (p * (gram @ p)).sum(0) - (mine * p).sum(0).square()
+            explained = (p * (gram @ p)).sum(0) - (mine * p).sum(0).square() * self.whole
             found.append(_largest(explained / p.square().sum(0), open_))
         return real, found
+
+
+def _upper(largest: Vector) -> float:
+    """What the next of these maxima exceeds with the probability `LEVEL`, by a Gumbel fit."""
+    scale = float(largest.std(ddof=1)) * 6**0.5 / np.pi
+    return float(largest.mean()) - scale * (np.euler_gamma + np.log(-np.log1p(-LEVEL)))
 
 
 def _factor(A: Tensor) -> Tensor:
@@ -399,31 +450,40 @@ def choose_size(
     device: torch.device,
     seed: int,
     groups: Any = None,
+    *,
+    targets: int = 0,
 ) -> dict[str, Any]:
-    """How many features for ``k="auto"`` or a `Reach`, "chosen", and why, as JSON."""
+    """How many features for ``k="auto"`` or a `Reach`, "chosen", and why, as JSON.
+
+    For a number k, the same about k as it was given. Where the last ``targets`` columns are a
+    target, it alone counts.
+    """
     units, d = len(constraints.units), constraints.d
     least = max(1, len(constraints.included_units))
     if isinstance(k, Reach):
-        path, found = _reach(k.level, covariances, constraints, device, least)
+        path, found = _reach(k.level, covariances, constraints, device, least, targets)
         about: dict[str, Any] = {"rule": f"reach {k.level:g}"}
     else:
         # k of all features needs no choice, and k features of k rows fit them whatever they are
         rows = min(len(fold.train_rows) for fold in covariances.folds)
         most = max(least, min(MOST, units, max(1, d - 1), max(1, rows // 2)))
         sizes = list(range(least, most + 1))
-        path = _path_on_rank0(covariances, constraints, sizes, device)
-        limit = noise_limit(covariances, constraints, most, seed, groups)
+        path = _path_on_rank0(covariances, constraints, sizes, device, targets)
+        limit = noise_limit(covariances, constraints, most, seed, groups, targets=targets)
         within = one_standard_error(path)
-        found = within if limit is None else max(least, min(limit, within))
+        # useless features explain themselves, but no target: there the score is enough
+        found = within if limit is None or targets else max(least, min(limit, within))
         about = {"rule": "auto", "one_standard_error": within, "noise": limit}
         about["elbow"] = elbow(path.sizes, path.mean.tolist())
+        if k != "auto":
+            found, about["rule"] = k, "given"
     errors = path.standard_error
     return about | {
         "chosen": found,
         "k": path.sizes,
         "explained_variance": path.mean.tolist(),
         "standard_error": [None if np.isnan(e) else float(e) for e in errors],
-        "pca": path.pca.tolist(),
+        "pca": None if targets else path.pca.tolist(),
     }
 
 
@@ -433,18 +493,21 @@ def _reach(
     constraints: Constraints,
     device: torch.device,
     least: int,
+    targets: int,
 ) -> tuple[SizePath, int]:
     units = len(constraints.units)
     most = max(least, min(FIRST_REACH, units))
     while True:
-        path = _path_on_rank0(covariances, constraints, list(range(least, most + 1)), device)
+        sizes = list(range(least, most + 1))
+        path = _path_on_rank0(covariances, constraints, sizes, device, targets)
         enough = np.flatnonzero(path.mean >= level)
         if len(enough):
             return path, path.sizes[int(enough[0])]
         if most == units:
             best = int(path.mean.argmax())
+            what = "target" if targets else "variance"
             raise InputError(
-                f"k=Reach({level:g}): no panel explains {level:.0%} of the variance of held-out "
+                f"k=Reach({level:g}): no panel explains {level:.0%} of the {what} of held-out "
                 f"rows; {path.sizes[best]} features explain most, {path.mean[best]:.1%}. Lower the "
                 "level, or give k"
             )
@@ -452,6 +515,12 @@ def _reach(
 
 
 def _path_on_rank0(
-    covariances: FoldCovariances, constraints: Constraints, sizes: list[int], device: torch.device
+    covariances: FoldCovariances,
+    constraints: Constraints,
+    sizes: list[int],
+    device: torch.device,
+    targets: int,
 ) -> SizePath:
-    return distributed.on_rank0(lambda: size_path(covariances, constraints, sizes, device))
+    return distributed.on_rank0(
+        lambda: size_path(covariances, constraints, sizes, device, targets=targets)
+    )

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fewer.data.factored import Matrix
 from fewer.data.moments import Summary
 from fewer.kinds import Classes, Kind, Ordinal, Several, Survival, survival_by_risk
 from fewer.search import greedy, swap
@@ -38,6 +39,12 @@ Columns = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+def objective(context: SelectionContext) -> Matrix:
+    """The covariance of features and target of all rows, as much as each counts."""
+    everything = context.covariances.everything
+    return joint_covariance(context, everything, features_weight(context, everything, least=HARDLY))
+
+
 def usefulness(
     context: SelectionContext, columns: Columns, count: int
 ) -> tuple[Columns, Floats, Columns, Floats]:
@@ -48,8 +55,7 @@ def usefulness(
     surrogate that judges swaps, on held-out rows. With a linear map, where reconstructing the
     features counts as well, fractions are of the variance of both, weighted.
     """
-    everything = context.covariances.everything
-    C = joint_covariance(context, everything, features_weight(context, everything, least=HARDLY))
+    everything, C = context.covariances.everything, objective(context)
     trace = float(C.trace()) or 1.0
     order, gains = nested(C, columns)
     best, lost = substitutes(C, order, context.constraints, count=count)
