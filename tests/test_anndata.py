@@ -15,8 +15,17 @@ from fewer.errors import FewerWarning, InputError, MissingExtraError, TypeInputE
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
-from fewer.anndata import annotate, impute, open_cells, probe_limits, select_genes, write_gene_list  # noqa: E402
+from fewer.anndata import (  # noqa: E402
+    Platform,
+    annotate,
+    impute,
+    open_cells,
+    probe_limits,
+    select_genes,
+    write_gene_list,
+)
 from fewer.anndata.likelihood import _Model  # noqa: E402
+from fewer.anndata.platform import Calibration  # noqa: E402
 from fewer.anndata.studies import Studies  # noqa: E402
 
 pytestmark = [
@@ -742,3 +751,116 @@ def test_likelihoods_need_counts(cells):
         select_genes(cells, 3, likelihood="nb", **QUICK)
     with pytest.raises(InputError, match="likelihood"):
         select_genes(cells, 3, likelihood="normal", **QUICK)
+
+
+# -- the instrument that a panel is for ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    cells = make_cells(1500)
+    options = {"inplace": False, **QUICK}
+    plain = select_genes(cells, 6, **options)
+    ready = select_genes(cells, 6, platform=Platform(efficiency=0.2, lost=1), **options)
+    return plain, ready
+
+
+def spots(panel, efficiency=0.2, lost=(), seed=11):
+    """New cells as an instrument measures them, and what they would read in full."""
+    new = make_cells(600, seed=seed)
+    counts = new.X.toarray()
+    truth = logged(counts)
+    found = np.random.default_rng(0).binomial(counts.astype(int), efficiency).astype(np.float32)
+    part = anndata.AnnData(found[:, panel.indices])
+    part.var_names = pd.Index(panel.features, dtype=object)
+    part.X[:, list(lost)] = np.nan
+    return part, truth
+
+
+def missed(rebuilt, truth):
+    return ((rebuilt - truth) ** 2).sum() / ((truth - truth.mean(0)) ** 2).sum()
+
+
+@pytest.mark.parametrize("lost", [(), (2,)])
+def test_a_prepared_panel_loses_less_than_half(prepared, lost):
+    plain, ready = prepared
+    _, truth = spots(plain)
+    full = missed(plain.reconstructor.decode(truth[:, plain.indices]), truth)
+    errors = []
+    for panel in prepared:
+        part, _ = spots(panel, lost=lost)
+        with warnings.catch_warnings(action="ignore"):
+            errors.append(missed(impute(part, panel).X, truth))
+    assert errors[1] - full < 0.5 * (errors[0] - full)
+    if not lost:
+        assert 1 - errors[1] == pytest.approx(float(ready.held_out), abs=0.06)
+
+
+def test_a_prepared_panel_takes_any_depth_and_is_saved(prepared, tmp_path):
+    _, ready = prepared
+    ready.save(tmp_path / "panel")
+    again = fewer.Panel.load(tmp_path / "panel")
+    part, _ = spots(ready)
+    np.testing.assert_allclose(impute(part, again).X, impute(part, ready).X, atol=1e-4)
+    deep, _ = spots(ready)
+    deep.X *= 7  # only the proportions count
+    np.testing.assert_allclose(impute(deep, again).X, impute(part, again).X, atol=1e-4)
+    whole = make_cells(20, seed=12)
+    assert impute(whole, ready).shape == (20, D)
+    part.X = np.log1p(part.X)
+    with pytest.raises(InputError, match="for measured counts"):
+        impute(part, ready)
+    again.settings["platform"]["calibration"]["weights"] = "AAAA"
+    with pytest.raises(InputError, match="calibration of this panel is damaged"):
+        impute(spots(ready)[0], again)
+
+
+def test_a_lost_probe_is_estimated_from_the_others():
+    draw = np.random.default_rng(0)
+    level = draw.gamma(3.0, size=(4000, 2)) @ np.array([[1, 1, 0.2, 3], [0.1, 0.3, 1, 3.0]])
+    counts = draw.poisson(20 * level).astype(float)
+    full = np.log1p(1e4 * level / 200)
+    found = Calibration.fit(counts, full, 1e4)
+    complete = found.values(counts)
+    gone = counts.copy()
+    gone[::2, 1] = np.nan
+    estimated = found.values(gone)
+    np.testing.assert_allclose(estimated[1::2], complete[1::2])
+    wanted = full[::2, 1]
+    assert ((estimated[::2, 1] - wanted) ** 2).mean() < 0.9 * wanted.var()
+
+
+def test_noisy_genes_are_not_chosen_for_a_platform():
+    draw = np.random.default_rng(0)
+    signal = draw.gamma(2.0, size=(800, 1))
+    loud = draw.poisson(np.repeat(signal, 5, 1) * 20)
+    faint = draw.poisson(np.repeat(signal, 10, 1) * 0.3)
+    rest = draw.poisson(20.0, size=(800, 5))
+    cells = anndata.AnnData(np.hstack([faint, loud, rest]).astype(np.float32))
+    panel = select_genes(cells, 2, platform=Platform(0.1), **QUICK)
+    assert ((panel.indices >= 10) & (panel.indices < 15)).any()
+    limits = {"sets": {"loud": [str(j) for j in range(10, 15)]}, "at_most": {"loud": 0}}
+    other = select_genes(cells, 2, platform=Platform(0.1), exclude=["0"], **limits, **QUICK)
+    assert not {*other.features} & {"0", *limits["sets"]["loud"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"groupby": "kind"}, "platform cannot be combined with groupby"),
+        ({"batch_key": "lane"}, "platform cannot be combined with batches"),
+        ({"robust_to": 1}, "lost= of the platform is for that"),
+        ({"platform": 0.2}, "give Platform"),
+        ({"platform": Platform(lost=3)}, "lost=3 of k=3 probes"),
+        ({"counts": "none"}, "platform needs raw counts"),
+    ],
+)
+def test_platforms_that_cannot_be_modelled(cells, options, words):
+    with pytest.raises(InputError, match=words):
+        select_genes(cells, 3, **{"platform": Platform(0.5), **QUICK, **options})
+
+
+def test_platforms_that_cannot_be():
+    for options in ({"efficiency": 0.0}, {"efficiency": 1.5}, {"background": -1}, {"lost": -1}):
+        with pytest.raises(InputError, match=next(iter(options))):
+            Platform(**options)

@@ -5,10 +5,12 @@ normalised as they are read, anything else is taken as it is.
 """
 
 from fewer.anndata.cells import open_cells
+from fewer.anndata.platform import Platform
 from fewer.anndata.probes import probe_limits, write_gene_list
 from fewer.anndata.selection import annotate, impute, select_genes
 
 __all__ = [
+    "Platform",
     "annotate",
     "impute",
     "open_cells",

@@ -12,6 +12,7 @@ import numpy as np
 
 from fewer._checks import check_choice, check_number, find_names, join_names
 from fewer._optional import import_optional
+from fewer.anndata.platform import Calibration, MeasuredCounts
 from fewer.data import ColumnView, Source, moments, read_blocks
 from fewer.data import open as open_any
 from fewer.data.arrays import open_hdf5_file
@@ -206,6 +207,11 @@ def in_units(
         if not _are_counts(source, counts, None):
             return source
         return NormalizedCounts(source, target_sum, totals)
+    if "platform" in like.settings:
+        if not _are_counts(source, counts, None):
+            raise InputError("this panel is for measured counts, but these are not whole numbers")
+        calibration = Calibration.restore(like.settings["platform"], like.k)
+        return MeasuredCounts(_genes_of(source, like, only_panel=True), calibration)
     genes = _genes_of(source, like)
     made = like.settings.get(SETTINGS)
     if made is None or not _are_counts(source, counts, made):
@@ -242,10 +248,10 @@ def _are_counts(source: Source, counts: str, made: Mapping[str, Any] | None) -> 
     return found
 
 
-def _genes_of(source: Source, panel: Panel) -> Source:
+def _genes_of(source: Source, panel: Panel, *, only_panel: bool = False) -> Source:
     """The genes that the panel was made from; those on it, where the source lacks some."""
     names, have = [str(name) for name in panel.names or ()], {*(source.names or ())}
-    if all(name in have for name in names):
+    if not only_panel and all(name in have for name in names):
         return match_columns(source, names, panel.d, "the panel")
     found = find_names(
         panel.features,

@@ -23,7 +23,7 @@ from fewer.panel import Panel
 from fewer.selection import select
 from fewer.train.linear import fit_linear
 
-__all__ = ["select_in_stages"]
+__all__ = ["for_genes", "select_in_stages"]
 
 MOST_GENES = 8000  # of which a covariance is computed; of more genes, that of the next number
 VARIABLE_GENES = 5000
@@ -49,7 +49,7 @@ def select_in_stages(source: Source, k: int | None, **options: Any) -> Panel:
         needed |= {str(name) for name in own}
     value = stats.variance + np.where([str(name) in needed for name in names], np.inf, 0.0)
     kept = np.sort(np.argsort(-value, kind="stable")[:VARIABLE_GENES])
-    first = select(ColumnView(source, kept), k, **_for_genes(options, names, kept))
+    first = select(ColumnView(source, kept), k, **for_genes(options, names, kept))
     chosen = kept[first.indices]
     seed = int(first.settings["seed"])
     count = min(EVIDENCE_CELLS, int((d - 1) // WIDE))
@@ -95,9 +95,7 @@ def select_in_stages(source: Source, k: int | None, **options: Any) -> Panel:
     return panel
 
 
-def _for_genes(
-    options: dict[str, Any], names: list[str], kept: NDArray[np.int64]
-) -> dict[str, Any]:
+def for_genes(options: dict[str, Any], names: list[str], kept: NDArray[np.int64]) -> dict[str, Any]:
     """Options for some of the genes only."""
     have, found = {names[j] for j in kept}, dict(options)
     if options.get("exclude") is not None:

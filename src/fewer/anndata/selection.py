@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fewer.anndata.cells import (
 )
 from fewer.anndata.large import select_in_stages
 from fewer.anndata.likelihood import with_count_decoder
+from fewer.anndata.platform import Platform, select_for_platform
 from fewer.anndata.studies import Studies
 from fewer.data import ColumnView, Source, read_blocks
 from fewer.data.counts import BatchCentered
@@ -44,6 +46,7 @@ def select_genes(
     genes: str = "shared",
     study_weights: Any = None,
     likelihood: str | None = None,
+    platform: Platform | None = None,
     include: Any = (),
     exclude: Any = (),
     counts: str = "auto",
@@ -91,6 +94,11 @@ def select_genes(
         decoder chooses, instead of least squares on logarithms. Reconstructions keep their units:
         ``np.expm1`` of them are expected counts per ``target_sum``. ``panel.settings["counts"]``
         has the explained deviance and the median correlation of genes in held-out cells.
+    platform : Platform, default=None
+        The instrument that the panel is for, ``Platform(efficiency=0.2, lost=5)``: genes are
+        chosen, and the decoder is fitted, for what it would measure of these cells. `impute` and
+        `open_cells` then take raw counts of the panel, of any depth; what panel genes would read
+        in full is estimated, too. Not with ``groupby``, batches or several studies.
     include, exclude : lists of genes, default=()
         Genes that must be on the panel, and genes that must not be, such as
         ``adata.var_names[adata.var_names.str.startswith("MT-")]``.
@@ -162,7 +170,8 @@ def select_genes(
     sources = cells.sources if isinstance(cells, Studies) else [source]
     source.description = f"{_said(cells)}, {describe_units(sources[0])['units']}"
     groups = None if groupby is None else _groups(cells, groupby)
-    panel = select_in_stages(
+    choose = select_in_stages if platform is None else partial(_for_platform, platform)
+    panel = choose(
         rows,
         k,
         target=groups,
@@ -248,6 +257,12 @@ def description(panel: Panel) -> dict[str, Any]:
     if panel.target is not None:
         found["held_out_groups"] = float(panel.target.held_out)
     return found | dict(panel.settings.get(SETTINGS, {}))
+
+
+def _for_platform(platform: Platform, rows: Source, k: int | None, **options: Any) -> Panel:
+    if options.pop("row_groups", None) is not None:
+        raise InputError("platform cannot be combined with batches or several studies")
+    return select_for_platform(rows, k, platform, **options)
 
 
 def _said(cells: Any) -> str:
