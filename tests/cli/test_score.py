@@ -49,6 +49,21 @@ def test_a_list_is_judged_on_rows_it_was_not_fitted_on(folder, asked, typed):
     assert found["protocol"] in done.stdout
 
 
+def test_a_list_is_judged_for_a_target(folder, asked, typed):
+    words = ["mean_radius,mean_smoothness", "train.csv", "--target", "diagnosis"]
+    card = asked("score", *words, "--exclude", "mean_c*")["scorecard"]
+    assert card["target"] == "diagnosis"
+    assert card["p_value"] < 0.3
+    assert not any(row["into"].startswith("mean_c") for row in card["exchanges"])
+    shown = typed("score", *words, "--against", "mean_texture,mean_symmetry").stdout
+    assert "explained variance of diagnosis" in " ".join(shown.split())
+    assert "Against the other panel" in " ".join(shown.split())
+    chosen = ["stability", "train.csv", "-k", "2", "--subsamples", "8", "--target", "diagnosis"]
+    found = asked(*chosen, "--exclude", "mean_c*", "--include", "mean_texture")
+    assert found["features"][0] == "mean_texture"
+    assert not any(name.startswith("mean_c") for name in found["features"])
+
+
 def test_a_useless_list_scores_about_zero():
     rows = np.random.default_rng(0).normal(size=(400, 20))
     found = score_features(rows, [0], random_state=0)

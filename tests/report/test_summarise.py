@@ -68,9 +68,39 @@ def test_how_sure_the_choice_is(panel):
     strong = sum(p <= 0.05 for p in tests)
     assert f"{strong} of {panel.k} explain features" in about["contributions"]["sentence"]
     drawn = figures(about)
-    for name in ("stability", "chance", "contributions"):
+    for name in ("stability", "chance", "contributions", "coverage", "size"):
         assert drawn[name].startswith("<svg"), name
     assert drawn["stability"].count("<rect") == panel.k
+    assert all(name in drawn["stability"] for name in panel.features)
+    for cluster, row in zip(
+        about["stability"]["clusters"], known.stability["clusters"], strict=True
+    ):
+        assert cluster["names"] == [panel.names[j] for j in row["features"]]
+        assert set(row["features"]) & set(panel.indices)
+
+
+def test_what_to_expect_of_new_rows(panel, frame):
+    about, known = summarise(panel), panel.evidence
+    low, high = about["expected"]
+    score = panel.estimates["equal"]
+    assert low < score.interval(0.9)[0] < score.value < score.interval(0.9)[1] < high
+    assert score.units == 1400
+    assert (low, high) == score.interval(0.9, new_rows=1400)
+    assert np.isnan(known.coverage[panel.indices]).all()
+    varying = np.isfinite(known.coverage)
+    assert varying.sum() == (frame[:1400].std() > 0).sum() - panel.k
+    assert known.coverage[varying].mean() == pytest.approx(0.9, abs=0.015)
+    assert f"contain {known.coverage[varying].mean():.1%}" in about["coverage"]["sentence"]
+
+
+def test_rules_for_a_k_that_was_given(panel):
+    about, size = summarise(panel)["size"], panel.evidence.size
+    assert size["rule"] == "given"
+    assert size["chosen"] == panel.k
+    assert about["sentence"].startswith("k = 8: as asked for. Explained variance")
+    assert f"the elbow is at {size['elbow']}, and " in about["sentence"]
+    at = size["k"].index(8)
+    assert about["low"][at] < size["explained_variance"][at] < about["high"][at]
 
 
 def test_image_shapes(panel, frame):

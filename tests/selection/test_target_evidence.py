@@ -37,6 +37,11 @@ def test_substitutes_are_for_the_target(table, panel):
         fit = LogisticRegression().fit(X[:300, swapped], y[:300])
         assert fit.score(X[300:, swapped], y[300:]) > 0.8
     assert known.gains.sum() > 0.5
+    # what is lost without a feature, and the tests, are those of the target
+    assert known.without.min() > 0.2
+    assert known.significance["p_value"] < 0.05
+    assert known.significance["contributions"] == [0.01, 0.01]
+    assert known.size["noise"] == known.size["one_standard_error"] == 2
 
 
 def test_gains_of_a_number_are_its_explained_variance(table):
@@ -65,6 +70,8 @@ def test_networks_see_what_no_linear_map_sees():
     known = fewer.select(X, 2, target=y, decoder=(16,), **CPU).evidence
     assert sorted(known.order) == [0, 1]
     assert known.gains.sum() > 0.5
+    assert known.without.min() > 0.5  # by the surrogate of the network
+    assert known.significance is None  # linear maps would see nothing
     twins = {0: 5, 1: 6}
     for place, j in enumerate(known.order):
         assert known.substitutes[place, 0] == twins[j]

@@ -253,11 +253,13 @@ def _scorecard(
     seed: int,
 ) -> "Scorecard":
     from fewer.assess import score as judge
+    from fewer.data.open import column_names
 
     if target is None and opt.is_panel(panel):
         known = opt.load_panel(Path(panel)).target
-        # a target is no feature: it is judged if it is a column of the data
-        target = None if known is None or len(known.columns) != 1 else known.columns[0]
+        named = () if known is None else known.columns
+        if len(named) == 1 and named[0] in (column_names(data) or ()):
+            target = named[0]
     source = reading.open_features(data, metadata=(row_groups, target))
     return judge(
         _judged(panel, source.names, "the list"),

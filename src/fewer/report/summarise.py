@@ -567,7 +567,10 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
         return None
     tests = None if known.significance is None else known.significance["contributions"]
     group = " or, in its place, its group" if panel.settings.get("groups") else ""
-    said = f"What the panel loses without each feature{group}, with {_model(panel)} fitted again."
+    model = f"{_model(panel)} fitted again"
+    if panel.target is not None and panel.settings.get("predictor") != "linear":
+        model = "a surrogate of the network fitted again"
+    said = f"What the panel loses without each feature{group}, with {model}."
     if tests is not None:
         weak = [names[j] for j, p in zip(known.order, tests, strict=True) if p > WEAK]
         share = len(tests) - len(weak)

@@ -90,7 +90,7 @@ def gather_evidence(
         if isinstance(comparison, TargetComparison):
             random = _random(context, winner.panels)
             target = describe_target(context, comparison, winner, random)
-            order, gains, best, losses = usefulness(context, columns, NEIGHBOURS)
+            order, gains, best, losses, lost_without = usefulness(context, columns, NEIGHBOURS)
         C = context.covariances.everything.matrix().cpu()
     if not target:
         trace = float(C.trace()) or 1.0
@@ -102,6 +102,8 @@ def gather_evidence(
         losses = lost / trace
     related, related_correlation, represents, correlation = _correlations(C, order)
     without, dependents, dependent_losses = _dependence(context, C, order, winner.ridge)
+    if target and lost_without is not None:
+        without = lost_without
     true, guessed = (_some(parts) for parts in (held.rows, reconstructed))
     errors[columns] = 0.0  # their values are measured
     guessed[:, columns] = np.where(np.isnan(true), guessed, true)[:, columns]
@@ -192,6 +194,8 @@ def _tests(context: SelectionContext, order: Columns) -> dict[str, Any]:
     d, scaling = context.source.shape[1], context.covariances.scaling
     if d**3 > QUICK_PASS or len(order) == d or not _in_memory(context):
         return found
+    if context.target is not None and not context.config.linear:
+        return found  # what a network predicts need not be linear in any feature
     covariances, groups, more = context.covariances, context.row_groups, 0
     if context.target is not None or len(covariances.folds) < 2:
         whole = context.source

@@ -47,33 +47,34 @@ def objective(context: SelectionContext) -> Matrix:
 
 def usefulness(
     context: SelectionContext, columns: Columns, count: int
-) -> tuple[Columns, Floats, Columns, Floats]:
+) -> tuple[Columns, Floats, Columns, Floats, Floats | None]:
     """Columns by usefulness for the target, gain of each, best substitutes and their losses.
 
-    Gains and losses are fractions of the variance of the target (for classes, of their indicators,
-    each class counting the same) that a linear map explains. A network is represented by the
-    surrogate that judges swaps, on held-out rows. With a linear map, where reconstructing the
-    features counts as well, fractions are of the variance of both, weighted.
+    Last, of a network, what is lost without each. Gains and losses are fractions of the variance
+    of the target (for classes, of their indicators, each class counting the same) that a linear map
+    explains. A network is represented by the surrogate that judges swaps, on held-out rows. With a
+    linear map, where reconstructing the features counts as well, fractions are of the variance of
+    both, weighted.
     """
     everything, C = context.covariances.everything, objective(context)
     trace = float(C.trace()) or 1.0
     order, gains = nested(C, columns)
     best, lost = substitutes(C, order, context.constraints, count=count)
     if context.config.linear:
-        return order, gains / trace, best, lost / trace
+        return order, gains / trace, best, lost / trace, None
     # a network may need what has nothing to do with the target by itself, and so its relatives
     alike = substitutes(everything.matrix().cpu(), order, context.constraints, count=count)[0]
     rows = [list(dict.fromkeys([*one, *other])) for one, other in zip(best, alike, strict=True)]
     tried = np.full((len(order), 2 * count), -1)
     for row, found in zip(tried, rows, strict=True):
         row[: len(found)] = found
-    order, gains, tried, losses = _by_surrogate(context, everything, order, tried)
-    return order, gains, tried[:, :count], losses[:, :count]
+    gains, tried, losses, without = _by_surrogate(context, everything, order, tried)
+    return order, gains, tried[:, :count], losses[:, :count], without
 
 
 def _by_surrogate(
     context: SelectionContext, fold: Fold, order: Columns, best: Columns
-) -> tuple[Columns, Floats, Columns, Floats]:
+) -> tuple[Floats, Columns, Floats, Floats]:
     assert context.target is not None
     rows = context.target.rows(fold.train_rows)
     surrogate = RandomFeatureSurrogate(
@@ -90,9 +91,10 @@ def _by_surrogate(
     nothing = float(surrogate.squares.sum()) / surrogate.inputs[:, 1:].numel()
     path = surrogate.errors([np.sort(order[: at + 1]) for at in range(len(order))])
     gains = -np.diff(path, prepend=nothing)
-    constraints, swapped, places = context.constraints, [], []
+    constraints, swapped, places, rests = context.constraints, [], [], []
     for place, row in enumerate(best):
         rest = np.setdiff1d(order, constraints.complete([int(order[place])]))
+        rests.append(rest)
         for at in np.flatnonzero(row >= 0):
             swapped.append(np.sort(np.r_[rest, constraints.complete([int(row[at])])]))
             places.append((place, at))
@@ -102,7 +104,8 @@ def _by_surrogate(
     ranked = np.argsort(losses, axis=1, kind="stable")  # NaN is last
     best = np.take_along_axis(best, ranked, axis=1)
     losses = np.take_along_axis(losses, ranked, axis=1)
-    return order, gains / nothing, best, losses / nothing
+    left = [surrogate.errors([rest])[0] if len(rest) else nothing for rest in rests]
+    return gains / nothing, best, losses / nothing, (np.array(left) - path[-1]) / nothing
 
 
 def describe_target(
