@@ -483,7 +483,7 @@ def marked_histogram(
     heights, edges = np.histogram(values, bins=min(MARKED_BINS, 1 + math.isqrt(len(values))))
     width, height = LARGE
     x = _Axis([edges[0], edges[-1], mark], LEFT, width - RIGHT - len(name) * LETTER, percent=True)
-    y = _Axis([0, int(heights.max())], height - BOTTOM, TOP, whole=True)
+    y = _Axis([0, 1.15 * int(heights.max())], height - BOTTOM, TOP, whole=True)  # a name above
     parts = [_frame(x, y, x_label, y_label)]
     for number, (low, high) in zip(heights.tolist(), pairwise(edges), strict=True):
         if number:

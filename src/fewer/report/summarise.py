@@ -570,6 +570,8 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
     model = f"{_model(panel)} fitted again"
     if panel.target is not None and panel.settings.get("predictor") != "linear":
         model = "a surrogate of the network fitted again"
+    elif panel.settings.get("reconstruct"):
+        model = f"linear maps to {_name(panel)} and to all features, as they count, fitted again"
     said = f"What the panel loses without each feature{group}, with {model}."
     if tests is not None:
         weak = [names[j] for j, p in zip(known.order, tests, strict=True) if p > WEAK]
@@ -580,6 +582,8 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
             "permuted does (p of at most 0.05)"
         )
         said += f"; not {join_names(weak, 5, quoted=False)}." if weak else "."
+        if "groups of rows" in str(panel.settings.get("protocol")):
+            said += " The test uses one row per group of rows."
     return {"lost": known.without.tolist(), "p_values": tests, "sentence": said}
 
 
