@@ -9,7 +9,7 @@ import pytest
 from sklearn.model_selection import GridSearchCV
 
 import fewer
-from benchmarks.soak import soak
+from benchmarks.soak import impute, soak
 
 X = np.random.default_rng(0).normal(size=(80, 3)) @ np.random.default_rng(1).normal(size=(3, 6))
 
@@ -26,6 +26,13 @@ def test_memory_and_files_do_not_grow():
     assert found["late"]["files"] == found["early"]["files"]
     assert found["late"]["threads"] == found["early"]["threads"]
     assert found["kb_per_fit"] < 1000
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs /proc")
+def test_memory_does_not_follow_the_number_of_rows():
+    found = impute(200_000)
+    assert found["out_mb"] == 80
+    assert found["grown_mb"] < 40
 
 
 def test_threads_share_a_panel(panel):

@@ -14,7 +14,17 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import fewer
 from fewer import _threads
 from fewer._optional import import_optional
-from fewer._threads import cores, cpu_quota, entry_point, for_matrix, for_operations, mapped, owned
+from fewer._threads import (
+    cores,
+    cpu_quota,
+    entry_point,
+    for_matrix,
+    for_operations,
+    mapped,
+    memory_quota,
+    owned,
+)
+from fewer.data import on_disk
 
 LARGE = 2**20
 
@@ -88,6 +98,27 @@ def write_groups(folder, text, files):
 )
 def test_quota_of_control_groups(tmp_path, text, files, expected):
     assert write_groups(tmp_path, text, files) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "expected"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "2000000000\n", "a/b/memory.max": "max\n"}, 2e9),
+        ("0::/docker/1f2e\n", {"memory.max": "1000"}, 1000),
+        ("4:memory:/x\n2:cpu:/x\n", {"memory/x/memory.limit_in_bytes": "4096\n"}, 4096),
+        ("0::/\n", {"memory.max": "max\n"}, math.inf),
+        ("2:cpu:/x\n", {"cpu/x/memory.max": "4096"}, math.inf),
+    ],
+)
+def test_memory_of_control_groups(tmp_path, text, files, expected):
+    write_groups(tmp_path, text, files)
+    assert memory_quota(tmp_path / "groups", tmp_path / "fs") == expected
+
+
+def test_a_container_gets_a_quarter_of_its_own_memory(monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.setattr(on_disk, "memory_quota", lambda: 4e8)
+    assert on_disk.size_in_bytes() == 10**8
 
 
 def test_no_control_groups_no_limit(tmp_path):

@@ -32,6 +32,7 @@ __all__ = [
     "for_matrix",
     "for_operations",
     "mapped",
+    "memory_quota",
     "own_cores",
     "owned",
     "reapply",
@@ -67,7 +68,19 @@ def cores() -> int:
 def cpu_quota(
     groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
 ) -> float:
-    """CPU seconds per second that control groups (v1 or v2) allow; infinity without a limit.
+    """CPU seconds per second that control groups (v1 or v2) allow; infinity without a limit."""
+    return min(map(_quota_of, _groups("cpu", groups, root)), default=math.inf)
+
+
+def memory_quota(
+    groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> float:
+    """Bytes of memory that control groups (v1 or v2) allow; infinity without a limit."""
+    return min(map(_memory_of, _groups("memory", groups, root)), default=math.inf)
+
+
+def _groups(controller: str, groups: Path, root: Path) -> Iterator[Path]:
+    """Folders of the control groups of this process.
 
     A limit of any group around this one holds as well. In a container the path may be that of the
     host, while the files of the container's own group are at the root.
@@ -75,17 +88,25 @@ def cpu_quota(
     try:
         lines = groups.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return math.inf
-    least = math.inf
+        return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         inside = PurePosixPath(path.lstrip("/"))
-        for mount in (controllers, "cpu") if controllers else ("", "unified"):
+        for mount in (controllers, controller) if controllers else ("", "unified"):
             for group in (inside, *inside.parents):
-                least = min(least, _quota_of(root / mount / group))
-    return least
+                yield root / mount / group
+
+
+def _memory_of(group: Path) -> float:
+    """The limit of one control group."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        try:
+            return float((group / name).read_text(encoding="ascii"))
+        except (OSError, ValueError):  # "max" in v2; v1 has a number beyond any memory
+            continue
+    return math.inf
 
 
 def _quota_of(group: Path) -> float:

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from fewer._files import atomic
 from fewer._optional import import_optional
+from fewer._threads import memory_quota
 from fewer.data.columns import check_numbers, check_values
 from fewer.data.screen import most_bytes
 from fewer.data.source import Source, array_source, numpy_dtype
@@ -296,11 +297,16 @@ def damaged(what: str | os.PathLike[str], reason: object) -> FileFormatError:
 
 
 def size_in_bytes(limit: Any = None) -> int:
-    """A memory limit ("2GB", or bytes) in bytes; without one, a quarter of the machine's memory."""
+    """A memory limit ("2GB", or bytes) in bytes.
+
+    Without one, a quarter of the memory of the machine, or of its container.
+    """
     if limit is None:  # processes that torchrun has started on one machine share that quarter
         try:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            return memory // (4 * int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            return int(min(memory, memory_quota())) // (
+                4 * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+            )
         except (AttributeError, OSError, ValueError):  # not on every system
             return FALLBACK
     found = limit
