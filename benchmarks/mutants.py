@@ -38,7 +38,7 @@ OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain"]
 TESTS = {
     "constraints.py": ["tests/test_constraints.py", "tests/search/test_prices.py"],
     "search/dependence.py": ["tests/search/test_substitutes.py", "tests/selection/test_edit.py"],
-    "search/eigen.py": ["tests/search/test_eigen.py", "tests/selection/test_wide.py"],
+    "search/eigen.py": ["tests/search/test_eigen.py", "tests/baselines/test_bounds.py"],
     "search/exchange.py": [
         "tests/search/test_exchange.py",
         "tests/search/test_prices.py",

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from fewer.data.factored import FactoredCovariance
 from fewer.search.eigen import largest_eigenvectors, leading_eigenvectors, smallest_eigenvectors
 
 
@@ -31,3 +32,20 @@ def test_few_axes_of_a_wide_matrix():
     kept = float((axes * (C @ axes)).sum())
     best = np.square(np.linalg.svd(rows, compute_uv=False)[:5]).sum() / 60
     assert 0.999 * best < kept <= best * (1 + 1e-9)
+
+
+def test_few_rows_have_the_axes_of_their_covariance():
+    rng = np.random.default_rng(1)
+    rows = torch.from_numpy(rng.normal(size=(4, 9)))
+    scale = torch.linspace(0.5, 2.0, 9).double()
+    factored = FactoredCovariance(rows)
+    axes = leading_eigenvectors(factored, 3, scale=scale)
+    exact = leading_eigenvectors(rows.T @ rows, 3, scale=scale)
+    torch.testing.assert_close(axes @ axes.T, exact @ exact.T)
+    turned = (rows * scale) @ axes  # the largest variance first
+    assert (turned.square().sum(0).diff() < 0).all()
+    more = leading_eigenvectors(factored, 7)  # beyond the rank: any orthogonal ones
+    torch.testing.assert_close(more.T @ more, torch.eye(7).double())
+    torch.testing.assert_close((rows @ more[:, 4:]), torch.zeros(4, 3).double())
+    again = leading_eigenvectors(factored, 7)
+    torch.testing.assert_close(more, again, rtol=0, atol=0)
