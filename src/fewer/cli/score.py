@@ -367,4 +367,7 @@ def _show_card(card: "Scorecard", screen: "Console") -> None:
         from fewer._checks import join_names
 
         what = "the other features" if card.target is None else visible(card.target)
-        screen.print(f"explain {what} no better than chance (p > {WEAK}): {join_names(weak, 8)}")
+        rows = ", by one row per group of rows" if "groups of rows" in card.protocol else ""
+        screen.print(
+            f"explain {what} no better than chance (p > {WEAK}{rows}): {join_names(weak, 8)}"
+        )
