@@ -1,11 +1,11 @@
 """
-When a line is not enough
-=========================
+When a linear decoder is not enough
+===================================
 
 A linear decoder reconstructs every feature as a weighted sum of the measured ones, and a linear
-search chooses the features for which that works best. Where features depend on each other in
-another way, both can be blind. This page plants such a dependence, shows what a network finds
-there, and how to see on your own data whether a line is enough.
+search chooses the features for which that works best. Both can miss nonlinear dependence. This
+example plants such a dependence, shows what a network finds, and how to tell on your own data
+whether a linear decoder is enough.
 """
 
 import warnings
@@ -37,37 +37,39 @@ print("some others:", data.names[~data.planted][:5].tolist())
 
 linear = fewer.select(train, k=5, random_state=0)
 network = fewer.select(train, k=5, decoder=(64, 64), random_state=0)
-print("for a line:   ", sorted(linear.features))
-print("for a network:", sorted(network.features))
+print("linear panel: ", sorted(linear.features))
+print("network panel:", sorted(network.features))
 
 # %%
-# Squares are the best that a line can do: they are correlated with each other and with absolute
-# values. The network has found the factors themselves. Is it the choice that matters, or only the
-# better decoder? ``include=`` fixes the panel, so that each panel can be given the other's decoder:
+# Squares are the best that a linear decoder can do: they are correlated with each other and with
+# absolute values. The network has found the factors themselves. Is it the choice that matters, or
+# only the better decoder? ``include=`` fixes the panel, so each panel can be tried with the other's
+# decoder:
 
 crossed = {
-    ("panel for a line", "linear decoder"): linear,
-    ("panel for a line", "network"): fewer.select(
+    ("linear panel", "linear decoder"): linear,
+    ("linear panel", "network"): fewer.select(
         train, k=5, include=linear.features, decoder=(64, 64), random_state=0
     ),
-    ("panel for a network", "linear decoder"): fewer.select(
+    ("network panel", "linear decoder"): fewer.select(
         train, k=5, include=network.features, random_state=0
     ),
-    ("panel for a network", "network"): network,
+    ("network panel", "network"): network,
 }
 unexplained = pd.Series({key: 1 - float(panel.score(test)) for key, panel in crossed.items()})
 print("unexplained variance of new rows\n")
 print(unexplained.unstack().round(3))
 
 # %%
-# A network on the wrong panel is hardly better than a line, and a line on the right panel is worse
-# than on its own: **the panel must be chosen for the decoder**. One of the products, for new rows:
+# A network on the wrong panel is hardly better than a linear decoder, and a linear decoder on the
+# right panel is worse than on its own: **the panel must be chosen for the decoder**. One of the
+# products, for new rows:
 
 product = next(name for name in X.columns if "*" in name)
-blind = crossed["panel for a line", "network"]
+blind = crossed["linear panel", "network"]
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.4), sharex=True, sharey=True)
 for axis, panel, title in zip(
-    axes, (blind, network), ("panel for a line", "panel for a network"), strict=True
+    axes, (blind, network), ("linear panel", "network panel"), strict=True
 ):
     rows = panel.reconstruct(test[panel.features])
     axis.plot(test[product], rows[product], ".", markersize=4, alpha=0.6)
@@ -78,14 +80,14 @@ axes[0].set_ylabel(f"reconstructed {product}")
 # %%
 # On your own data
 # ----------------
-# Nobody tells you what is planted there. Three numbers do, all of them on rows that took no part in
-# the choice: a line on its panel, a network on the same panel, and a network on its own panel. Here
-# on synthetic gene expression, on time series of pulses that come sooner or later, on handwritten
-# digits, and on the products from above.
+# There, nobody tells you the answer, but three numbers on held-out rows do: the error of a linear
+# decoder on its panel, of a network on the same panel, and of a network on its own panel. Here they
+# are for synthetic gene expression, time series of pulses with varying delays, handwritten digits,
+# and the products from above.
 
 
 def three_numbers(X, k, decoder=(64, 64)):
-    """Unexplained variance of new rows: by a line, by a network on its panel, on its own panel."""
+    """Unexplained variance of new rows: linear, network on the same panel, network on its own."""
     train, test = train_test_split(X, test_size=0.2, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fewer.errors.FewerWarning)  # that a network does not win
@@ -100,41 +102,42 @@ found = {
     "pulses, k = 8": three_numbers(load("pulses", rows=1500, features=60).X, k=8),
     "digits, k = 10": three_numbers(load_digits().data, k=10),
     "products, k = 5": [
-        unexplained["panel for a line", "linear decoder"],
-        unexplained["panel for a line", "network"],
-        unexplained["panel for a network", "network"],
+        unexplained["linear panel", "linear decoder"],
+        unexplained["linear panel", "network"],
+        unexplained["network panel", "network"],
     ],
 }
-labels = ["line", "network, same panel", "network, own panel"]
+labels = ["linear", "network, same panel", "network, own panel"]
 table = pd.DataFrame(found, index=labels).T
 print(table.round(3))
 
 # %%
-# Drawn in units of the first number:
+# Relative to the first number:
 
 figure, axis = plt.subplots(figsize=(7, 3.4))
 place = np.arange(len(table))
 for shift, label, color in zip(
     (-0.27, 0, 0.27), labels, ("#999999", "#56b4e9", "#0072b2"), strict=True
 ):
-    ratios = table[label] / table["line"]
+    ratios = table[label] / table["linear"]
     bars = axis.bar(place + shift, ratios, width=0.25, label=label, color=color)
     axis.bar_label(bars, fmt="%.2f", fontsize=8, padding=2)
 axis.set_xticks(place, table.index)
-axis.set(ylabel="unexplained variance / that of a line", ylim=(0, 1.35))
+axis.set(ylabel="unexplained variance / that of a linear decoder", ylim=(0, 1.35))
 axis.legend(ncols=3, loc="upper center", frameon=False, fontsize=9)
 
 # %%
 # How to read them:
 #
-# - **All three alike** (genes): a line is enough. Keep the linear panel, which is exact and takes a
-#   second.
-# - **The second is lower, the third is not** (pulses): relations are curved, but a linear search
-#   finds the right features. Pass ``decoder=``, and expect little of the choice.
-# - **The third is lower still** (digits a little, products very much): features matter that a line
-#   cannot see. Choose for the network.
+# - **All three alike** (genes): a linear decoder is enough. Keep the linear panel, which is exact
+#   and takes a second.
+# - **The second is lower, the third is not** (pulses): relations are nonlinear, but a linear search
+#   finds the right features. Pass ``decoder=``; the choice of features gains little.
+# - **The third is lower still** (digits a little, products very much): some features matter only
+#   to the network. Choose for the network.
 #
-# Where test rows are few, differences of a few percent are noise: repeat with other splits.
-# ``fewer.select`` with a network makes the first comparison by itself: ``panel.leaderboard`` has
-# every strategy, and a warning says if a network does not beat a linear decoder on held-out rows,
-# as for the genes here. ``benchmarks/planted.py`` compares more methods on more such data.
+# With few test rows, differences of a few percent are noise: repeat with other splits.
+# ``fewer.select`` with a network makes the first comparison automatically: ``panel.leaderboard``
+# has every strategy, and a warning tells you if a network does not beat a linear decoder on
+# held-out rows, as for the genes here. ``benchmarks/planted.py`` compares more methods on more such
+# data.

@@ -247,7 +247,7 @@ def _checked(name: str, protocol: str, seeds: int | None, data: Sequence[str]) -
             f"there is no experiment {name!r}; {hint}Known: all, {', '.join(EXPERIMENTS)}"
         )
     if protocol not in ("clean", "paper"):
-        raise InputError(f"protocol={protocol!r} is not known; use 'clean' or 'paper'")
+        raise InputError(f"protocol={protocol!r} is not valid; use 'clean' or 'paper'")
     if seeds is not None and seeds < 1:
         raise InputError(f"seeds={seeds} must be at least 1")
     for one in data:

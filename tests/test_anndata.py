@@ -368,7 +368,7 @@ def test_counts_are_refused_by_a_panel_of_logarithms(cells):
         ({"batch_key": "one"}, "batch_key='one' has one batch only, 'x'; leave it out"),
         ({"groupby": "some"}, "groupby='some': 1 cells have no group"),
         ({"batch_key": "some"}, "batch_key='some': some cells have no batch"),
-        ({"counts": "raw"}, "counts='raw' is not known; use 'auto' or 'log1p' or 'none'"),
+        ({"counts": "raw"}, "counts='raw' is not valid; use 'auto' or 'log1p' or 'none'"),
         ({"target_sum": 0}, "target_sum=0 must be a number above 0"),
         ({"target": "kind"}, "target= is called groupby= here"),
         ({"row_groups": "lane"}, "row_groups= is called batch_key= here"),

@@ -49,8 +49,8 @@ def test_data_that_select_cannot_use(data, message):
         ({"strategies": 3}, "strategies=3: use 'auto' or some of search"),
         ({"strategies": "search"}, "strategies='search': .* as a list"),
         ({"strategies": []}, r"strategies=\[\]"),
-        ({"random_state": "a"}, "'a' cannot be used to seed .*; give a whole number"),
-        ({"random_state": -1}, "give a whole number from 0 to"),
+        ({"random_state": "a"}, "'a' is not a valid random seed; use a whole number"),
+        ({"random_state": -1}, "use a whole number from 0 to"),
         ({"row_groups": 3}, r"row_groups has shape \(\); give 60 labels"),
         ({"row_groups": [None] * 30 + ["a"] * 30}, "row_groups of row 0 is None; give every row"),
         ({"row_groups": np.where(np.arange(60) < 59, 1.0, np.nan)}, "row_groups of row 59 is"),
@@ -58,7 +58,7 @@ def test_data_that_select_cannot_use(data, message):
         ({"validation": None}, "validation=None must be a fraction"),
         ({"time_limit": True}, "time_limit=True must be a number of seconds"),
         ({"time_limit": float("nan")}, "time_limit=nan must be a number of seconds"),
-        ({"scale": ["standard"]}, "is not known; use 'standard' or 'none'"),
+        ({"scale": ["standard"]}, "is not valid; use 'standard' or 'none'"),
         ({"decoder": None}, "decoder=None: hidden widths"),
         ({"device": 3}, "device='3' cannot be used here"),
     ],
@@ -117,8 +117,8 @@ def test_what_a_panel_cannot_use(panel, call, message):
     ("call", "message"),
     [
         (lambda: fewer.ColumnSubset(2).fit(X[:1]), "1 sample.*give more rows"),
-        (lambda: fewer.ColumnSubset(2, random_state="a").fit(X), "give a whole number from 0"),
-        (lambda: fewer.ConcreteAutoencoder(2, norm="x").fit(X), "norm='x' is not known"),
+        (lambda: fewer.ColumnSubset(2, random_state="a").fit(X), "use a whole number from 0"),
+        (lambda: fewer.ConcreteAutoencoder(2, norm="x").fit(X), "norm='x' is not valid"),
         (lambda: fewer.ConcreteAutoencoder(2, activation="x").fit(X), "activation='x' is not"),
         (
             lambda: fewer.ConcreteClassifier(2).fit(X, y[:4]),
@@ -131,7 +131,7 @@ def test_what_a_panel_cannot_use(panel, call, message):
         (lambda: fewer.ConcreteRegressor(2).fit(X, ["a"] * 60), "could not convert string"),
         (lambda: fewer.ConcreteRegressor(2).fit(X, np.full(60, np.nan)), "drop rows without a"),
         (lambda: baselines.PFA(2).fit(X[:1]), "1 sample.*give more rows"),
-        (lambda: baselines.RandomSubset(2, random_state="a").fit(X), "give a whole number from 0"),
+        (lambda: baselines.RandomSubset(2, random_state="a").fit(X), "use a whole number from 0"),
         (lambda: open(None), "rows cannot be read from NoneType"),
         (lambda: open([]), r"shape \(0,\)"),
     ],
@@ -191,5 +191,5 @@ def test_random_states_are_those_of_scikit_learn():
     assert check_random_state(own) is own
     assert check_random_state(None) is sklearn_check_random_state(None)
     for bad in (1.5, "a", -1, 2**32, np.random.default_rng(0)):
-        with pytest.raises(InputError, match=r"random_state=.*give a whole number from 0"):
+        with pytest.raises(InputError, match=r"random_state=.*use a whole number from 0"):
             check_random_state(bad)

@@ -44,7 +44,7 @@ def test_the_unit_of_all_features_does_not_matter(factor, scale):
 
 def test_a_feature_that_hardly_varies_counts_as_constant():
     tiny = FRAME.assign(tiny=X[:, 0] * 1e-200)
-    with pytest.warns(FewerWarning, match=r"'tiny'.*count as constant; multiply them"):
+    with pytest.warns(FewerWarning, match=r"'tiny'.*treated as constant; multiply them"):
         assert fewer.select(tiny, 3, **QUICK).features == PANEL.features
 
 

@@ -112,7 +112,7 @@ def test_arrays_can_be_written_too(panel, frame, tmp_path):
     plain = fewer.select(torch.from_numpy(load_digits().data), k=3, random_state=0)
     chosen = load_digits().data[:5, plain.indices]
     pd.DataFrame(chosen, columns=plain.indices).to_csv(tmp_path / "m.csv", index=False)
-    with pytest.warns(FewerWarning, match="say header=True if it names the columns"):
+    with pytest.warns(FewerWarning, match="use header=True if it contains column names"):
         assert len(plain.reconstruct(tmp_path / "m.csv")) == 6
     named = fewer.data.open(tmp_path / "m.csv", header=True)
     np.testing.assert_allclose(plain.reconstruct(named), plain.reconstruct(chosen))

@@ -67,7 +67,7 @@ def deep(levels):
         ({"link": "eval"}, "'link' is 'eval'; it must be"),
         ({"settings__decoder": [10**9]}, "weights of 'decoder' are described"),
         ({"settings__decoder": {"mapping": 3}}, "option 'decoder' cannot be read"),
-        ({"settings__activation": "os.system", "settings__decoder": []}, "is not known"),
+        ({"settings__activation": "os.system", "settings__decoder": []}, "is not valid"),
         ({"settings__note": deep(40)}, "more than 32 levels"),
         ({"settings__note": 10**30}, "a number of 31 digits"),
         ({"evidence__curve": {"k": [1, 2], "units": {"pca": [0.1]}}}, "not of the same length"),

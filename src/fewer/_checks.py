@@ -71,7 +71,7 @@ def check_number(
 def check_choice(name: str, value: Any, known: Sequence[Any]) -> None:
     """Refuse anything but one of the known words."""
     if value not in known:
-        raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}")
+        raise InputError(f"{name}={value!r} is not valid; use {' or '.join(map(repr, known))}")
 
 
 def check_suffix(path: Path, known: Sequence[str], shown: str = "", form: str = "") -> None:
@@ -91,7 +91,7 @@ def check_random_state(random_state: Any) -> np.random.RandomState:
         return np.random.RandomState(operator.index(random_state))
     except (TypeError, ValueError):
         raise InputError(
-            f"random_state={random_state!r} cannot be used to seed random numbers; give a whole "
+            f"random_state={random_state!r} is not a valid random seed; use a whole "
             "number from 0 to 2**32 - 1, a RandomState, or None"
         ) from None
 

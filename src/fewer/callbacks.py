@@ -1,6 +1,6 @@
 """Callbacks for ``on_epoch=`` of the concrete estimators.
 
-Any function of a dict will do. It is called with each new row of ``history_`` and may return True
+Any function of a dict works. It is called with each new row of ``history_`` and may return True
 to stop training.
 """
 
@@ -58,7 +58,7 @@ class TensorBoard:
         self._last = row["epoch"]
 
     def close(self) -> None:
-        """Finish the file; a later row begins a new run."""
+        """Close the file; a later row starts a new run."""
         if self._writer is not None:
             self._writer.close()
         self._writer, self._last = None, 0

@@ -259,8 +259,8 @@ def check_rows(reconstructor: Reconstructor, values: NDArray, batches: Any = BAT
     stats, joint = reconstructor.statistics, reconstructor.joint
     if stats is None or joint is None:
         raise InputError(
-            "this panel was saved by an earlier build, which kept no statistics of its training "
-            "rows; make it again with fewer.select to check new rows"
+            "this panel was saved by an earlier build without statistics of its training "
+            "rows; recreate it with fewer.select to check new rows"
         )
     values = np.asarray(values, dtype=np.float64)
     n, k = values.shape

@@ -1,7 +1,7 @@
 """Everything that fewer raises or warns about.
 
 FewerError
-├── InputError          (ValueError)  a value cannot be used
+├── InputError          (ValueError)  an invalid value
 │   └── TypeInputError  (TypeError)   a value of the wrong kind
 ├── NotFittedError      (sklearn's)   used before fit
 ├── FileFormatError     (ValueError)  a file or folder is damaged, foreign or from a newer version

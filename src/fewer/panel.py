@@ -69,7 +69,7 @@ KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the tr
 
 
 class Leaderboard(list[dict[str, Any]], Tabular):
-    """Every candidate that was compared, the winner first; a list of dicts that prints as a table.
+    """All candidates, the winner first; a list of dicts that prints as a table.
 
     The error of a network that was pruned after the first fold is estimated from that fold. With
     ``robust_to``, "worst missing" is the error with the worst features of the panel missing.
@@ -142,23 +142,23 @@ class Panel:
     names : list of str or None
         Names of all features.
     held_out : Score
-        Explained variance of the held-out rows, in the units of the data, with its standard error
-        (``panel.held_out.standard_error``). On the rows of each fold, features were not chosen and
-        the decoder was not fitted; strategy and penalty are those that do best on the other
-        folds, so that the score is not that of the luckiest.
+        Explained variance on held-out rows, in the units of the data, with its standard error
+        (``panel.held_out.standard_error``). Features are chosen and the decoder is fitted without
+        the rows of the fold; strategy and penalty are those that do best on the other folds, so
+        the score is free of selection bias.
     estimates : dict of Estimate
-        The same by metric, each with ``value``, ``standard_error`` and ``degrees`` of freedom:
-        "units" as above and, unless features were left unscaled, "equal", where every feature
-        counts the same. ``settings["protocol"]`` says how rows were held out.
+        The same per metric, each with ``value``, ``standard_error`` and ``degrees`` of freedom:
+        "units" as above and, unless features were left unscaled, "equal", with equal weight for
+        every feature. ``settings["protocol"]`` describes how rows were held out.
     leaderboard : Leaderboard
         Every candidate with its strategy, held-out error, seconds and features.
     settings : dict
-        How the panel was made.
+        Options and protocol of the selection.
     evidence : fewer.evidence.Evidence or None
         Gains, substitutes, reference panels, some held-out rows; computed on first access. None
         for a panel saved by a version that did not store it.
     target : Target or None
-        The predictor of a panel made with ``target=``; ``target.held_out`` is the accuracy, R²,
+        The predictor of a panel with a target; ``target.held_out`` is the accuracy, R²,
         D² or concordance on the held-out rows.
     reconstructor : fewer.reconstructor.Reconstructor
         The columns, their decoder, the names and the quantiles of held-out residuals.
@@ -267,25 +267,26 @@ class Panel:
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source; or a single row
             The chosen features in column order; or a table, or anything that `fewer.data.open`
-            accepts, with columns of their names (or column numbers, if the data had no names) in
-            any order, among others. A row may be a dict or a pandas Series by name, or k values
-            in column order; rows may be a list of dicts. NaN or None means "not measured": the
-            value is predicted from the other measured ones (best linear prediction). Panels saved
-            before version 0.1.0 was complete use the training mean.
+            accepts, with these columns (by name, or by number if the data had no names) in any
+            order and possibly others. A row may be a dict or a pandas Series keyed by name, or k
+            values in column order; rows may be a list of dicts. NaN or None means "not measured":
+            the value is predicted from the measured ones (best linear prediction). Panels saved by
+            builds before version 0.1.0 use the training mean.
         interval : float, default=None
             Also return prediction intervals with this coverage, such as 0.9, from held-out
-            residuals; wider where chosen features were not measured, which then have bounds too.
+            residuals. They are wider if chosen features were not measured, which then have bounds
+            too.
         out : path, default=None
-            Write all features into this file (.npy, .csv, .tsv, .parquet, .feather, .h5, .h5ad)
-            in blocks, so that neither side needs to fit into memory. Columns of the input that
-            are not features, such as identifiers, are kept in tables. Bounds go into two more
-            files: all.csv, all.lower.csv, all.upper.csv.
+            Write all features to this file (.npy, .csv, .tsv, .parquet, .feather, .h5, .h5ad)
+            in chunks, so neither input nor output needs to fit into memory. Tables keep columns
+            that are not features, such as identifiers. Bounds go to two more files: all.csv,
+            all.lower.csv, all.upper.csv.
 
         Returns
         -------
-        array of shape (n, d), or a table, a dict, a Series, a row or a list of dicts if such was
-        given; with ``interval`` three of them: reconstruction, lower bound, upper bound; with
-        ``out`` their paths
+        array of shape (n, d), or a table, dict, Series, row or list of dicts like the input; with
+        ``interval``, three of them: reconstruction, lower bound, upper bound; with ``out``, their
+        paths
 
         Examples
         --------
@@ -317,7 +318,7 @@ class Panel:
         strict: bool = False,
         out: str | os.PathLike[str] | None = None,
     ) -> Any:
-        """Fill in what was not measured, and keep what was.
+        """Fill in missing values, and keep measured ones.
 
         Parameters
         ----------
@@ -327,20 +328,20 @@ class Panel:
             Also return prediction intervals, as in `reconstruct`; the bounds of a measured value
             are the value itself.
         use_all : bool, default=False
-            Predict from every measured feature, not only from the panel's.
+            Predict from every measured feature, not only those of the panel.
         replace_measured : bool, default=False
             Replace measured values of features outside the panel by their reconstruction.
         allow_absent : bool, default=False
-            Predict features of the panel for which the data have no column, instead of raising.
+            Predict panel features for which the data has no column, instead of raising an error.
         strict : bool, default=False
-            Raise an error, and write nothing, if `check` finds that something is off.
+            Raise an error, and write nothing, if `check` finds a problem.
         out : path, default=None
-            Write into this file, as in `reconstruct`.
+            Write to this file, as in `reconstruct`.
 
         Returns
         -------
-        array of shape (n, d), or a table, dict, Series or list of dicts if such was given; with
-        ``interval`` three of them: values, lower bound, upper bound; with ``out`` their paths
+        array of shape (n, d), or a table, dict, Series or list of dicts like the input; with
+        ``interval``, three of them: values, lower bound, upper bound; with ``out``, their paths
 
         Examples
         --------
@@ -369,7 +370,7 @@ class Panel:
     def _refuse(self, values: NDArray) -> None:
         found = check_rows(self.reconstructor, values)
         if not found.ok:
-            raise InputError(f"{found.summary()}; fix the rows, or leave out strict")
+            raise InputError(f"{found.summary()}; fix the rows, or omit strict")
 
     def _filling(
         self, interval: float | None, use_all: bool, replace_measured: bool, allow_absent: bool
@@ -386,16 +387,15 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path, source, or a single row
             As for `reconstruct`.
         interval : float, default=None
-            For numbers and counts: also return lower and upper bounds that contain this share of
-            new rows, such as 0.9, by conformal prediction from held-out rows. For classes, see
-            `predict_set`.
+            For numbers and counts: also return conformal prediction intervals with this coverage,
+            such as 0.9, calibrated on held-out rows. For classes, see `predict_set`.
 
         Returns
         -------
-        array of length n, or (n, m) for several numbers; of a single row, its prediction; with
-        ``interval`` three of them: prediction, lower bound, upper bound
-            Classes, numbers, the mean of counts, the median of ordered classes, or log hazards of
-            survival (higher: earlier). For several targets, dictionaries from their names to these.
+        array of length n, or (n, m) for several numbers; for a single row, its prediction; with
+        ``interval``, three of them: prediction, lower bound, upper bound
+            Classes, numbers, mean counts, median ordered classes, or log hazards (a higher hazard
+            means an earlier event). For several targets, dictionaries from their names to these.
         """
         target, rows = self._predictor(), read_rows(self.reconstructor, measured)
         if interval is None:
@@ -403,19 +403,19 @@ class Panel:
         return tuple(rows.first(part) for part in target.bounds(rows.values, interval))
 
     def predict_set(self, measured: Any, coverage: float = 0.9) -> Any:
-        """The classes that may be true: sets that contain the true class in this share of rows.
+        """Predict sets of classes that contain the true class with this coverage.
 
-        Conformal prediction: a class is in the set of a row if its probability is no lower than
-        those of all but ``1 - coverage`` of the true classes of held-out rows. The most likely
-        class always is.
+        Conformal prediction: a class is in the set of a row if its probability is at least the
+        ``1 - coverage`` quantile of the probabilities of the true classes of held-out rows. The
+        most likely class is always in the set.
 
         Parameters
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
         coverage : float, default=0.9
-            The share of new rows whose set contains the true class, if they are like those that
-            the panel was made from.
+            Fraction of new rows whose set contains the true class, provided that they are
+            exchangeable with the training rows.
 
         Returns
         -------
@@ -439,7 +439,7 @@ class Panel:
     def predict_proba(self, measured: Any) -> Any:
         """Probability of each of ``target.classes`` from the k measured values.
 
-        For several targets, a dictionary of those that are classes.
+        For several targets, a dictionary with those that are classes.
         """
         target, rows = self._predictor(), read_rows(self.reconstructor, measured)
         return rows.first(target.probabilities(rows.values))
@@ -451,8 +451,8 @@ class Panel:
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
-        truth : array, or what `select` takes as ``target=``
-            What is true; classes that the panel has never seen count as wrong.
+        truth : array, or anything that `select` accepts as ``target=``
+            True values; classes that the panel has never seen count as errors.
 
         Returns
         -------
@@ -472,7 +472,7 @@ class Panel:
     def _predictor(self) -> Target:
         if self.target is None:
             raise InputError(
-                "this panel reconstructs features and predicts no target; make one with "
+                "this panel reconstructs features and has no target; create one with "
                 "fewer.select(..., target=...)"
             )
         return self.target
@@ -480,12 +480,12 @@ class Panel:
     # -- changed panels --------------------------------------------------------------------
 
     def without(self, *features: Any) -> "Panel":
-        """A new panel without some features, its decoder fitted again.
+        """Return a new panel without some features, with a refitted decoder.
 
-        ``held_out`` is its score; ``leaderboard`` has its held-out error beside the error of this
-        panel ("before"), both with the features fixed and decoders fitted on the other folds.
-        Features that are measured together go together. `select` keeps what this needs in memory;
-        a panel that was loaded needs ``fewer.attach(panel, X)`` first.
+        ``held_out`` is its score; ``leaderboard`` compares its held-out error with that of this
+        panel ("before"), both with fixed features and decoders fitted on the other folds.
+        Features that are measured together are removed together. `select` keeps the necessary
+        data in memory; for a loaded panel, call ``fewer.attach(panel, X)`` first.
 
         Parameters
         ----------
@@ -507,18 +507,18 @@ class Panel:
         return self._edited().without(features)
 
     def swap(self, out: Any, into: Any) -> "Panel":
-        """A new panel with another feature in place of one of its own; see `without`.
+        """Return a new panel with one feature replaced by another; see `without`.
 
         Parameters
         ----------
         out, into : name or column number
-            The feature that goes, and the one that comes, each with its group. Constraints of the
-            panel hold: it raises where ``into`` is excluded or beyond the budget.
+            The feature to remove and the one to add, each with its group. The constraints of the
+            panel apply: an ``into`` that is excluded or exceeds the budget raises an error.
         """
         return self._edited().swap(out, into)
 
     def extend(self, k: int) -> "Panel":
-        """A new panel of k features: those of this one, and the best further ones.
+        """Return a new panel of k features: those of this one and the best additional ones.
 
         Parameters
         ----------
@@ -528,7 +528,7 @@ class Panel:
         return self._edited().extend(k)
 
     def shrink(self, k: int) -> "Panel":
-        """A new panel of the best k features of this one.
+        """Return a new panel with the best k features of this one.
 
         Parameters
         ----------
@@ -540,23 +540,25 @@ class Panel:
     def _edited(self) -> Any:
         if self.editor is None:
             raise InputError(
-                "this panel has no data to be changed with (it was loaded or copied, or the data "
+                "this panel has no data to edit it with (it was loaded or copied, or the data "
                 "are too large to keep); attach some: fewer.attach(panel, X)"
             )
         return self.editor
 
     def score(self, X: Any) -> Score:
-        """Explained variance, 1 - SSE / SST over all observed entries; ``.errors`` per feature.
+        """Return the explained variance, 1 - SSE / SST over all observed entries.
+
+        ``.errors`` has the mean squared error per feature.
 
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, d)
-            Whole rows; they are reconstructed from their chosen features alone.
+            Complete rows; they are reconstructed from their chosen features alone.
         """
         return self.reconstructor.score(self.reconstructor.match(X))
 
     def examine(self, X: Any) -> Examined:
-        """Score whole rows, and reconstruct some of them as examples; see `Examined`."""
+        """Score complete rows, and reconstruct some of them as examples; see `Examined`."""
         source = array_source(self.reconstructor.match(X))
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
@@ -571,20 +573,20 @@ class Panel:
         )
 
     def check(self, rows: Any, *, batches: Any = 10) -> Check:
-        """Check whether new rows are like those that the panel was made from.
+        """Check whether new rows look like the training rows.
 
         Per feature of the panel: missing values, range, shifts, changed units, stuck sensors,
-        values that stand for missing ones, swapped columns. Per row: the distance from the
-        training rows with a p-value, and the error to expect. About one in a hundred files of
-        clean rows has a finding.
+        codes for missing values, swapped columns. Per row: the distance from the training rows
+        with a p-value, and the expected error. About one in a hundred files of clean rows has a
+        finding.
 
         Parameters
         ----------
         rows : array of shape (n, k), table, path, source, or a single row
             The measured features, as for `reconstruct`.
         batches : int or array of n labels, default=10
-            Batches of rows whose drift is described: so many of neighbouring rows, or rows of one
-            label each, such as a day.
+            Batches in which drift is measured: a number of contiguous batches, or one label per
+            row, such as the day.
 
         Returns
         -------
@@ -603,7 +605,7 @@ class Panel:
         return check_rows(self.reconstructor, values, batches)
 
     def transform(self, X: Any) -> Any:
-        """Keep the chosen columns of whole rows."""
+        """Keep the chosen columns of complete rows."""
         whole = self.reconstructor.match(X)
         values = self.reconstructor.take(whole)
         if self.names is None or isinstance(whole, Source):
@@ -611,9 +613,9 @@ class Panel:
         return like_table(values, np.array(self.features, dtype=object), X)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the panel into a folder: safetensors and JSON, never pickle.
+        """Save the panel to a folder of safetensors and JSON files, never pickle.
 
-        Its evidence includes up to 200 held-out rows as examples for reports. To leave them out:
+        The evidence includes up to 200 held-out rows as examples for reports. To omit them, set
         ``panel.evidence = panel.evidence.without_rows()``.
         """
         decoder, quantiles = self.reconstructor.decoder, self.reconstructor.quantiles
@@ -652,14 +654,14 @@ class Panel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **functions: Any) -> "Panel":
-        """Read a folder that `save` wrote; its outputs are identical.
+        """Load a panel written by `save`; its outputs are identical.
 
         Parameters
         ----------
         path : path
             The folder.
         **functions
-            ``decoder=...``, if that was a function, which is not stored.
+            ``decoder=...`` if it was a function, since functions are not stored.
         """
         meta, tensors = storage.read_folder(path, kind="panel")
         storage.require(meta, STORED, path)
@@ -724,13 +726,13 @@ class Panel:
             )
 
     def substitutes(self) -> list[dict[str, Any]]:
-        """What is lost without each feature of the panel, and what could replace it.
+        """Return what is lost without each feature of the panel, and what could replace it.
 
         Returns
         -------
         list of dict
-            Per feature: explained variance that is lost without it, the features that depend on it
-            most, and its substitutes with what each loses; as `fewer substitutes` prints them.
+            Per feature: the explained variance lost without it, the features that depend on it
+            most, and its substitutes with the loss of each; as printed by `fewer substitutes`.
 
         Examples
         --------
@@ -744,10 +746,10 @@ class Panel:
         return substitutes(self)
 
     def to_config(self) -> str:
-        """The options that make the panel again, as TOML for ``fewer select --config``.
+        """Return the options that reproduce the panel, as TOML for ``fewer select --config``.
 
-        Objects that were passed in Python, such as arrays, are comments there. The call in Python
-        is in the report, and ``fewer export PANEL --to python`` prints it.
+        Python objects, such as arrays, appear as comments. The report contains the Python call,
+        and ``fewer export PANEL --to python`` prints it.
 
         Examples
         --------
@@ -778,13 +780,13 @@ class Panel:
         path : path
             The file to write, such as "panel.html".
         data : array, table, path or source of shape (n, d), default=None
-            Additional rows to evaluate the panel on, besides those that `select` held out.
+            Additional rows to evaluate, such as a test set.
         title : str, default=None
             Title of the page.
         image_shape : (int, int), "auto" or None, default="auto"
             Height and width if rows are images; "auto" infers it from names such as pixel_3_14.
         rows : bool, default=True
-            Whether the page may contain rows of the data; without them it has statistics only.
+            Whether the page may contain rows of the data or only statistics.
 
         Returns
         -------
@@ -805,7 +807,7 @@ class Panel:
 
 
 def _restore_estimates(meta: dict[str, Any], evidence: Evidence | None) -> dict[str, Estimate]:
-    """Estimates of a saved panel; of one of an earlier version, without standard errors."""
+    """Estimates of a saved panel; without standard errors if an earlier version saved it."""
     if "estimates" not in meta:
         known = {} if evidence is None else evidence.explained
         old = {metric: Estimate(roles["panel"]) for metric, roles in known.items() if roles}

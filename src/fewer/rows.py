@@ -173,6 +173,6 @@ def _numbers(array: Any) -> NDArray:
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeInputError(
-            f"measured holds something other than numbers ({error}); give numbers, with NaN where "
-            "a value was not measured"
+            f"measured contains something other than numbers ({error}); use numbers, with NaN "
+            "where a value was not measured"
         ) from error

@@ -175,10 +175,10 @@ def test_missing_and_empty_columns(tmp_path):
         ),
         (lambda: curve(X, [3], folds=1), "folds=1 must be a whole number of at least 2"),
         (lambda: compare(X, 3, folds=1), "folds=1 must be a whole number of at least 2"),
-        (lambda: curve(X, [3], scale="big"), "scale='big' is not known"),
+        (lambda: curve(X, [3], scale="big"), "scale='big' is not valid"),
         (lambda: curve(X, [3], row_groups=[1, 2]), "row_groups has 2 labels for 1797 rows"),
         (lambda: curve(X, [3], row_groups=np.ones(len(X))), "row_groups has a single label"),
-        (lambda: compare(X, 3, methods=["luck"]), "methods='luck' is not known; use 'select' or"),
+        (lambda: compare(X, 3, methods=["luck"]), "methods='luck' is not valid; use 'select' or"),
         (lambda: compare(X, 3, panels={"mine": []}), "the list of features is empty"),
     ],
 )

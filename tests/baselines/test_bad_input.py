@@ -41,7 +41,7 @@ def test_no_k_and_no_budget():
         (MCFS(2, n_neighbors=50), "n_samples=40; give more rows, or lower n_neighbors"),
         (UDFS(2, n_neighbors=50), "n_neighbors=50 needs at least 51 rows"),
         (UDFS(2, n_neighbors=2.0), r"n_neighbors=2\.0 must be a whole number"),
-        (LaplacianScore(2, width="wide"), "width='wide' is not known; use 'mean', 'self-tuning'"),
+        (LaplacianScore(2, width="wide"), "width='wide' is not valid; use 'mean', 'self-tuning'"),
         (LaplacianScore(2, width=0), "width=0 must be a number above 0"),
         (MCFS(2, width=-1.0), r"width=-1\.0 must be a number above 0"),
         (MCFS(2, width=None), "width=None must be a number above 0"),

@@ -76,6 +76,6 @@ def test_errors_are_one_line(cells, asked, refused):
     assert "these values are counts, but the panel was made from" in refused(
         "score", "panel", "cells.h5ad"
     )
-    assert "--counts 'raw' is not known" in refused(
+    assert "--counts 'raw' is not valid" in refused(
         "select", "train.h5ad", "-k", "2", "--out", "other", "--counts", "raw"
     )

@@ -102,14 +102,14 @@ def test_the_command_line_wins_over_the_file(folder, asked):
     [
         ("strategy = 'search'", "there is no option 'strategy'; did you mean strategies?"),
         ("row_group = 'x'", "there is no option 'row_group'; did you mean row_groups?"),
-        ("zzz = 1", "there is no option 'zzz'; known are json, "),
+        ("zzz = 1", "there is no option 'zzz'; valid options are json, "),
         ("config = 'x'", "there is no option 'config'"),
-        ("k = ", "is not TOML (Invalid value"),
-        ("k = {a = 1}", "k is {'a': 1}; give text, numbers, or a list of these"),
+        ("k = ", "is not valid TOML (Invalid value"),
+        ("k = {a = 1}", "k is {'a': 1}; it must be text, a number, or a list of these"),
         ("k = true", "k is True; it must be text or a number"),
         ("force = 1", "force is 1; it must be true or false"),
         ("force = [true]", "force is a list; it must be true or false"),
-        ("k = 2026-01-01", "give text, numbers, or a list"),
+        ("k = 2026-01-01", "text, a number, or a list of these"),
     ],
 )
 def test_what_a_file_cannot_say(folder, refused, text, message):
@@ -120,7 +120,7 @@ def test_what_a_file_cannot_say(folder, refused, text, message):
 def test_files_that_cannot_be_read(folder, refused):
     assert "No such file" in refused("select", "train.csv", "--config", "gone.toml")
     (folder / "c.toml").write_bytes(b"\xff\xfe")
-    assert "is not TOML" in refused("select", "train.csv", "--config", "c.toml")
+    assert "is not valid TOML" in refused("select", "train.csv", "--config", "c.toml")
 
 
 def test_names_of_any_kind_survive_a_file(folder, typed):
@@ -145,7 +145,7 @@ def test_panels_made_in_python(folder, tumours, refused):
     found = tomllib.loads(config)
     assert (found["k"], found["seed"], found["exclude"]) == (2, 3, ["same_radius"])
     panel.save("p")
-    assert "does not know a command" in refused("export", "p", "--to", "command")
+    assert "no command to reproduce this panel" in refused("export", "p", "--to", "command")
     path = str(folder / "train.parquet")
     panel = fewer.select(
         fewer.data.open(path, ignore=["who", "clinic", "diagnosis", "blank"]), 2, **options

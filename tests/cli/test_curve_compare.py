@@ -90,7 +90,7 @@ def test_how_often_features_are_chosen(folder, asked, typed):
         (["curve", "train.csv", "--k", "many"], "--k many: use sizes"),
         (
             ["curve", "train.csv", "--k", "50:90:10"],
-            "there are only 13 features; use smaller numbers",
+            "there are only 13 features; use smaller sizes",
         ),
         (["curve", "train.csv", "--out", "a.docx"], "ends in '.docx'; use .avif"),
         (["curve", "train.csv", "--reach", "90"], "--reach 90.0 must be a number above 0 and"),
@@ -98,7 +98,7 @@ def test_how_often_features_are_chosen(folder, asked, typed):
         (["compare", "train.csv", "-k", "99"], "must be a whole number from 1 to 13, the number"),
         (
             ["compare", "train.csv", "-k", "2", "--methods", "luck"],
-            "--methods 'luck' is not known; use 'select' or",
+            "--methods 'luck' is not valid; use 'select' or",
         ),
         (
             ["compare", "train.csv", "-k", "2", "--panel", "gone.txt"],

@@ -185,4 +185,4 @@ def test_a_sheet_is_completed_into_a_csv_beside_it(folder, made_panel, typed):
 
 
 def test_standard_input_needs_a_name_for_the_output(folder, made_panel, refused):
-    assert "name the output file for - with --out" in refused("impute", made_panel, "-")
+    assert "specify the output file for - with --out" in refused("impute", made_panel, "-")

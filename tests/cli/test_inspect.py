@@ -84,7 +84,7 @@ def test_codes_for_missing_values_are_found_and_can_be_named(folder, asked, type
     done = typed("inspect", "coded.csv")
     assert "mean_area: 9999 occurs 10 times" in done.stdout
     assert "--missing 9999" in done.stdout
-    assert "cells that hold '-'" in done.stderr
+    assert "cells with '-'" in done.stderr
     assert "--missing - silences" in done.stderr
     found = asked("inspect", "coded.csv", "--missing", "9999, -")
     assert found["findings"] == []

@@ -28,8 +28,8 @@ def test_a_panel_scores_as_in_the_library(folder, made_panel, asked, typed):
     assert expected.text() in shown
     assert panel.held_out.text() in shown
     assert "190 rows, 3 of 13" in shown
-    assert "made from these rows" not in shown
-    assert "made from these rows" in typed("score", made_panel, "train.csv").stdout
+    assert "fitted on these rows" not in shown
+    assert "fitted on these rows" in typed("score", made_panel, "train.csv").stdout
 
 
 def test_a_list_is_judged_on_rows_it_was_not_fitted_on(folder, asked, typed):
@@ -78,7 +78,7 @@ def test_a_useless_list_scores_about_zero():
     [
         (["gone.txt", "test.csv"], "gone.txt: no such file or feature"),
         (["mean_radios", "test.csv"], "did you mean 'mean_radius'"),
-        ([".", "test.csv"], ". is a folder without a panel;"),
+        ([".", "test.csv"], ". is not a panel folder;"),
         (["PANEL", "train.csv", "--features-out", "a.docx"], "ends in '.docx'; use .csv or .json"),
         (["PANEL", "other.csv"], "X lacks 13 of the 13 features"),
         (["empty.txt", "test.csv"], "the list of features is empty"),

@@ -123,7 +123,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
     before = (folder / "kept" / "panel.json").read_bytes()
     line = refused("select", "train.csv", "-k", "2", "--out", "kept")
     assert line == (
-        "kept holds a panel; choose another folder with --out, or overwrite it with --force"
+        "kept contains a panel; choose another folder with --out, or overwrite it with --force"
     )
     assert (folder / "kept" / "panel.json").read_bytes() == before
     typed("select", "train.csv", "-k", "2", "--out", "kept", "--force", *QUICK)
@@ -131,7 +131,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
     (folder / "other").mkdir()
     (folder / "other" / "thesis.txt").write_text("mine")
     line = refused("select", "train.csv", "-k", "2", "--out", "other", "--force")
-    assert line == "other holds something other than a panel; choose another folder"
+    assert line == "other is not empty and not a panel; choose another folder"
 
 
 @pytest.mark.parametrize(
@@ -143,19 +143,22 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
         (["-k", "2", "--include", "zz*"], "--include: no feature matches 'zz*'"),
         (["-k", "2", "--exclude", "gone.txt"], "--exclude gone.txt: no such file"),
         (["-k", "2", "--target", "age"], "no column"),
-        (["-k", "2", "--at-most", "1"], "--at-most needs --sets FILE"),
-        (["-k", "2", "--budget", "much"], "--budget much: give a number, or NAME=100"),
+        (["-k", "2", "--at-most", "1"], "--at-most requires --sets FILE"),
+        (["-k", "2", "--budget", "much"], "--budget much: use a number, or NAME=100"),
         (["-k", "2", "--row-groups", "age"], "there is no column 'age'"),
         (["-k", "2", "--decoder", "wide"], "--decoder wide: use linear, or widths"),
-        (["-k", "2", "--scale", "big"], "--scale 'big' is not known; use 'standard' or 'none'"),
+        (["-k", "2", "--scale", "big"], "--scale 'big' is not valid; use 'standard' or 'none'"),
         (["-k", "2", "--strategies", "luck"], "use 'auto' or some of search, closed_form"),
         (["-k", "2", "--validation", "most"], "--validation 'most'"),
         (["-k", "2", "--time-limit", "-1"], "--time-limit -1.0 must be a number of seconds"),
         (["--budget", "3"], "costs"),
         (["--budget", "3", "--costs", "gone.csv"], "--costs gone.csv: no such file"),
         (["--budget", "3", "--costs", "bad.csv"], "line 2: the cost of 'mean_area' is 'x'"),
-        (["--budget", "3", "--costs", "wide.csv"], "line 1 has 3 values; give two"),
-        (["--budget", "3", "--costs", "alien.csv"], "names no feature of the data"),
+        (["--budget", "3", "--costs", "wide.csv"], "line 1 has 3 values; it must have two"),
+        (
+            ["--budget", "3", "--costs", "alien.csv"],
+            "no feature in --costs alien.csv is in the data",
+        ),
         (["-k", "2", "--device", "gpu9"], "gpu9"),
         (["-k", "2", "--report", "."], "is a folder; name a file in it"),
     ],
@@ -171,7 +174,7 @@ def test_impossible_requests_are_one_line_errors(folder, refused, words, message
 
 def test_neither_k_nor_budget_is_a_usage_error(folder, typed):
     done = typed("select", "train.csv", code=2)
-    assert "give a number of features, -k 50" in done.stderr
+    assert "use -k 50, -k auto" in done.stderr
 
 
 def test_ctrl_c_leaves_a_checkpoint_to_resume_from(folder, asked, refused):
@@ -197,7 +200,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_resume_from(folder, asked, refused):
     assert "interrupted; no panel was written; rerun the same command with --resume" in said
     assert "Traceback" not in said
     assert not (folder / "panel").exists()
-    assert "holds unfinished work: add --resume" in refused(*line)
+    assert "contains unfinished work; add --resume" in refused(*line)
     found = asked(*line, "--resume")
     assert not unfinished.exists()
     with warnings.catch_warnings():
@@ -219,8 +222,8 @@ def test_k_is_chosen_by_a_rule(folder, asked, typed, refused):
     shown = typed("select", "train.csv", "-k", "auto", "--out", "other", *QUICK).stdout
     assert "the fewest features within one standard error" in shown or "permuted columns" in shown
     both = typed("select", "train.csv", "-k", "2", "--reach", "0.8", code=2)
-    assert "give -k or --reach, not both" in both.stderr
+    assert "use either -k or --reach" in both.stderr
     assert (
-        "give a number of features, or auto"
+        "must be a number of features, or auto"
         in typed("select", "train.csv", "-k", "few", code=2).stderr
     )

@@ -60,9 +60,9 @@ def test_several_targets(trial, asked, typed):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--event", "died"], "--event is for panels that predict; give --target"),
-        (["--target", "months", "--target-kind", "survival"], "needs --event COLUMN"),
-        (["--target", "visits", "--target-kind", "conut"], "target_kind='conut' is not known"),
+        (["--event", "died"], "--event requires --target"),
+        (["--target", "months", "--target-kind", "survival"], "requires --event COLUMN"),
+        (["--target", "visits", "--target-kind", "conut"], "target_kind='conut' is not valid"),
         (["--target", "visits", "--target-kind", "arm=class"], "'arm' is not a --target"),
         (["--target", "visits", "--target-weight", "visits=much"], "'much' is not a number"),
         (["--target", "arm", "--event", "died", "--target-kind", "class"], "of kind survival"),

@@ -36,7 +36,9 @@ def test_what_cannot_be_recorded_is_run_as_it_is(walk, monkeypatch):
     generator.manual_seed(0)
     torch.manual_seed(0)
     recorded = RecordedStep(step, [place], CPU, [generator])
-    with pytest.warns(FewerWarning, match=r"\(operation not permitted\); it goes on"):
+    with pytest.warns(
+        FewerWarning, match=r"\(operation not permitted\); training continues without it"
+    ):
         recorded()
     for _ in range(3):
         recorded()

@@ -109,7 +109,7 @@ def test_too_little_memory_warns_and_falls_back_to_the_cpu(monkeypatch):
     X = np.random.default_rng(0).normal(size=(50, 30))
     module = import_module("fewer.data.moments")
     monkeypatch.setattr(module, "free_bytes", lambda device: 1000)
-    with pytest.warns(UserWarning, match="does not fit the memory of cuda"):
+    with pytest.warns(UserWarning, match="does not fit into the memory of cuda"):
         found = covariance(array_source(X), device="cuda").matrix
     assert torch.equal(found, covariance(array_source(X)).matrix)
 

@@ -209,7 +209,7 @@ class Stream(IterableDataset):
         (np.zeros((2, 2), dtype=complex), "rows cannot be read from ndarray of complex"),
         ([[1, 2], [3]], "rows cannot be read from list of object"),
         (object(), "rows cannot be read from object"),
-        (Stream(), "Stream has no rows by number"),
+        (Stream(), "Stream has no indexable rows"),
         ("rows.docx", "there is no file"),
     ],
 )
@@ -300,7 +300,7 @@ class _Hide:
 def test_a_cache_that_cannot_be_written(tmp_path):
     FRAME.to_csv(tmp_path / "x.csv", index=False)
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(InputError, match=r"copy of .*x\.csv cannot be kept in .*FEWER_CACHE"):
+    with pytest.raises(InputError, match=r"copy of .*x\.csv cannot be written to .*FEWER_CACHE"):
         fewer.data.open(tmp_path / "x.csv", memory_limit=LITTLE)
 
 

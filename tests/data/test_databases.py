@@ -167,7 +167,7 @@ def test_wrong_cells_are_named_by_their_place(tmp_path):
     np.testing.assert_array_equal(
         np.isnan(read_all(fewer.data.open(path, missing=["broken"]))[:, 1]), np.arange(10) == 6
     )
-    with pytest.raises(InputError, match="cell C2 has a value, but the first row ends before"):
+    with pytest.raises(InputError, match="cell C2 has a value, but no column name"):
         fewer.data.open(sheet(tmp_path / "y.xlsx", ["a", "b"], [1, 2, 3]))
 
 

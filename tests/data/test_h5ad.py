@@ -132,5 +132,5 @@ def test_raw_has_no_layers(tmp_path):
     cells.raw = cells.copy()
     cells.write_h5ad(tmp_path / "x.h5ad")
     for data in (cells, tmp_path / "x.h5ad"):
-        with pytest.raises(InputError, match="raw=True does not go with layer='counts'"):
+        with pytest.raises(InputError, match="raw=True cannot be combined with layer='counts'"):
             fewer.data.open(data, raw=True, layer="counts")

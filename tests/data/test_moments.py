@@ -131,9 +131,7 @@ def test_a_gpu_out_of_memory_leaves_the_covariance_to_the_cpu(monkeypatch):
     expected = covariance(array_source(X)).matrix
     monkeypatch.setattr(module, "_usable", lambda *args, **kwargs: torch.device("cuda"))
     monkeypatch.setattr(module, "_sums", full)
-    with pytest.warns(
-        UserWarning, match="does not fit the memory of cuda; computing it on the CPU"
-    ):
+    with pytest.warns(UserWarning, match="does not fit into the memory of cuda; using the CPU"):
         found = covariance(array_source(X), device="cuda").matrix
     torch.testing.assert_close(found, expected)
 

@@ -424,7 +424,7 @@ def test_text_columns_of_a_table_are_left_out_by_name(library):
 
 @pytest.mark.parametrize("nothing", ["", "  "])
 def test_an_empty_path_is_not_the_current_folder(nothing):
-    with pytest.raises(InputError, match="is no path; name a file or a folder"):
+    with pytest.raises(InputError, match="is not a path; use a file or a folder"):
         fewer.data.open(nothing)
 
 

@@ -78,7 +78,9 @@ def test_too_few_or_too_many_rows_leave_no_file(tmp_path, form, given):
         with write_rows(tmp_path / form, 3, ["a"]) as write:
             write(np.zeros((given, 1)))
 
-    with pytest.raises(InputError, match=f"was to have 3 rows and got {given}; it is not written"):
+    with pytest.raises(
+        InputError, match=f"should have had 3 rows but got {given}; it was not written"
+    ):
         attempt()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / form).write_text("older")

@@ -68,7 +68,7 @@ def test_seeds_fix_and_change_splits():
 
 def test_unknown_values_are_named():
     data = loaded("digits")
-    with pytest.raises(InputError, match=r"protocol='fair' is not known; use 'clean' or 'paper'"):
+    with pytest.raises(InputError, match=r"protocol='fair' is not valid; use 'clean' or 'paper'"):
         data.split("fair")
     with pytest.raises(InputError, match=r"seed=-1 must be a whole number of at least 0"):
         data.split(seed=-1)

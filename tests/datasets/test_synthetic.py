@@ -44,7 +44,7 @@ def test_a_seed_fixes_the_rows_and_nothing_claims_to_be_measured(name):
         ("planted-manifold", {"noise_features": 100}, "noise_features=100 must .* from 0 to 99"),
         ("planted-manifold", {"dimensions": 0}, "dimensions=0 must be a whole number"),
         ("planted-manifold", {"seed": -1}, "seed=-1 must be a whole number of at least 0"),
-        ("diffusion-mri", {"compartments": 4}, "compartments=4 is not known; use 2 or 3"),
+        ("diffusion-mri", {"compartments": 4}, "compartments=4 is not valid; use 2 or 3"),
         ("diffusion-mri", {"snr": 0}, "snr=0 must be a number above 0"),
     ],
 )

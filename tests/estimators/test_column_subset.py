@@ -100,7 +100,7 @@ def test_saving(tmp_path, digits, fitted):
 
 
 def test_bad_input_is_named(digits):
-    with pytest.raises(InputError, match="ridge='strong' is not known; give a number or 'auto'"):
+    with pytest.raises(InputError, match="ridge='strong' is not valid; use a number or 'auto'"):
         ColumnSubset(k=3, ridge="strong").fit(digits[0])
     with pytest.raises(InputError, match="k=65 is more than the n_features=64"):
         ColumnSubset(k=65).fit(digits[0])

@@ -179,5 +179,5 @@ def test_saved_with_and_without(tmp_path):
 
 
 def test_an_unknown_refinement_is_named():
-    with pytest.raises(InputError, match="refine='tabu' is not known; use 'swaps' or None"):
+    with pytest.raises(InputError, match="refine='tabu' is not valid; use 'swaps' or None"):
         ConcreteAutoencoder(3, refine="tabu").fit(factors())

@@ -129,7 +129,7 @@ def test_options_of_the_gradient_are_never_ignored():
     assert temperatures[0] - temperatures[1] == pytest.approx(2.9 / 50, rel=1e-3)
     with pytest.raises(InputError, match="draw='row' has no effect with solver='closed_form'"):
         ConcreteAutoencoder(k=3, solver="closed_form", draw="row").fit(X)
-    with pytest.raises(InputError, match="solver='magic' is not known"):
+    with pytest.raises(InputError, match="solver='magic' is not valid"):
         ConcreteAutoencoder(k=3, solver="magic").fit(X)
     with pytest.raises(InputError, match="needs loss='mse' and no target"):
         ConcreteAutoencoder(k=3, solver="closed_form", loss="mae").fit(X)
@@ -223,7 +223,7 @@ def test_a_warning_points_at_the_users_line():
         ({"start_temperature": "hot"}, "start_temperature='hot' must be a number"),
         ({"on_epoch": 3}, "on_epoch=3 must be a function"),
         ({"device": None}, "device='None' cannot be used here"),
-        ({"loss": ["mse"]}, r"loss=\['mse'\] is not known"),
+        ({"loss": ["mse"]}, r"loss=\['mse'\] is not valid"),
     ],
 )
 def test_odd_options_are_named(options, message):
@@ -235,7 +235,7 @@ def test_more_features_than_rows_are_warned_of_and_still_chosen():
     X = rows(12, d=30, rank=5)
     with pytest.warns(FewerWarning, match=r"k=15 features from 12 rows.*use ridge='auto'"):
         assert len(ColumnSubset(k=15, ridge=0.0, stall=0, **CPU).fit(X).columns_) == 15
-    with pytest.warns(FewerWarning, match="k=15 features from 12 rows: their rank is at most 11"):
+    with pytest.warns(FewerWarning, match="k=15 features from 12 rows: the rank is at most 11"):
         assert select(X, 15, strategies=["search"], validation=0.2, random_state=0).k == 15
     assert len(ColumnSubset(k=15, stall=0, **CPU).fit(X).columns_) == 15
 
@@ -256,7 +256,7 @@ def test_a_network_trained_through_random_features():
     [({"norm": "group"}, "norm='group'"), ({"activation": "step"}, "activation='step'")],
 )
 def test_options_of_layers_are_checked_though_a_linear_decoder_has_none(options, words):
-    with pytest.raises(InputError, match=f"{words} is not known"):
+    with pytest.raises(InputError, match=f"{words} is not valid"):
         ConcreteAutoencoder(k=2, **options).fit(rows())
 
 

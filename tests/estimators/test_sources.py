@@ -62,7 +62,7 @@ def test_a_gradient_fit_from_a_file_that_fits_is_that_of_the_array(digits, files
     np.testing.assert_array_equal(plain.logits_, filed.logits_)
 
 
-@pytest.mark.filterwarnings("ignore:the selector has not settled")
+@pytest.mark.filterwarnings("ignore:the selector has not converged")
 def test_a_gradient_fit_in_little_memory_is_as_good(digits, files):
     source = fewer.data.open(files / "train.npy", memory_limit="200kB")
     assert source.on_disk
@@ -74,7 +74,7 @@ def test_a_gradient_fit_in_little_memory_is_as_good(digits, files):
     assert streamed.score(files / "test.npy") > plain.score(digits[1]) - 0.05
 
 
-@pytest.mark.filterwarnings("ignore:the selector has not settled")
+@pytest.mark.filterwarnings("ignore:the selector has not converged")
 def test_targets_passed_with_a_source(digits, files):
     source = fewer.data.open(files / "train.npy", memory_limit="200kB")
     bright = digits[0].mean(axis=1)

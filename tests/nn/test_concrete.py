@@ -150,8 +150,8 @@ def test_it_trains_in_front_of_any_network(logits):
     [
         (lambda: ConcreteSelector(5, 0), "k=0 must be a whole number of at least 1"),
         (lambda: ConcreteSelector(5, 2, temperature=0), "temperature=0 must be above 0"),
-        (lambda: ConcreteSelector(5, 2, draw="all"), "draw='all' is not known"),
-        (lambda: ConcreteSelector(5, 2, logits="no"), "logits='no' is not known"),
+        (lambda: ConcreteSelector(5, 2, draw="all"), "draw='all' is not valid"),
+        (lambda: ConcreteSelector(5, 2, logits="no"), "logits='no' is not valid"),
         (lambda: ConcreteSelector(3, 1, allowed=[False] * 3), "leave none of 3 features"),
         (lambda: ConcreteSelector(3, 1, allowed=[True] * 2), "must hold 3 flags"),
         (lambda: ConcreteSelector(3, 1, include=[1, 2]), "at most k=1 different columns"),

@@ -50,5 +50,5 @@ def test_a_custom_loss():
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(InputError, match="loss='rmse' is not known; use one of 'mse'"):
+    with pytest.raises(InputError, match="loss='rmse' is not valid; use one of 'mse'"):
         make_loss("rmse")

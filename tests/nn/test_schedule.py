@@ -31,7 +31,7 @@ def test_a_custom_factory_is_used():
         (("linear", 1, -1, 9), "end_temperature=-1 must be above 0"),
         (("abrupt", 0.1, 1, 9), "would rise from 0.1 to 1"),
         (("constant", 1, 1, 0), "needs at least one"),
-        (("cosine", 1, 1, 9), "schedule='cosine' is not known"),
+        (("cosine", 1, 1, 9), "schedule='cosine' is not valid"),
     ],
 )
 def test_bad_input_is_named(arguments, message):

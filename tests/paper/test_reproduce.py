@@ -147,7 +147,7 @@ def test_the_list_names_every_experiment():
     ("name", "options", "message"),
     [
         ("tabel2", {}, "no experiment 'tabel2'; did you mean 'table2'"),
-        ("table1", {"protocol": "fair"}, "protocol='fair' is not known"),
+        ("table1", {"protocol": "fair"}, "protocol='fair' is not valid"),
         ("table1", {"seeds": 0}, "seeds=0 must be at least 1"),
         ("table1", {"data": ["minst"]}, "no data set 'minst'"),
         ("all", {"data": ["mice"]}, "--data goes with one experiment"),

@@ -59,7 +59,7 @@ def test_how_sure_the_choice_is(panel):
     assert len(about["stability"]["frequency"]) == panel.k
     assert f"{known.stability['cluster_index']:.2f}" in about["stability"]["sentence"]
     often = sum(share >= 0.75 for share in known.stability["frequency"])
-    assert f"{often} of the {panel.k} features come back" in about["stability"]["sentence"]
+    assert f"{often} of the {panel.k} features are chosen again" in about["stability"]["sentence"]
     worse = np.mean(np.array(about["chance"]["random"]) < about["chance"]["panel"])
     assert f"better than {worse:.0%} of 199 random panels" in about["chance"]["sentence"]
     assert worse > 0.8
@@ -97,7 +97,7 @@ def test_rules_for_a_k_that_was_given(panel):
     about, size = summarise(panel)["size"], panel.evidence.size
     assert size["rule"] == "given"
     assert size["chosen"] == panel.k
-    assert about["sentence"].startswith("k = 8: as asked for. Explained variance")
+    assert about["sentence"].startswith("k = 8: as requested. Explained variance")
     assert f"the elbow is at {size['elbow']}, and " in about["sentence"]
     at = size["k"].index(8)
     assert about["low"][at] < size["explained_variance"][at] < about["high"][at]

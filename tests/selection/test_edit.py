@@ -96,7 +96,7 @@ def test_a_loaded_panel_needs_data(panel, tmp_path):
     wanted = panel.without(panel.features[0])
     found = fewer.attach(loaded, FRAME).without(panel.features[0])
     assert float(found.held_out) == pytest.approx(float(wanted.held_out), abs=1e-9)
-    with pytest.raises(InputError, match="other features"):
+    with pytest.raises(InputError, match="the features of the data, or their order, differ"):
         fewer.attach(loaded, FRAME.iloc[:, ::-1])
 
 
@@ -104,10 +104,10 @@ def test_a_loaded_panel_needs_data(panel, tmp_path):
     ("change", "message"),
     [
         (lambda p: p.without("mean cost"), "without has 'mean cost', which is not a feature"),
-        (lambda p: p.without(*p.features), "nothing would be left"),
+        (lambda p: p.without(*p.features), "the panel would be empty"),
         (lambda p: p.extend(4), "k=4 must be a whole number from 5 to 12"),
         (lambda p: p.shrink(4), "k=4 must be a whole number from 1 to 3"),
-        (lambda p: p.swap(p.features[0], p.features[1]), "is on the panel already"),
+        (lambda p: p.swap(p.features[0], p.features[1]), "is already in the panel"),
     ],
 )
 def test_impossible_changes_are_refused(panel, change, message):

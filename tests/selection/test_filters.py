@@ -72,5 +72,5 @@ def test_the_panel_without_the_target_is_always_compared(rows):
     free = next(row for row in panel.leaderboard if row["strategy"] == "search, without target")
     assert best < free["error"]
     assert {0, 1} == set(panel.indices) or {1, 5} == set(panel.indices)
-    with pytest.raises(InputError, match="'filters' need a target"):
+    with pytest.raises(InputError, match="'filters' require a target"):
         fewer.select(X, 2, strategies=["filters"])

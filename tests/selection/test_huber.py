@@ -69,7 +69,7 @@ def test_networks_and_panels_that_are_changed(rows, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "mae"}, "loss='mae' is not known; use 'mse' or 'huber'"),
+        ({"loss": "mae"}, "loss='mae' is not valid; use 'mse' or 'huber'"),
         ({"loss": "huber", "target": np.arange(600.0)}, "cannot be combined with target"),
     ],
 )

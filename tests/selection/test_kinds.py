@@ -195,7 +195,7 @@ TIMES = np.linspace(1, 2, 60)
         ),
         ((TIMES, np.r_[np.nan, np.ones(59)]), "survival", "row 0 of the target has a time but no"),
         ((TIMES, np.ones(59)), "survival", "give a pair each"),
-        (np.arange(60), "rank", "target_kind='rank' is not known"),
+        (np.arange(60), "rank", "target_kind='rank' is not valid"),
         ({"a": np.arange(60.0), "b": np.arange(59.0)}, "auto", "different lengths"),
         ({"a": np.zeros(60), "b": np.arange(60.0)}, "auto", "a: target has one value only"),
         ({"a": np.arange(60.0)}, {"b": "count"}, "'b', which is not a target"),
@@ -221,7 +221,7 @@ def test_weights_of_targets_that_make_no_sense():
     with pytest.raises(InputError, match="for several targets"):
         fewer.select(X, 2, target=X[:, 0], target_weight=[1], **CPU)
     for name, value in (("target_kind", "count"), ("target_weight", [1])):
-        with pytest.raises(InputError, match=f"{name} is for panels that predict"):
+        with pytest.raises(InputError, match=f"{name} requires target="):
             fewer.select(X, 2, **{name: value}, **CPU)
 
 

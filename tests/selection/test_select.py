@@ -262,11 +262,11 @@ def test_time_limit_and_progress(frames, capsys):
         ({"k": 65}, "65"),
         ({"k": None}, "k and budget are both None"),
         ({"k": 3, "strategies": ["magic"]}, "use 'auto' or some of search, closed_form, gradient"),
-        ({"k": 3, "scale": "log"}, "scale='log' is not known; use 'standard' or 'none'"),
+        ({"k": 3, "scale": "log"}, "scale='log' is not valid; use 'standard' or 'none'"),
         ({"k": 3, "validation": 1.5}, "validation=1.5 must be a fraction between 0 and 1"),
         ({"k": 3, "validation": 1}, "validation=1 must be"),
         ({"k": 3, "include": ["pixle 3"]}, "pixel 3"),
-        ({"k": 3, "decoder": "deep"}, "decoder='deep' is not known"),
+        ({"k": 3, "decoder": "deep"}, "decoder='deep' is not valid"),
         ({"k": 3, "device": "abacus"}, "device='abacus' cannot be used here"),
     ],
 )

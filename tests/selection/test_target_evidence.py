@@ -158,5 +158,5 @@ def test_network_swaps_can_serve_both():
 def test_shares_that_make_no_sense(table, share):
     with pytest.raises(InputError, match="reconstruct="):
         fewer.select(table[0], 2, target=table[1], reconstruct=share)
-    with pytest.raises(InputError, match="weight of the features beside a target"):
+    with pytest.raises(InputError, match="weight of the features relative to the target"):
         fewer.select(table[0], 2, reconstruct=0.5)

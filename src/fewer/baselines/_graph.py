@@ -64,7 +64,7 @@ def heat_graph(rows: Values, n_neighbors: int, width: str | float = "mean") -> s
         reach = np.sqrt(squared[:, -1])
         wide = reach[:, None] * reach[neighbour]
     elif isinstance(width, str):
-        raise InputError(f"width={width!r} is not known; use 'mean', 'self-tuning' or a number")
+        raise InputError(f"width={width!r} is not valid; use 'mean', 'self-tuning' or a number")
     else:
         check_number("width", width, above=0)
         wide = width

@@ -77,7 +77,7 @@ def sweep(estimator: Any, grid: Mapping[str, Iterable[Any]], train: Any, validat
     held = _dense(validation)
     if np.shape(train) == held.shape and np.array_equal(_dense(train), held, equal_nan=True):
         raise InputError(
-            "train and validation are the same rows, on which every option looks better than it "
+            "train and validation are the same rows, so every option would look better than it "
             "is; hold some rows out"
         )
     seen = ~np.isnan(held)

@@ -30,18 +30,18 @@ __all__ = ["app", "main"]
 
 INPUT_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 3, 130  # 2, a wrong command line, is typer's own
 EXIT_CODES = (
-    "Exit codes: 0 success; 1 a file or value cannot be used; 2 invalid command line; 3 internal "
+    "Exit codes: 0 success; 1 invalid file or value; 2 invalid command line; 3 internal "
     "error; 130 interrupted. Errors are a single line on stderr; [bold]--debug[/] shows the "
     "traceback. Results go to stdout, progress to stderr. OMP_NUM_THREADS limits the number of "
     "threads."
 )
-# threads that have nothing to do sleep rather than spin: GNU's OpenMP, and Intel's or LLVM's
+# idle threads sleep instead of spinning: GNU's OpenMP, and Intel's or LLVM's
 IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 INTERRUPT_HINTS = {
     "select": "no panel was written; rerun the same command with --resume to continue, or with "
-    "--time-limit 60 to stop in time with the best panel found so far"
+    "--time-limit 60 to stop early with the best panel found so far"
 }
-OPTIONS = (  # parameters of the library that are options of the same name
+OPTIONS = (  # parameters of the library that have a command-line option of the same name
     "ignore|time_limit|row_groups|cost_weight|memory_limit|costs|budget|include|exclude|strategies|"
     "decoder|interval|target|dataset|layer|delimiter|device|scale|test_size|repeats|methods|counts|"
     "missing|robust_to|expect_missing|loss|validation|sample_weight|class_weight|reconstruct|reach|"
@@ -84,7 +84,7 @@ def _global_options(
 
 
 def _as_command(function: Callable[..., None]) -> Callable[..., None]:
-    """A function for typer: its dataclass parameters become the options that they hold.
+    """Wrap a function for typer, expanding its dataclass parameters into options.
 
     A parameter of type `CommandLine` receives the command itself.
     """
@@ -160,9 +160,9 @@ def _run_guarded(run: Callable[[], None], debug: bool, name: str) -> None:
 
 
 def _show_warning(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
-    """Our warnings as one line; what libraries tell programmers is not for users of a command."""
+    """Print fewer's warnings on one line; hide those of libraries, which address programmers."""
     if any(kind.__name__ == "FewerWarning" for kind in category.__mro__):
-        # sys.stderr, because a progress bar takes that name over so that both stay readable
+        # sys.stderr, because a progress bar redirects it to keep both readable
         print("warning: " + visible(_as_options(" ".join(str(message).split()))), file=sys.stderr)
 
 
@@ -191,7 +191,7 @@ def _listed_option(match: re.Match[str]) -> str:
     return f"--{match[1]} " + shlex.quote(",".join(re.findall("'([^']*)'", match[2])))
 
 
-# in the order in which a newcomer meets them
+# in the order in which a new user needs them
 COMMANDS = (demo, inspect, select, impute, check, predict, score, curve, compare, stability)
 for _function in (*COMMANDS, substitutes, report, export, serve):
     app.command(_function.__name__)(_as_command(_function))

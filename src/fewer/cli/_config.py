@@ -1,4 +1,4 @@
-"""``fewer select --config fewer.toml``: options from a file; those on the command line win."""
+"""``fewer select --config fewer.toml``: options from a file; the command line takes precedence."""
 
 import difflib
 import tomllib
@@ -14,7 +14,7 @@ EXCLUSIVE = (("k", "reach"), ("query", "dataset"))  # the one that is typed repl
 
 
 def use_config(ctx: typer.Context, value: Path | None) -> Path | None:
-    """Take the defaults of a command from a file; for typer, before other options are read."""
+    """Typer callback that takes a command's defaults from a file, before other options are read."""
     if value is None or ctx.resilient_parsing:
         return value
     from fewer.errors import InputError
@@ -29,7 +29,7 @@ def use_config(ctx: typer.Context, value: Path | None) -> Path | None:
 
 
 def drop_replaced(ctx: typer.Context) -> None:
-    """Forget options of the file for which another one was typed instead."""
+    """Drop options from the file that conflict with options on the command line."""
     typed = {name for name in ctx.params if _origin(ctx, name) == "COMMANDLINE"}
     for pair in EXCLUSIVE:
         for name, other in (pair, pair[::-1]):
@@ -43,7 +43,7 @@ def _origin(ctx: typer.Context, name: str) -> str:
 
 
 def read_config(path: Path, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a TOML file by the names of a command's parameters, checked."""
+    """Validated options from a TOML file, by parameter name."""
     from fewer.errors import InputError
 
     try:
@@ -51,25 +51,25 @@ def read_config(path: Path, parts: Mapping[str, Any]) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"--config {path}: {error.strerror or error}") from error
     if len(content) > MOST_BYTES:
-        raise InputError(f"--config {path} has more than {MOST_BYTES:,} bytes; give a TOML file")
+        raise InputError(f"--config {path} has more than {MOST_BYTES:,} bytes; pass a TOML file")
     try:
         given = tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"--config {path} is not TOML ({error})") from error
+        raise InputError(f"--config {path} is not valid TOML ({error})") from error
     known = [name for name in parts if name not in OWN]
     found = {}
     for key, value in given.items():
         name = key.replace("-", "_")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            hint = f"did you mean {near[0]}?" if near else f"valid options are {', '.join(known)}"
             raise InputError(f"--config {path}: there is no option {key!r}; {hint}")
         found[name] = _converted(f"--config {path}: {key}", value, parts[name])
     return found
 
 
 def _converted(what: str, value: Any, part: Any) -> Any:
-    """A value of TOML as it would be typed."""
+    """A TOML value as it would be typed on the command line."""
     from fewer.errors import InputError
 
     items = value if isinstance(value, list) else [value]
@@ -78,7 +78,7 @@ def _converted(what: str, value: Any, part: Any) -> Any:
             wanted = "true or false" if _is_switch(part) else "text or a number"
             raise InputError(f"{what} is {item!r}; it must be {wanted}")
         if not isinstance(item, (str, int, float)):
-            raise InputError(f"{what} is {item!r}; give text, numbers, or a list of these")
+            raise InputError(f"{what} is {item!r}; it must be text, a number, or a list of these")
     if _is_switch(part):
         if isinstance(value, list):
             raise InputError(f"{what} is a list; it must be true or false")

@@ -86,8 +86,8 @@ DataArgument = Annotated[
     str,
     typer.Argument(
         help="A CSV or TSV (also .gz, .bz2, .zst, .zip), Parquet, Feather, Excel, SQLite, DuckDB, "
-        ".npy, .npz, HDF5, zarr or .h5ad file, a folder of such files, a quoted glob pattern, an "
-        "address such as s3://bucket/data.csv, or - for standard input.",
+        ".npy, .npz, HDF5, zarr or .h5ad file, a folder of such files, a quoted glob pattern, a "
+        "URL such as s3://bucket/data.csv, or - for standard input.",
         autocompletion=complete_data,
         show_default=False,
     ),
@@ -101,11 +101,11 @@ PanelArgument = Annotated[
     ),
 ]
 SCALE = (
-    "standard: standardise features, so that all count equally. none: features count by their "
+    "standard: standardise features, so that all have equal weight. none: weight features by their "
     "variance."
 )
 SEED = "Random seed; the same seed holds out the same rows in every command."
-ROW_GROUPS = "A column of group labels, such as patients; rows of one group are held out together."
+ROW_GROUPS = "Column of group labels, such as patients; rows of a group are held out together."
 DEVICE = "auto, cpu, cuda, cuda:1 or mps."
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
@@ -125,8 +125,8 @@ class Reading:
     dataset: Annotated[
         str | None,
         reading_option(
-            help="Name of the array in an .npz, HDF5 or zarr file, of the sheet of an Excel file, "
-            "or of the table of a database."
+            help="Name of an array in an .npz, HDF5 or zarr file, a sheet in an Excel file, or a "
+            "table in a database."
         ),
     ] = None
     query: Annotated[
@@ -147,15 +147,15 @@ class Reading:
     missing: Annotated[
         list[str] | None,
         reading_option(
-            help="What else stands for a missing value, comma-separated, such as '-,9999,n/a'; "
-            "empty cells, NA, NaN, null, ?, -, -- and n/a always do."
+            help="Additional codes for missing values, comma-separated, such as '9999,off'; empty "
+            "cells, NA, NaN, null, ?, -, -- and n/a are always missing."
         ),
     ] = None
     counts: Annotated[
         str,
         reading_option(
-            help="Counts in an .h5ad file: log1p reads them as log(1 + counts per 10,000), none "
-            "reads values as they are, auto uses log1p where all values are whole numbers."
+            help="Counts in an .h5ad file: log1p transforms them to log(1 + counts per 10,000), "
+            "none reads values unchanged, auto uses log1p if all values are whole numbers."
         ),
     ] = "auto"
     memory_limit: Annotated[
@@ -323,7 +323,7 @@ class HeldOut:
 
 
 def holds_cells(data: Any) -> bool:
-    """Whether this is an AnnData file, whose counts need normalising."""
+    """Whether this is an AnnData file, whose counts may need normalising."""
     return str(data).lower().endswith(".h5ad")
 
 

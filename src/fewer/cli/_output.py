@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Output", "console", "percent", "print_table", "visible"]
 
 Progress = Callable[[str, float | None], None]
-PIPED_WIDTH = 100  # columns where the output is not a terminal
-# control characters but tab and newline, and those that reverse the direction of writing
+PIPED_WIDTH = 100  # columns if the output is not a terminal
+# control characters except tab and newline, and those that change the text direction
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -58,9 +58,9 @@ class Output:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Progress]:
-        """Progress on stderr: a bar, or a line every ten seconds where that is no terminal.
+        """Show progress on stderr: a bar, or a line every ten seconds without a terminal.
 
-        Call what it yields with a text and the fraction done, None if that is not known.
+        Yields a function of a text and the fraction done, which is None if unknown.
         """
         screen = console(err=True)
         if self.json or self.quiet:
@@ -71,7 +71,7 @@ class Output:
 
 
 def console(*, err: bool = False) -> "Console":
-    """A console that does not wrap lines at 80 columns where the output is not a terminal."""
+    """A console that does not wrap lines at 80 columns if the output is not a terminal."""
     from rich.console import Console
 
     found = Console(stderr=err, highlight=False)
@@ -100,7 +100,7 @@ def print_table(
 
 
 def visible(text: str) -> str:
-    """Text from data with its control characters spelled out: they could rewrite the screen."""
+    """Text from data with control characters escaped, since they could rewrite the screen."""
     return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 

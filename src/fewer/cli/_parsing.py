@@ -1,4 +1,4 @@
-"""Text that users type, parsed: features, costs, groups, decoders, strategies, sizes."""
+"""Parse what users type: features, costs, groups, decoders, strategies, sizes."""
 
 import csv
 import fnmatch
@@ -15,9 +15,9 @@ MOST_TEXT = 64 * 2**20  # bytes of a list of features, costs or groups
 
 
 def features(texts: Sequence[str], names: Sequence[str] | None, option: str) -> list[Any]:
-    """Features from texts that are each a file of names, a pattern or comma-separated names.
+    """Features from texts, each a file of names, a pattern or comma-separated names.
 
-    Without ``names`` column numbers are expected.
+    Without ``names``, column numbers are expected.
     """
     known = set(names or ())
     found: dict[Any, None] = {}
@@ -44,10 +44,10 @@ def _items(text: str, known: set[str], option: str) -> Iterator[str]:
 
 
 def _text(path: Path, option: str, what: str) -> str:
-    """The text of a file that a user or somebody else wrote."""
+    """The text of a file."""
     try:
         if path.stat().st_size > MOST_TEXT:
-            raise InputError(f"{option} {path} has more than {MOST_TEXT:,} bytes; give {what}")
+            raise InputError(f"{option} {path} has more than {MOST_TEXT:,} bytes; use {what}")
         return path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, IsADirectoryError):
         raise InputError(f"{option} {path}: no such file") from None
@@ -75,7 +75,7 @@ def _matching(item: str, names: Sequence[str] | None, known: set[str], option: s
                 f"{option}: no feature matches {item!r}; the features are {join_names(list(names))}"
             )
         return matched
-    return [_number(item)]  # unknown names are refused later
+    return [_number(item)]  # unknown names raise an error later
 
 
 def budget(texts: Sequence[str]) -> float | dict[str, float] | None:
@@ -86,9 +86,9 @@ def budget(texts: Sequence[str]) -> float | dict[str, float] | None:
         try:
             found[name] = float(value)
         except ValueError:
-            raise InputError(f"--budget {text}: give a number, or NAME=100") from None
+            raise InputError(f"--budget {text}: use a number, or NAME=100") from None
     if "" in found and len(texts) > 1:
-        raise InputError("give one --budget, or --budget NAME=100 for each of several costs")
+        raise InputError("use one --budget, or --budget NAME=100 for each of several costs")
     return found.get("", found or None)
 
 
@@ -103,7 +103,7 @@ def costs(
     titles = next(iter(_table(path, "--costs")), (0, [""]))[1][1:]
     missing = [name for name in budgets if name not in titles]
     if missing:
-        raise InputError(f"--costs {path} has no column {missing[0]!r}; its titles are {titles}")
+        raise InputError(f"--costs {path} has no column {missing[0]!r}; its columns are {titles}")
     return {
         name: _known(_costs(path, 1 + titles.index(name), None), names, f"--costs {path}")
         for name in budgets
@@ -143,11 +143,11 @@ def sets(
     for name, texts in (("at_least", at_least), ("at_most", at_most)):
         option = f"--{name.replace('_', '-')}"
         if texts and path is None:
-            raise InputError(f"{option} needs --sets FILE, the features of each set")
+            raise InputError(f"{option} requires --sets FILE, with the features of each set")
         counts = _by_name([str(text) for text in texts], option, list(found), "a set of --sets")
         for own, text in counts.items():
             if not text.isdecimal():
-                raise InputError(f"{option} {text}: give a whole number, or NAME=2")
+                raise InputError(f"{option} {text}: use a whole number, or NAME=2")
             options.setdefault(name, {})[own] = int(text)
     return options
 
@@ -183,22 +183,22 @@ def _table(
             continue
         if width is not None and len(cells) != width:
             raise InputError(
-                f"{option} {path}, line {line} has {len(cells)} values; give two, a feature and "
-                f"its {what}, separated by a comma"
+                f"{option} {path}, line {line} has {len(cells)} values; it must have two, a "
+                f"feature and its {what}, separated by a comma"
             )
         yield line, [cell.strip() for cell in cells]
 
 
 def _known(found: dict[str, Any], names: Sequence[str] | None, what: str) -> dict[Any, Any]:
-    """The entries whose feature is in the data; the file may cover more than these data."""
+    """The entries whose feature is in the data; the file may contain others."""
     if names is None:
         return {_number(key): value for key, value in found.items()}
     known = set(names)
     others = [str(name) for name in found if name not in known]
     if others and len(others) == len(found):
-        raise InputError(f"{what} names no feature of the data, but {join_names(others)}")
+        raise InputError(f"no feature in {what} is in the data: {join_names(others)}")
     if others:
-        warn(f"{what} also names {len(others)} that are not in the data: {join_names(others)}")
+        warn(f"{len(others)} features in {what} are not in the data: {join_names(others)}")
     return {name: value for name, value in found.items() if name in known}
 
 
@@ -257,14 +257,14 @@ def target(
         given = {"--target-kind": kinds, "--target-weight": weights, "--event": event}
         for option, value in given.items():
             if value:
-                raise InputError(f"{option} is for panels that predict; give --target as well")
+                raise InputError(f"{option} requires --target")
         return {"target": None}
     if event is not None:
         if len(names) > 1 or list(kinds) not in ([], ["survival"]) or weights:
-            raise InputError("--event is for a single --target of times, of kind survival")
+            raise InputError("--event requires a single --target with times, of kind survival")
         return {"target": (names[0], event), "target_kind": "survival"}
     if "survival" in kinds:
-        raise InputError("--target-kind survival needs --event COLUMN, and --target of times")
+        raise InputError("--target-kind survival requires --event COLUMN, and times as --target")
     own = _by_name(kinds, "--target-kind", names)
     heavy = {
         name: _weight(text) for name, text in _by_name(weights, "--target-weight", names).items()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fewer.assess import Comparison, Curve, Inspection, Stability
     from fewer.data import Source
 
-MAX_SHOWN = 10  # columns that are named
+MAX_SHOWN = 10  # columns listed
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def inspect(
     scale: Annotated[
         str | None,
         typer.Option(
-            help=f"{opt.SCALE} By default none where all features seem to share a unit.",
+            help=f"{opt.SCALE} By default, none if all features seem to share a unit.",
             show_default=False,
         ),
     ] = None,
@@ -128,9 +128,7 @@ def curve(
     data: opt.DataArgument,
     k: Annotated[
         str,
-        typer.Option(
-            "-k", "--k", help="Numbers of features: 10:90:10 (from, to, step), 1:20, or 5,10,20."
-        ),
+        typer.Option("-k", "--k", help="Panel sizes: 10:90:10 (from, to, step), 1:20, or 5,10,20."),
     ] = "",
     out: Annotated[
         Path | None,
@@ -140,8 +138,8 @@ def curve(
         bool,
         typer.Option(
             "--exact",
-            help="Choose each k as fewer select does: slower, slightly better. Up to three numbers "
-            "always are.",
+            help="Search separately for each k, as fewer select does: slower, slightly better. "
+            "Always used for up to three sizes.",
         ),
     ] = False,
     reach: Annotated[
@@ -157,11 +155,11 @@ def curve(
     scoring: Scoring,
     holding: opt.HeldOut,
 ) -> None:
-    """Show the explained variance of held-out rows for several k, and the k that rules suggest.
+    """Show the explained variance on held-out rows for several k, and suggest a k by four rules.
 
-    Features are chosen as one nested path on the training rows; each k gets a linear decoder.
-    ± is the standard error over folds. Where a single part of the rows is held out, each k is
-    chosen as fewer select does, and ± is over rows.
+    Features are chosen along one nested path on the training rows; each k gets a linear decoder.
+    ± is the standard error over folds. With a single set of held-out rows, each k is chosen as
+    fewer select does, and ± is over rows.
 
     Examples: [bold]fewer curve data.csv --k 10:90:10 --out curve.png[/];
     [bold]fewer curve data.csv --k 1:100 --reach 0.9[/]
@@ -185,7 +183,7 @@ def curve(
         source = reading.open_features(holding.paths(data), metadata=columns)
         d = source.shape[1]
         if sizes and sizes[0] > d:
-            raise InputError(f"--k {k}: there are only {d} features; use smaller numbers")
+            raise InputError(f"--k {k}: there are only {d} features; use smaller sizes")
         found = compute_curve(
             source,
             [size for size in sizes if size <= d] or _default_sizes(d),
@@ -271,8 +269,8 @@ def compare(
     """Choose k features by several methods and score them on the same held-out rows.
 
     Methods see only the training rows of each fold, and all get the same linear decoder. ± is the
-    standard error over folds; overlap, the fraction of features that two folds have in common. A
-    panel of your own looks better than it is if it was chosen with the held-out rows in view.
+    standard error over folds; overlap is the fraction of features that two folds have in common.
+    The score of your own panel is optimistic if these rows were used to choose it.
 
     Example: [bold]fewer compare data.csv -k 20 --panel mine.txt[/]
     """
@@ -305,9 +303,9 @@ def stability(
     reading: opt.Reading,
     data: opt.DataArgument,
     k: Annotated[int, typer.Option("-k", "--k", help="Number of features.", show_default=False)],
-    subsamples: Annotated[int, typer.Option(help="Number of subsamples; even.")] = 100,
+    subsamples: Annotated[int, typer.Option(help="Number of subsamples; must be even.")] = 100,
     threshold: Annotated[
-        float, typer.Option(help="Fraction of subsamples from which a feature counts as stable.")
+        float, typer.Option(help="Selection frequency above which a feature is stable.")
     ] = 0.75,
     target: Annotated[
         str | None,
@@ -323,8 +321,8 @@ def stability(
 ) -> None:
     """Show how often each feature is chosen from half of the rows.
 
-    Correlated features that are hardly ever chosen together share their votes: they form a
-    cluster, and the frequency of the cluster is how often one of them is chosen.
+    Correlated features that are rarely chosen together split their votes: they form a
+    cluster, whose frequency is how often any of them is chosen.
 
     Example: [bold]fewer stability data.csv -k 20[/]
     """

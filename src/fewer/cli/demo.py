@@ -22,11 +22,11 @@ def demo(
     progress = not output.quiet and not output.json and console(err=True).is_terminal
     found = choose_pixels(out, seed=seed, progress=progress)
     output.result(found, lambda screen: _show(found, screen))
-    output.suggest("fewer inspect data.csv   (a file of your own)")
+    output.suggest("fewer inspect data.csv   (with your own file)")
 
 
 def choose_pixels(out: str | Path, *, seed: int = 0, progress: bool = False) -> dict[str, Any]:
-    """Choose pixels of scikit-learn's digits and draw what a linear decoder makes of them.
+    """Choose pixels of scikit-learn's digits and plot their reconstruction by a linear decoder.
 
     The ``errors`` are mean squared errors on held-out rows, with pixels in [0, 1].
     """
@@ -82,8 +82,8 @@ def _show(found: dict[str, Any], screen: "Console") -> None:
     rows = [(method, f"{error:.4f}") for method, error in found["errors"].items()]
     print_table(screen, (f"from {K} values to all 64", "held-out error"), rows, (1,))
     screen.print(
-        "Error: mean squared error over all pixels of 360 digits that no method has seen;\n"
-        "pixels range from 0 to 1, all decoders are linear.\n"
+        "Error: mean squared error over all pixels of 360 held-out digits;\n"
+        "pixels range from 0 to 1, and all decoders are linear.\n"
     )
     screen.print("Picture: ", end="")
     screen.print(str(found["picture"]), style="bold", soft_wrap=True)

@@ -22,8 +22,8 @@ def impute(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The output file (.csv, .tsv, .parquet, .feather, .npy, .h5, .h5ad); by default "
-            "beside the input, in the same format.",
+            help="Output file (.csv, .tsv, .parquet, .feather, .npy, .h5, .h5ad); by default next "
+            "to the input, in the same format.",
             show_default=False,
         ),
     ] = None,
@@ -31,13 +31,13 @@ def impute(
         float | None,
         typer.Option(
             help="Also write prediction intervals with this coverage, such as 0.9: lower and "
-            "upper bounds in two more files beside --out."
+            "upper bounds in two more files next to --out."
         ),
     ] = None,
     use_all: Annotated[
         bool,
         typer.Option(
-            "--use-all", help="Predict from every measured feature, not only from the panel's."
+            "--use-all", help="Predict from every measured feature, not only those of the panel."
         ),
     ] = False,
     replace_measured: Annotated[
@@ -51,28 +51,27 @@ def impute(
         bool,
         typer.Option(
             "--allow-absent",
-            help="Predict features of the panel that the file has no column for.",
+            help="Predict panel features for which the file has no column.",
         ),
     ] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse rows in which fewer check finds something."),
+        typer.Option("--strict", help="Reject rows in which fewer check finds a problem."),
     ] = False,
     predict: Annotated[
         bool,
         typer.Option(
             "--predict",
-            help="Also predict the target of the panel, into a .csv file beside --out; with "
-            "--interval, also its bounds or set of classes.",
+            help="Also predict the target of the panel, in a .csv file next to --out; with "
+            "--interval, including bounds or sets of classes.",
         ),
     ] = False,
     force: opt.ForceOption = False,
 ) -> None:
     """Reconstruct all features from a table of the measured ones.
 
-    Rows, their order and identifiers are kept, measured values are unchanged. Whatever is missing
-    is predicted from the values present, whichever those are. Rows are processed in blocks, so
-    neither table needs to fit into memory.
+    Row order, identifiers and measured values are preserved. Missing values are predicted from
+    those present. Rows are processed in chunks, so neither table needs to fit into memory.
 
     Example: [bold]fewer impute panel/ measured.csv --out all.parquet --interval 0.9[/]
     """
@@ -90,7 +89,7 @@ def impute(
         if not found.ok and strict:
             raise InputError(f"{found.summary()}; fix the rows, or omit --strict")
         if not found.ok:
-            warn(f"{found.summary()}; fewer check shows more, --strict refuses such rows")
+            warn(f"{found.summary()}; fewer check shows details, --strict rejects such rows")
 
     path = _default_out(measured) if out is None else out
     bounds = [] if interval is None else [*bound_paths(path)]
@@ -99,7 +98,7 @@ def impute(
     for one in [*paths, beside]:
         opt.check_unused(one, force)
     predicted = None
-    if predict:  # first: a panel without a target is refused before anything is written
+    if predict:  # first, so that a panel without a target fails before anything is written
         source = reading.open_for(loaded, measured)
         predicted = source, _predictions(loaded, source, interval=interval)
     with output.progress("imputing") as update:
@@ -124,7 +123,7 @@ def impute(
     if done.missing:
         lines.append(escape(done.describe(loaded.k)))
     if done.kept and not replace_measured:
-        used = "used and kept" if use_all else "kept as they are"
+        used = "used and kept" if use_all else "kept unchanged"
         lines.append(f"{done.kept:,} measured values of other features were {used}")
     output.result(
         {
@@ -152,32 +151,32 @@ def check(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Also write a .csv or .json file of all rows: distance from the training rows, "
-            "its p-value, and the error to expect.",
+            help="Also write a .csv or .json file with the distance of every row from the training "
+            "rows, its p-value, and the expected error.",
             show_default=False,
         ),
     ] = None,
     batches: Annotated[
-        int, typer.Option(help="Number of batches of rows, in order, whose drift is described.")
+        int, typer.Option(help="Number of consecutive batches of rows in which drift is measured.")
     ] = 10,
     batch_column: Annotated[
         str | None,
-        typer.Option(help="A column that says which batch a row is of, such as a day."),
+        typer.Option(help="Column with the batch of each row, such as the day."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Also draw the drift into a .png, .svg or .pdf file."),
+        typer.Option(help="Also plot the drift to a .png, .svg or .pdf file."),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 if anything is found.")
     ] = False,
     force: opt.ForceOption = False,
 ) -> None:
-    """Check whether new rows are like those that a panel was made from.
+    """Check whether new rows look like the training rows of a panel.
 
-    Finds missing values, values out of range, shifted or rescaled features (such as other units),
-    stuck sensors, numbers that stand for missing values, swapped columns, and rows whose features
-    do not go together.
+    Detects missing values, values out of range, shifted or rescaled features (such as changed
+    units), stuck sensors, codes for missing values, swapped columns, and unusual combinations of
+    values.
 
     Example: [bold]fewer check panel/ new.csv --out rows.csv[/]
     """
@@ -241,7 +240,7 @@ def _predictions_path(out: Path) -> Path:
 
 
 def _default_out(measured: str) -> Path:
-    """measured.csv becomes measured.complete.csv; what cannot be written becomes a .csv."""
+    """measured.csv becomes measured.complete.csv; formats that cannot be written become .csv."""
     from fewer.data.csv import file_form
     from fewer.data.fetch import is_elsewhere
     from fewer.data.write import FORMS, whole_suffix
@@ -250,7 +249,7 @@ def _default_out(measured: str) -> Path:
     path = Path(measured)
     kinds = whole_suffix(path)
     if is_elsewhere(measured) or path.is_dir() or not kinds or "*" in measured:
-        raise InputError(f"name the output file for {measured} with --out")
+        raise InputError(f"specify the output file for {measured} with --out")
     kept = kinds if file_form(path) in FORMS else ".csv"
     return path.with_name(path.name.removesuffix(kinds) + ".complete" + kept)
 
@@ -260,7 +259,7 @@ def predict(
     reading: opt.Reading,
     panel: opt.PanelArgument,
     measured: opt.DataArgument,
-    out: Annotated[Path, typer.Option(help="The .csv or .json file to write.")] = Path(
+    out: Annotated[Path, typer.Option(help="Output file, .csv or .json.")] = Path(
         "predictions.csv"
     ),
     probabilities: Annotated[
@@ -269,16 +268,16 @@ def predict(
     interval: Annotated[
         float | None,
         typer.Option(
-            help="Also write what contains the truth in this share of new rows, such as 0.9: "
-            "bounds of a number, or a set of classes."
+            help="Also write prediction intervals, or sets of classes, with this coverage, such as "
+            "0.9."
         ),
     ] = None,
     force: opt.ForceOption = False,
 ) -> None:
     """Predict the target of a panel from a table of the measured features.
 
-    The panel must have been made with fewer select --target. Text columns of the input, such as
-    identifiers, are kept.
+    The panel must have been created with fewer select --target. Text columns of the input, such as
+    identifiers, are preserved.
 
     Example: [bold]fewer predict panel/ measured.csv --out predictions.csv --interval 0.9[/]
     """
@@ -338,7 +337,7 @@ def _predictions(
 def _write_predictions(
     loaded: Any, source: Any, found: dict[str, list[Any]], out: Path
 ) -> tuple[str, int]:
-    """Write predictions beside the metadata columns of the input; the target, and the rows."""
+    """Write predictions next to the metadata columns; return the target's name and the rows."""
     from fewer._tables import write_table
 
     name = loaded.target.name or "target"
@@ -360,11 +359,11 @@ def substitutes(
     ] = None,
     force: opt.ForceOption = False,
 ) -> None:
-    """Show, for each feature of a panel, what is lost without it and what could replace it.
+    """Show what is lost without each feature of a panel, and what could replace it.
 
-    Losses are explained variance, with the linear decoder fitted again; those of substitutes are of
-    the target, if the panel has one. Substitutes obey the constraints of the panel. Dependents are
-    the features that lose most without a feature.
+    Losses are in explained variance, with the linear decoder refitted; if the panel has a target,
+    losses of substitutes refer to the target. Substitutes respect the constraints of the panel.
+    Dependents are the features that lose most without a feature.
 
     Example: [bold]fewer substitutes panel/[/]
     """
@@ -391,7 +390,7 @@ def substitutes(
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The rows as columns of a table: three substitutes, each with its loss."""
+    """The rows as table columns: three substitutes, each with its loss."""
     found: dict[str, list[Any]] = {name: [r[name] for r in rows] for name in rows[0]}
     for kind in ("dependents", "substitutes"):
         lists = found.pop(kind)
@@ -408,7 +407,7 @@ def report(
     panel: opt.PanelArgument,
     out: Annotated[
         Path | None,
-        typer.Option(help="The HTML file; PANEL.html by default.", show_default=False),
+        typer.Option(help="Output file; PANEL.html by default.", show_default=False),
     ] = None,
     data: Annotated[
         str | None,
@@ -425,7 +424,7 @@ def report(
         bool,
         typer.Option(
             "--rows/--no-rows",
-            help="Whether the file may contain rows of the data; without, it has statistics only.",
+            help="Whether the report may contain rows of the data or only statistics.",
         ),
     ] = True,
     force: opt.ForceOption = False,
@@ -467,20 +466,20 @@ def export(
         typer.Option(
             "--to",
             help="onnx: the decoder as an ONNX graph. list: the chosen features, one per line. "
-            "json: a description of the panel. config, command, python: how to make it again, "
-            "as a file for fewer select --config, a command, or a call.",
+            "json: a description of the panel. config, command, python: how to reproduce it, "
+            "as a file for fewer select --config, a command, or Python code.",
         ),
     ] = Format.list,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The output file; by default onnx goes to PANEL.onnx, all others to stdout.",
+            help="Output file; by default PANEL.onnx for onnx, stdout for all others.",
             show_default=False,
         ),
     ] = None,
     force: opt.ForceOption = False,
 ) -> None:
-    """Export a panel as ONNX, a list of features, JSON, or what makes it again.
+    """Export a panel as ONNX, a list of features, JSON, or what reproduces it.
 
     Examples: [bold]fewer export panel/ --to list > genes.txt[/];
     [bold]fewer export panel/ --to onnx --out panel.onnx[/];
@@ -519,7 +518,7 @@ def export(
 
 
 def _remaking(loaded: Any, to: Format) -> str:
-    """The command or the Python code that makes a panel again."""
+    """The command or the Python code that reproduces a panel."""
     from fewer.errors import InputError
     from fewer.reproduce import python_of
 
@@ -529,5 +528,5 @@ def _remaking(loaded: Any, to: Format) -> str:
         text = known.command if to is Format.command else python_of(known)
     if text is None:
         other = "python" if to is Format.command else "command"
-        raise InputError(f"this panel does not know a {to} that makes it again; try --to {other}")
+        raise InputError(f"no {to} to reproduce this panel was recorded; try --to {other}")
     return f"{text}\n"

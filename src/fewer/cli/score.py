@@ -1,4 +1,4 @@
-"""``fewer score``: how well a panel, or a list of features, reconstructs some data."""
+"""``fewer score``: how well a panel or a list of features reconstructs data."""
 
 import math
 from pathlib import Path
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # of scores in JSON, by kind of target
 KEYS = {"class": "accuracy", "number": "r2", "count": "d2", "ordinal": "d2"}
 KEYS |= {"survival": "concordance"}
-HARDEST = 10  # features that are printed
-WEAK = 0.05  # p-value from which a contribution may be chance
+HARDEST = 10  # features printed
+WEAK = 0.05  # p-value above which a contribution may be due to chance
 
 
 def score(
@@ -42,7 +42,7 @@ def score(
     row_groups: Annotated[
         str | None,
         typer.Option(
-            help="For a list: a column of group labels; rows of one group are held out together."
+            help="For a list: column of group labels; rows of a group are held out together."
         ),
     ] = None,
     against: Annotated[
@@ -65,9 +65,9 @@ def score(
 ) -> None:
     """Score a panel on new rows, or a list of features on any data.
 
-    A panel reconstructs all rows of the data. A list has no decoder: linear decoders are fitted
+    A panel reconstructs all rows of the data. A list has no decoder, so linear decoders are fitted
     and scored by cross-validation. A list is also compared with random lists of the same size and
-    with the best that a search finds, and the exchanges that would help most are shown. ± is a
+    with the best that a search finds, and the most useful swaps are shown. ± is a
     standard error: over rows for a panel, over folds for a list.
 
     Examples: [bold]fewer score panel/ test.csv[/]; [bold]fewer score genes.txt data.h5ad[/];
@@ -136,13 +136,13 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
 
 
 def _standardized(errors: Any, variance: Any) -> float:
-    """Explained variance where every feature that varies counts the same."""
+    """Explained variance averaged over all features that vary."""
     varying = variance > 0
     return float(1 - (errors[varying] / variance[varying]).mean()) if varying.any() else math.nan
 
 
 def _own_rows(loaded: Any, part: Any) -> bool:
-    """Whether a panel was made from these rows."""
+    """Whether a panel was fitted on these rows."""
     from fewer.assess.scoring import Rows
 
     return part.shape[0] >= 4 and Rows(part, "standard", None, 0, "cpu").made(loaded)
@@ -220,7 +220,7 @@ def _score_list(
     from fewer.errors import InputError
 
     if Path(text).is_dir():
-        raise InputError(f"{text} is a folder without a panel; name one that fewer select wrote")
+        raise InputError(f"{text} is not a panel folder; use one written by fewer select")
     source = reading.open_features(data, metadata=(row_groups, target))
     found = score_features(
         source,
@@ -330,7 +330,7 @@ def _show(
         screen.print(f"[dim]held out by fewer select: {found['held_out_protocol']}[/]")
     if found.get("own_rows"):
         screen.print(
-            "the panel was made from these rows, so that the first line is too high: use the second"
+            "the panel was fitted on these rows, so the first line is optimistic; use the second"
         )
     for metric, value in found.get("target", {}).items():
         if metric not in ("name", "rows"):
@@ -338,7 +338,7 @@ def _show(
             of = "" if " of " in label else f" of {found['target']['name']}"
             screen.print(f"[bold]{value:.3f}[/] {visible(label + of)}")
     if found["median_r2"] is not None:
-        screen.print(f"median R² of the features that are not measured: {found['median_r2']:.3f}")
+        screen.print(f"median R² of unmeasured features: {found['median_r2']:.3f}")
     known = [row for row in rows if row["r2"] is not None and not row["measured"]]
     hardest = [
         (str(row["feature"]), f"{row['r2']:.3f}", f"{row['error']:.4g}")
@@ -361,7 +361,7 @@ def _show_card(card: "Scorecard", screen: "Console") -> None:
         for row in card.exchanges
     ]
     if swaps:
-        print_table(screen, ("exchange", "for", "gain", "±"), swaps, (2, 3))
+        print_table(screen, ("swap", "for", "gain", "±"), swaps, (2, 3))
     weak = [str(row["feature"]) for row in card.contributions if (row["p_value"] or 0) > WEAK]
     if weak:
         from fewer._checks import join_names

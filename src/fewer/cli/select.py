@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 choice = partial(typer.Option, rich_help_panel="Target and constraints")
 search = partial(typer.Option, rich_help_panel="Search and validation")
 parallel = partial(typer.Option, rich_help_panel="Parallel runs and resuming")
-MAX_SHOWN = 100  # features that are printed; the panel has them all
+MAX_SHOWN = 100  # features printed; the panel has them all
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of a failure
 WORKER = "FEWER_WORKER"
-# options that do not decide which panel is made
+# options that do not affect the resulting panel
 ONLY_THIS_RUN = ("json", "quiet", "debug", "force", "resume", "checkpoint", "report", "out")
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Options of parallel runs, and what follows from them."""
+    """Options of parallel runs."""
 
     devices: Annotated[
         int,
         parallel(
-            help="Processes on this machine: one per GPU, or any number of CPU processes, "
-            "each with its own part of the rows.",
+            help="Number of processes on this machine: one per GPU, or any number of CPU "
+            "processes, each with its own share of the rows.",
             min=1,
         ),
     ] = 1
@@ -58,8 +58,8 @@ class Processes:
     checkpoint: Annotated[
         Path | None,
         parallel(
-            help="Folder for unfinished work; by default beside the panel, with .unfinished "
-            "appended to its name. Deleted when the panel has been written.",
+            help="Folder for unfinished work; by default the name of the panel folder with "
+            ".unfinished appended. Deleted when the panel has been written.",
             show_default=False,
         ),
     ] = None
@@ -69,25 +69,25 @@ class Processes:
 
     @property
     def starts(self) -> bool:
-        """Whether this process starts the others, rather than being one of them."""
+        """Whether this process launches the others instead of being one of them."""
         return self.devices * self.nodes > 1 and WORKER not in os.environ
 
     def checkpoint_folder(self, out: Path) -> Path:
-        """Folder of unfinished work, which must not be overwritten by mistake."""
+        """Folder of unfinished work, which must not be overwritten accidentally."""
         folder = self.checkpoint or out.absolute().with_name(f"{out.name}.unfinished")
         fresh = WORKER not in os.environ and not self.resume
         if fresh and (folder / "fit.json").is_file():
             from fewer.errors import InputError
 
             raise InputError(
-                f"{folder} holds unfinished work: add --resume to continue it, or delete the "
+                f"{folder} contains unfinished work; add --resume to continue, or delete the "
                 "folder to start over"
             )
         return folder
 
     @contextmanager
     def unfinished(self, folder: Path) -> Iterator[None]:
-        """Keep the folder of interrupted work, but not that of unusable input."""
+        """Keep the folder if the work was interrupted, but not if the input was invalid."""
         existed = folder.exists()
         try:
             yield
@@ -97,7 +97,7 @@ class Processes:
             raise
 
     def start(self, line: str) -> None:
-        """Run a command in as many processes as were asked for, and wait for them."""
+        """Run a command in the requested number of processes, and wait for them."""
         from fewer.distributed import spawn
 
         os.environ[WORKER] = "1"
@@ -113,7 +113,7 @@ class Processes:
 
     @contextmanager
     def worker(self) -> Iterator[None]:
-        """Hand an error in a worker to the process that started it, which prints it once."""
+        """Pass an error in a worker to the launching process, which prints it once."""
         if WORKER not in os.environ:
             yield
             return
@@ -146,53 +146,53 @@ def select(
     reach: Annotated[
         float | None,
         typer.Option(
-            help="Instead of -k: as few features as explain this fraction of the variance of "
-            "held-out rows, such as 0.9."
+            help="Instead of -k: choose the smallest number of features that explains this "
+            "fraction of the variance on held-out rows, such as 0.9."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder to save the panel in.")] = Path("panel"),
+    out: Annotated[Path, typer.Option(help="Folder for the panel.")] = Path("panel"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing panel.")] = False,
     target: Annotated[
         list[str] | None,
         choice(
             help="Choose features that predict this column instead (.h5ad: a column of obs); can "
-            "be repeated, to predict several at once."
+            "be repeated to predict several at once."
         ),
     ] = None,
     target_kind: Annotated[
         list[str] | None,
         choice(
-            help="What --target is: class, number, count, ordinal or survival; of several targets, "
-            "NAME=KIND, which can be repeated. By default, text and whole numbers are classes, "
-            "other numbers are numbers.",
+            help="Kind of --target: class, number, count, ordinal or survival; with several "
+            "targets, NAME=KIND, which can be repeated. By default, text and whole numbers are "
+            "classes, and other numbers are numbers.",
             show_default=False,
         ),
     ] = None,
     target_weight: Annotated[
         list[str] | None,
-        choice(help="How much one of several targets counts, NAME=2; can be repeated."),
+        choice(help="Weight of one of several targets, NAME=2; can be repeated."),
     ] = None,
     event: Annotated[
         str | None,
         choice(
-            help="For survival: the column that is 1 where the event was observed at the time "
-            "--target, and 0 where the row was censored."
+            help="For survival: the column that is 1 if the event was observed at time --target, "
+            "and 0 if the row was censored."
         ),
     ] = None,
     reconstruct: Annotated[
         float,
         choice(
-            help="With --target: weight of reconstructing the other features beside predicting "
-            "it, at least 0 and below 1."
+            help="With --target: weight of reconstructing the other features, at least 0 and "
+            "below 1."
         ),
     ] = 0.0,
     sample_weight: Annotated[
         str | None,
-        choice(help="A column that says how much each row counts, with --target."),
+        choice(help="With --target: column of row weights."),
     ] = None,
     class_weight: Annotated[
         str | None,
-        choice(help="balanced: all classes of --target count the same, however rare."),
+        choice(help="balanced: give all classes of --target the same weight, however rare."),
     ] = None,
     include: Annotated[
         list[str] | None,
@@ -207,15 +207,15 @@ def select(
     costs: Annotated[
         Path | None,
         choice(
-            help="A file with two columns: feature and cost; for several budgets, a column with a "
-            "title for each."
+            help="File with two columns, feature and cost; for several budgets, one titled column "
+            "for each."
         ),
     ] = None,
     budget: Annotated[
         list[str] | None,
         choice(
-            help="Maximum panel cost, instead of -k or beside it; for several, NAME=100, which can "
-            "be repeated."
+            help="Maximum panel cost, instead of -k or together with it; for several costs, "
+            "NAME=100, which can be repeated."
         ),
     ] = None,
     cost_weight: Annotated[
@@ -224,30 +224,30 @@ def select(
     groups: Annotated[
         Path | None,
         choice(
-            help="A file with two columns: feature and group. Features of a group are measured "
+            help="File with two columns, feature and group. Features in a group are measured "
             "together and count once."
         ),
     ] = None,
     sets: Annotated[
         Path | None,
         choice(
-            help="A file with two columns: feature and set, for --at-least and --at-most; a "
-            "feature of several sets has several lines."
+            help="File with two columns, feature and set, for --at-least and --at-most; a feature "
+            "in several sets has several lines."
         ),
     ] = None,
     at_least: Annotated[
         list[str] | None,
         choice(
-            help="How many features of a set must be chosen: NAME=2, or 2 for every set; can be "
+            help="Minimum number of features from a set: NAME=2, or 2 for every set; can be "
             "repeated."
         ),
     ] = None,
     at_most: Annotated[
         list[str] | None,
-        choice(help="How many features of a set may be chosen, in the same form."),
+        choice(help="Maximum number of features from a set, in the same form."),
     ] = None,
     decoder: Annotated[
-        str, search(help="The decoder: linear, or widths of hidden layers such as 320,320.")
+        str, search(help="Decoder: linear, or widths of hidden layers such as 320,320.")
     ] = "linear",
     scale: Annotated[str, search(help=opt.SCALE)] = "standard",
     strategies: Annotated[
@@ -261,8 +261,7 @@ def select(
     robust_to: Annotated[
         int,
         search(
-            help="1 or 2: choose a panel that loses least when its worst 1 or 2 features are "
-            "missing."
+            help="1 or 2: choose a panel that loses least if its worst 1 or 2 features are missing."
         ),
     ] = 0,
     expect_missing: Annotated[
@@ -274,7 +273,7 @@ def select(
     ] = 0.0,
     loss: Annotated[
         str,
-        search(help="What to minimise: mse, or huber for heavy tails, where few rows decide."),
+        search(help="Loss: mse, or huber for heavy tails, where a few rows dominate the error."),
     ] = "mse",
     time_limit: Annotated[
         float | None, search(help="Seconds after which no new strategy is started.")
@@ -288,14 +287,13 @@ def select(
         bool,
         typer.Option(
             "--rows/--no-rows",
-            help="Whether panel and report may contain some held-out rows, which plots are drawn "
-            "from.",
+            help="Whether the panel and the report may contain some held-out rows, for plots.",
         ),
     ] = True,
     config: Annotated[
         Path | None,
         typer.Option(
-            help="A TOML file of options, such as k = 50; those on the command line win. fewer "
+            help="TOML file of options, such as k = 50; the command line takes precedence. fewer "
             "export PANEL --to config writes one.",
             callback=use_config,
             is_eager=True,
@@ -316,13 +314,11 @@ def select(
     [bold]fewer select --config fewer.toml[/]
     """
     if k is None and not budget and reach is None:
-        raise typer.BadParameter(
-            "give a number of features, -k 50, -k auto, --reach 0.9, or --costs FILE --budget 100"
-        )
+        raise typer.BadParameter("use -k 50, -k auto, --reach 0.9, or --costs FILE --budget 100")
     if k is not None and reach is not None:
-        raise typer.BadParameter("give -k or --reach, not both")
+        raise typer.BadParameter("use either -k or --reach")
     if k is not None and k != "auto" and not k.lstrip("-").isdecimal():
-        raise typer.BadParameter(f"-k {k}: give a number of features, or auto")
+        raise typer.BadParameter(f"-k {k}: must be a number of features, or auto")
     holding.check()
     _check_folder(out, force)
     opt.check_unused(report, force)
@@ -406,7 +402,7 @@ def select(
 
 
 def _spent_by_feature(panel: "Panel") -> dict[Any, tuple[str, ...]]:
-    """Cost and group of each feature, as far as there are any."""
+    """Cost and group of each feature, if any."""
     found: dict[Any, tuple[str, ...]] = dict.fromkeys(panel.features, ())
     for title, form in (("costs", "{:g}"), ("groups", "{}")):
         for name, value in zip(panel.features, panel.settings.get(title, ()), strict=False):
@@ -423,10 +419,10 @@ def _check_folder(path: Path, force: bool) -> None:
         raise InputError(f"{path} is a file, but a panel is a folder; choose another name")
     if path.is_dir() and any(path.iterdir()):
         if not opt.is_panel(path):
-            raise InputError(f"{path} holds something other than a panel; choose another folder")
+            raise InputError(f"{path} is not empty and not a panel; choose another folder")
         if not force:
             raise InputError(
-                f"{path} holds a panel; choose another folder with --out, or overwrite it with "
+                f"{path} contains a panel; choose another folder with --out, or overwrite it with "
                 "--force"
             )
     check_parent(path)

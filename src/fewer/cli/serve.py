@@ -14,11 +14,11 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            help="The address to listen at; by default only programs on this machine can call it. "
-            "There is no password and no encryption."
+            help="Address to listen on; by default, only programs on this machine can connect. "
+            "There is neither authentication nor encryption."
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for any free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 8000,
     most_rows: Annotated[int, typer.Option(help="Maximum number of rows per request.")] = 10_000,
     most_bytes: Annotated[
         int, typer.Option(help="Maximum size of a request in bytes.")
@@ -26,8 +26,8 @@ def serve(
 ) -> None:
     """Serve a panel over HTTP, for programs that do not run Python.
 
-    POST /reconstruct, /predict and /check take and return JSON; / is a page to try them, and
-    /openapi.json describes them. Ctrl-C ends the service. It needs the extra serve.
+    POST /reconstruct, /predict and /check accept and return JSON; / is a page for trying them
+    out, and /openapi.json describes them. Press Ctrl-C to stop. Requires the extra serve.
 
     Examples: [bold]fewer serve panel/ --port 8000[/];
     [bold]curl localhost:8000/reconstruct -H 'Content-Type: application/json' -d
@@ -42,8 +42,8 @@ def serve(
         about = {"address": address, "panel": panel, "measured": loaded.k, "features": loaded.d}
         output.result(
             about,
-            f"serving a panel of {loaded.k} of {loaded.d} features at [bold]{address}[/]; Ctrl-C "
-            "ends it",
+            f"serving a panel of {loaded.k} of {loaded.d} features at [bold]{address}[/]; press "
+            "Ctrl-C to stop",
         )
 
     limits = Limits(rows=most_rows, bytes=most_bytes)

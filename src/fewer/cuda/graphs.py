@@ -153,7 +153,10 @@ class RecordedStep:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             reason = str(error).splitlines()[0]
-            warn(f"recording a CUDA graph failed ({reason}); it goes on without, and slower")
+            warn(
+                f"recording a CUDA graph failed ({reason}); training continues without it, "
+                "more slowly"
+            )
         with torch.no_grad():
             for part, value in zip(self.state, before, strict=True):
                 part.copy_(value)

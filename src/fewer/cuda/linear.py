@@ -129,7 +129,7 @@ class CompiledEpochs:
             if self.step is linear_step or isinstance(error, torch.OutOfMemoryError):
                 raise
             reason = str(error).splitlines()[0]
-            warn(f"torch.compile failed ({reason}); training continues uncompiled, and slower")
+            warn(f"torch.compile failed ({reason}); training continues uncompiled, more slowly")
             self.step = linear_step
             self._step()
         self.clock.zero_()

@@ -1,4 +1,4 @@
-"""Rows: where they come from, how they are summed up, how they reach a network."""
+"""Data sources, file formats, moments and covariances, batches."""
 
 from fewer.data.moments import Covariance, Moments, covariance, moments
 from fewer.data.on_disk import clear_cache

@@ -79,7 +79,7 @@ def open_npz(path: Path, dataset: str | None, names: list[str] | None, memory_li
             shutil.copyfileobj(member, file, 2**24)
         warn(
             f"{path} does not fit memory_limit={readable_size(memory_limit)}; it was unpacked once "
-            "to the cache, so that it can be read in pieces"
+            "to the cache, to be read in chunks"
         )
 
     return open_npy(convert_once([path], {"npz": name}, unpack), names, memory_limit)
@@ -244,7 +244,7 @@ class DatasetSource(Source):
             if len(row) != self.shape[1]:
                 raise InputError(
                     f"item {number} of the dataset has {len(row)} values, item 0 has "
-                    f"{self.shape[1]}; all need the same"
+                    f"{self.shape[1]}; all items need the same number"
                 )
             check_values(row[None], self.names, "the dataset", first_row=int(number))
             out[at] = row
@@ -256,7 +256,7 @@ class DatasetSource(Source):
         if row.dtype.kind not in "biuf":
             raise InputError(
                 f"item {number} of the dataset holds {row.dtype}, not numbers; give items that "
-                "are tensors, or pairs that begin with one"
+                "are tensors, or tuples that start with one"
             )
         return row.reshape(-1)
 
@@ -265,7 +265,7 @@ def open_dataset(data: Dataset, names: list[str] | None, memory_limit: int) -> S
     """A source of a torch Dataset with a length; its tensor, where it is made of tensors."""
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
         raise TypeInputError(
-            f"{type(data).__name__} has no rows by number; give a dataset with __len__ and "
+            f"{type(data).__name__} has no indexable rows; pass a dataset with __len__ and "
             "__getitem__"
         )
     if len(data) == 0:

@@ -121,7 +121,7 @@ def check_range(stats: "Moments", names: Sequence[Any] | np.ndarray | None) -> N
     )
     if len(small) == varying.sum():
         raise InputError(f"{problem}; multiply them by a constant such as {1 / SMALLEST:.0e}")
-    warn(f"{problem}, so they count as constant; multiply them by a constant, or drop them")
+    warn(f"{problem}, so they are treated as constant; multiply them by a constant, or drop them")
 
 
 def _column(j: int, names: Sequence[Any] | np.ndarray | None) -> str:

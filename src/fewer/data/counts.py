@@ -111,6 +111,6 @@ def looks_like_counts(source: Source) -> bool:
 def _refuse_negative(values: np.ndarray) -> None:
     if values.size and np.nanmin(values, initial=0.0) < 0:
         raise InputError(
-            f"counts cannot be negative, but there is {np.nanmin(values):g}; for values that are "
-            "logarithms or scaled already say counts='none'"
+            f"counts cannot be negative, but there is {np.nanmin(values):g}; if values are "
+            "already logarithms or scaled, use counts='none'"
         )

@@ -305,8 +305,8 @@ def _has_header(path: Path, rows: list[list[str]], decimal: str) -> bool:
         return True
     if len(rows) > 1 and not _ascends([cell.strip() for cell in rows[1]]):
         warn(
-            f"{path}: the first line, {join_names(first)}, was read as a row of values; say "
-            "header=True if it names the columns, header=False if not"
+            f"{path}: the first line, {join_names(first)}, was read as data; use "
+            "header=True if it contains column names, header=False if not"
         )
     return False
 
@@ -382,7 +382,7 @@ def _tell_of_dashes(layouts: Iterable[_Layout], features: list[str], asked: Sequ
     if found:
         cells = join_names([f"{word!r} ({count:,})" for word, count in found.items()], quoted=False)
         warn(
-            f"{first}: cells that hold {cells} were read as missing values; "
+            f"{first}: cells with {cells} were read as missing values;  "
             f"missing={list(found)!r} silences this warning"
         )
 

@@ -100,7 +100,7 @@ def _excel_cells(
                 break
             first += 1
         else:
-            raise InputError(f"{path}: the sheet is empty; name another with dataset=")
+            raise InputError(f"{path}: the sheet is empty; choose another with dataset=")
     named = not all(_is_number(cell) for cell in row) if header is None else header
     width = max(at + 1 for at, cell in enumerate(row) if cell is not None)
     names = [str(j) for j in range(width)]
@@ -117,8 +117,8 @@ def _excel_cells(
                 more = [at for at, cell in enumerate(row) if at >= width and cell is not None]
                 if more:
                     raise InputError(
-                        f"{path}: {place(number, more[0])} has a value, but the first row ends "
-                        "before; give that column a name, or clear the cell"
+                        f"{path}: {place(number, more[0])} has a value, but no column "
+                        "name; add one in the first row, or clear the cell"
                     )
                 if any(cell is not None for cell in row):
                     yield (*row[:width], *[None] * (width - len(row)))
@@ -156,7 +156,7 @@ def _sheet_rows(path: Path, sheet: str | None) -> Rows:
         chosen.reset_dimensions()
         for number, row in enumerate(chosen.iter_rows(values_only=True)):
             if number == EXCEL_ROWS or len(row) > EXCEL_COLUMNS:
-                raise ValueError("cells beyond the largest sheet that there is")
+                raise ValueError("cells beyond the maximum size of a sheet")
             yield row
 
 
@@ -322,7 +322,7 @@ def _duckdb(path: Path) -> Iterator[Any]:
             yield database
     except (duckdb.CatalogException, duckdb.ParserException, duckdb.BinderException) as error:
         first = str(error).strip().split("\n")[0]
-        raise InputError(f"{path}: that cannot be asked of this file ({first})") from error
+        raise InputError(f"{path}: the query failed ({first})") from error
     except duckdb.PermissionException as error:
         raise InputError(f"{path}: query= may only SELECT from this file") from error
     except duckdb.Error as error:
@@ -338,7 +338,9 @@ def _statement(
     """What to ask of a database: all of its only table, of a named one, or a query."""
     if query is not None:
         if table is not None:
-            raise InputError(f"dataset={table!r} and query={query!r} exclude each other; give one")
+            raise InputError(
+                f"dataset={table!r} and query={query!r} are mutually exclusive; use one"
+            )
         return query
     held = tables()
     if table is None:
@@ -493,8 +495,8 @@ def _carried(cells: _Cells, column: list[Any], kind: Any, name: str, start: int)
         return pa.array(column, type=kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise FileFormatError(
-            f"{cells.path}: from row {start} on, the column {name!r} holds something other than "
-            f"{kind} ({error}); make its cells alike"
+            f"{cells.path}: from row {start} on, the column {name!r} contains something other than "
+            f"{kind} ({error}); use one type per column"
         ) from error
 
 

@@ -52,7 +52,7 @@ def fetched(address: str) -> Path:
         return _from_stdin(folder)
     name, shown = Path(urlsplit(address).path).name, without_secrets(address)
     if not name:
-        raise InputError(f"{shown} names no file; give the address of one, such as .../data.csv")
+        raise InputError(f"{shown} is not a file; use the URL of a file, such as .../data.csv")
     path = folder / re.sub(r"[^\w.+-]", "_", name)
     fsspec = import_optional("fsspec")
     try:
@@ -63,10 +63,10 @@ def fetched(address: str) -> Path:
     except ImportError as error:  # each kind of address has a library of its own
         kind = address.partition("://")[0]
         raise MissingExtraError(
-            f"{kind}:// addresses need another library ({error}): pip install 'fewer[remote]'"
+            f"{kind}:// URLs require another library ({error}): pip install 'fewer[remote]'"
         ) from error
     except FileNotFoundError as error:
-        raise InputError(f"there is no {shown}, or it cannot be reached") from error
+        raise InputError(f"{shown} does not exist or cannot be reached") from error
     except Exception as error:  # every kind of address has its own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(f"{shown} cannot be read ({reason})") from error

@@ -66,7 +66,7 @@ def _backed(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int
     if data.is_view:
         if obs is not None:
             raise InputError(
-                "obs= does not go with a view of a backed AnnData; give the whole object"
+                "obs= cannot be combined with a view of a backed AnnData; pass the whole object"
             )
         with open_hdf5_file(path, "h5ad") as file:
             rows = _positions(_labels(file["obs"]), data.obs_names, "obs_names")
@@ -81,14 +81,16 @@ def _backed(data: Any, layer: str | None, raw: bool, obs: Any, memory_limit: int
 
 def _positions(stored: list[str], wanted: Any, what: str) -> NDArray[np.int64]:
     if len(set(stored)) < len(stored):
-        raise InputError(f"{what} are not unique, so a view cannot be found in the file again")
+        raise InputError(
+            f"{what} are not unique, so the rows of a view cannot be identified in the file"
+        )
     return np.array(find_names(wanted, stored, f"the file lacks {{}} {what}"), dtype=np.int64)
 
 
 def _matrix(parts: Any, what: str, layer: str | None, raw: bool) -> tuple[Any, Any]:
     """The matrix that is asked for, and the var that belongs to it."""
     if raw and layer is not None:
-        raise InputError(f"raw=True does not go with layer={layer!r}: raw has no layers")
+        raise InputError(f"raw=True cannot be combined with layer={layer!r}: raw has no layers")
     if raw:
         if "raw" not in parts:
             raise InputError(f"{what} has no raw; drop raw=True")
@@ -97,7 +99,7 @@ def _matrix(parts: Any, what: str, layer: str | None, raw: bool) -> tuple[Any, A
     known = join_names(list(layers)) or "none"
     if layer is None:
         if "X" not in parts:
-            raise InputError(f"{what} has no X; give layer=, one of {known}")
+            raise InputError(f"{what} has no X; set layer= to one of {known}")
         return parts["X"], parts["var"]
     if layer not in layers:
         raise InputError(f"{what} has no layer {layer!r}; it has {known}")
@@ -289,14 +291,14 @@ def _chosen_rows(source: Source, obs: Any, what: str, frame: Callable[[], Any]) 
     else:
         index = np.asarray(obs)
         if index.dtype == bool and len(index) != n:
-            raise InputError(f"obs is a mask of {len(index)} for {n} rows of {what}")
+            raise InputError(f"obs is a mask of length {len(index)}, but {what} has {n} rows")
         if index.ndim != 1 or index.dtype.kind not in "biu":
             raise InputError(
                 "obs must be a mapping such as {'cell_type': ['B', 'T']}, a mask, or row numbers"
             )
         rows = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
     if len(rows) == 0:
-        raise InputError(f"{what}: obs={obs!r} leaves no rows")
+        raise InputError(f"{what}: no rows match obs={obs!r}")
     if rows.min() < 0 or rows.max() >= n:
         raise InputError(f"obs has row numbers outside 0 to {n - 1}")
     return RowView(source, rows)

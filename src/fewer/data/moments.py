@@ -61,7 +61,7 @@ Sums = dict[str, Any]
 
 @dataclass(frozen=True)
 class Moments:
-    """What each feature looks like over its observed values; float64 arrays of length d.
+    """Moments of each feature over its observed values; float64 arrays of length d.
 
     Examples
     --------
@@ -127,15 +127,15 @@ class Covariance(Summary):
 def moments(source: Source, device: torch.device | str | None = None) -> Moments:
     """Mean, variance and range of every feature, in one pass over the rows.
 
-    Sums are taken about the first block's means in float64, so that a large mean does not cancel a
-    small variance. Each rank reads its share of the rows; all get the result.
+    Sums are taken about the first block's means in float64, to avoid cancellation when the mean
+    is large. Each rank reads its share of the rows; all get the result.
 
     Parameters
     ----------
     source : Source
         The rows.
     device : torch.device, default=None
-        Where to add up; the CPU if None or if the device has no float64.
+        Where to compute the sums; the CPU if None or if the device has no float64.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def covariance(
     source : Source
         The rows.
     missing : {"mean", "pairwise"}, default="mean"
-        "mean": a missing value counts as its column's mean, which is what a decoder sees of it.
+        "mean": a missing value is replaced by its column's mean, as in the input of a decoder.
         "pairwise": the entry (i, j) averages the products over rows in which both are observed,
         about the means of all observed values; since such a matrix need not be positive
         semi-definite, negative eigenvalues are then set to zero.
@@ -459,7 +459,7 @@ def _usable(device: torch.device | str | None, d: int, copies: int = 4) -> torch
 
 
 def _warn_too_small(device: torch.device) -> None:
-    warn(f"the covariance does not fit the memory of {device}; computing it on the CPU")
+    warn(f"the covariance does not fit into the memory of {device}; using the CPU")
 
 
 # -- sparse rows, of which only stored values are summed up -----------------------------------

@@ -281,9 +281,9 @@ def check_expansion(what: str | os.PathLike[str], claimed: int, size: int) -> No
     """Refuse a file that claims to hold more than its size can explain, before it is unpacked."""
     if claimed > most_bytes(size):
         raise FileFormatError(
-            f"{what} claims to hold {readable_size(claimed)} in a file of {readable_size(size)}; "
+            f"{what} declares {readable_size(claimed)} of data in a file of {readable_size(size)}; "
             "at most 64 MB and 1,000 times the size are unpacked: write it again, without "
-            "compression if it is that regular"
+            "compression if the data is that repetitive"
         )
 
 
@@ -317,7 +317,9 @@ def size_in_bytes(limit: Any = None) -> int:
         )
     fits = isinstance(found, (int, float)) and not isinstance(found, bool)
     if not fits or not 1 <= found < math.inf:
-        raise InputError(f"memory_limit={limit!r} is not a size; give bytes, or text such as '2GB'")
+        raise InputError(
+            f"memory_limit={limit!r} is not a size; use a number of bytes, or text such as '2GB'"
+        )
     return int(found)
 
 
@@ -394,7 +396,7 @@ def rows_of_blocks(
     source = open_npy(copy, None, memory_limit)
     warn(
         f"{what} does not fit memory_limit={readable_size(memory_limit)}; it was converted once "
-        f"to {copy} ({source.shape[0]} rows), which is read from now on"
+        f"to {copy} ({source.shape[0]} rows), which will be used from now on"
     )
     return source
 
@@ -412,8 +414,8 @@ def convert_once(
             write(file)
     except OSError as error:
         raise InputError(
-            f"a binary copy of {paths[0]} cannot be kept in {copy.parent} ({error}); make room, or "
-            "name another folder by the environment variable FEWER_CACHE"
+            f"a binary copy of {paths[0]} cannot be written to {copy.parent} ({error}); "
+            "free some space, or set the environment variable FEWER_CACHE to another folder"
         ) from error
     return copy
 

@@ -1,4 +1,4 @@
-"""The one entrance: from whatever a user has to a source of rows."""
+"""Open any supported data as a source of rows."""
 
 import glob
 import os
@@ -76,11 +76,11 @@ def open(
     missing: Sequence[str | float] = (),
     memory_limit: int | str | None = None,
 ) -> Source:
-    """Make a source of rows from almost anything.
+    """Open files, arrays and tables as a source of rows.
 
-    What takes at most a quarter of the memory limit is read into memory. Larger arrays stay where
-    they are and are read in blocks, the next while one is worked on. Larger CSV, Parquet and
-    Feather files are converted once to a binary copy in the user's cache, which is read instead.
+    Data of up to a quarter of the memory limit is read into memory. Larger arrays stay where they
+    are and are read in chunks, with the next chunk prefetched. Larger CSV, Parquet and Feather
+    files are converted once to a binary copy in the user's cache, which is read instead.
 
     Parameters
     ----------
@@ -89,42 +89,42 @@ Dask array or table, torch tensor or Dataset
         A path is a file, a folder of files with the same columns, or a pattern such as
         ``"part-*.parquet"``: .npy, .npz, .csv, .tsv (also .gz, .bz2, .zst, .zip), .parquet,
         .feather, .h5, .zarr, .h5ad, .xlsx, .sqlite, .db, .duckdb. ``"-"`` is standard input, and
-        addresses such as ``"s3://..."`` and ``"https://..."`` are fetched with fsspec.
+        URLs such as ``"s3://..."`` and ``"https://..."`` are fetched with fsspec.
     dataset : str, default=None
-        Which array of an .npz, HDF5 or zarr file, or table of a database; needed where there are
-        several. Which sheet of an Excel file; the first if None.
+        Array in an .npz, HDF5 or zarr file, or table in a database; required if there are
+        several. Sheet of an Excel file; the first if None.
     query : str, default=None
         SELECT statement for an SQLite or DuckDB file, instead of a table.
     layer : str, default=None
-        Which layer of an AnnData; X if None.
+        Layer of an AnnData; X if None.
     raw : bool, default=False
         Whether to read ``raw`` of an AnnData.
     obs : mapping, mask or row numbers, default=None
-        Which rows of an AnnData, such as ``{"cell_type": ["B", "T"]}``.
+        Rows of an AnnData, such as ``{"cell_type": ["B", "T"]}``.
     names : sequence of str, default=None
-        Names of the features, where the data have none of their own.
+        Names of the features, for data without names.
     ignore : sequence of str, default=()
         Columns of a table that are not features, such as row labels. Non-numeric columns are
-        ignored in any case, with a warning unless they are named here. All of them stay
-        available as metadata of the rows.
+        always ignored, with a warning unless they are listed here. All ignored columns remain
+        available as metadata.
     delimiter : str, default=None
-        Between the values of a CSV file; detected from its first line if None.
+        Delimiter of a CSV file; detected from its first line if None.
     header : bool, default=None
-        Whether the first line of a CSV file names its columns; if None, it does unless it holds
-        numbers only (those of a count, 0, 1, 2, ..., are names).
+        Whether the first line of a CSV file contains column names. None detects it: a line of
+        numbers is data, unless it counts 0, 1, 2, ...
     missing : sequence of str or float, default=()
-        What else stands for a missing value: numbers such as 9999, or words in the cells of a text
-        file, where nothing, NA, N/A, #N/A, NaN, null, None, ``?``, ``.``, ``-``, ``--``, n/a and
-        na do in any case.
+        Additional codes for missing values: numbers such as 9999, or words in the cells of a text
+        file. Empty cells, NA, N/A, #N/A, NaN, null, None, ``?``, ``.``, ``-``, ``--``, n/a and na
+        are always missing in text files.
     memory_limit : int or str, default=None
-        Bytes that rows may take in memory, or text such as "2GB"; a quarter of the machine's
-        memory if None.
+        Memory for rows in bytes, or as text such as "2GB"; a quarter of the machine's memory if
+        None.
 
     Returns
     -------
     Source
-        With ``shape``, ``names``, ``dtype``, ``metadata_columns`` and ``rows``; every function of
-        fewer that takes X takes it too.
+        With ``shape``, ``names``, ``dtype``, ``metadata_columns`` and ``rows``; accepted by every
+        function of fewer that accepts X.
 
     Examples
     --------
@@ -153,7 +153,7 @@ Dask array or table, torch tensor or Dataset
     limit = size_in_bytes(memory_limit)
     if isinstance(data, str) and not data.strip():
         raise InputError(
-            f"data={data!r} is no path; name a file or a folder ('.' is the current one)"
+            f"data={data!r} is not a path; use a file or a folder ('.' is the current one)"
         )
     if _is_path(data) or _is_path_list(data):
         source = _open_paths(data, options, limit)
@@ -314,7 +314,7 @@ def _open_nameless(data: Any, names: list[str] | None, limit: int) -> Source:
     if array.dtype.kind not in "biuf":
         raise TypeInputError(
             f"rows cannot be read from {type(data).__name__} of {array.dtype}; give a path, an "
-            "array of numbers, a table, or what else `help(fewer.data.open)` lists"
+            "array of numbers, a table, or anything listed in `help(fewer.data.open)`"
         )
     check_numbers("the array", array.shape, array.dtype)
     check_values(array, names, "the array")
@@ -344,7 +344,7 @@ def _chosen(options: dict[str, Any], what: str, *allowed: str) -> dict[str, Any]
             continue
         if name not in allowed and value is not None and value is not False and value != []:
             known = ", ".join(f"{option}=" for option in allowed) or "none"
-            raise InputError(f"{name}={value!r} does not apply to {what}; options that do: {known}")
+            raise InputError(f"{name}={value!r} does not apply to {what}; valid options: {known}")
     return {name: options[name] for name in allowed}
 
 
@@ -365,7 +365,9 @@ def _open_paths(data: Any, options: dict[str, Any], limit: int) -> Source:
     path, form = paths[0], _form(paths[0])
     kind = next((kind for kind in (TEXT, PARQUET, FEATHER) if form in kind), None)
     if kind is None and len(paths) > 1:
-        raise InputError(f"{what}: only tables (CSV, Parquet, Feather) can be in several files")
+        raise InputError(
+            f"{what}: only tables (CSV, Parquet, Feather) can be split over several files"
+        )
     other = next((path for path in paths if kind and _form(path) not in kind), None)
     if other is not None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Where rows come from. Everything that trains or sums reads rows through this protocol."""
+"""The protocol through which all rows are read."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -24,8 +24,8 @@ LEAST_BYTES = 64 * 2**10
 class Source(Protocol):
     """n rows of d features, read a few rows at a time.
 
-    A source of your own subclasses this, or has the same members; only ``shape`` and ``rows``
-    must be written.
+    To write your own source, subclass this or implement the same members; only ``shape`` and
+    ``rows`` are required.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class DenseSource(Source):
 
 
 class SparseSource(Source):
-    """Rows of a SciPy sparse matrix; only the rows that are asked for become dense."""
+    """Rows of a SciPy sparse matrix; only the requested rows become dense."""
 
     is_sparse = True
 
@@ -116,7 +116,7 @@ def array_source(X: Any, names: list[str] | None = None, memory_limit: int | Non
 
 
 class View(Source):
-    """Another source seen differently; attributes that a view does not set are its source's."""
+    """A view of another source; attributes that a view does not set are forwarded to its source."""
 
     source: Source
 
@@ -152,7 +152,7 @@ class RowView(View):
     source : Source
         All rows.
     index : array of int, or slice
-        Which of them, in which order. Slices of a slice stay slices, which are quick to read.
+        Which rows, in which order. Slices of a slice stay slices, which are fast to read.
 
     Examples
     --------
@@ -316,7 +316,7 @@ class ScaledSource(View):
 
 
 class MissingNumbers(View):
-    """Rows of another source in which some numbers, such as 9999, stand for missing values.
+    """Rows of another source in which some numbers, such as 9999, are codes for missing values.
 
     Examples
     --------
@@ -414,7 +414,7 @@ def block_bytes(source: Source) -> int:
 def read_blocks(
     source: Source, dtype: torch.dtype = torch.float64
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Every row once, in order: which rows, and their values.
+    """Yield every row once, in order, as pairs of row range and values.
 
     Examples
     --------
@@ -428,7 +428,7 @@ def read_blocks(
 
 
 def read_all(source: Source, columns: np.ndarray | None = None) -> np.ndarray:
-    """All rows as one float64 array, or only some of their columns.
+    """Read all rows into one float64 array, optionally only some columns.
 
     Examples
     --------

@@ -151,7 +151,7 @@ def open_parquet(
         if text:
             raise InputError(
                 f"{path}: the columns {join_names(text)} are not numbers here, but are in the "
-                "first file; write them alike, or name them in ignore="
+                "first file; use the same types in all files, or list them in ignore="
             )
     size = max(1, memory_limit // BLOCK_SHARE // (8 * len(features)))
     return source_of_tables(

@@ -59,7 +59,9 @@ def write_rows(
 
     def check(as_announced: bool) -> None:
         if not as_announced:
-            raise InputError(f"{path} was to have {rows} rows and got {written}; it is not written")
+            raise InputError(
+                f"{path} should have had {rows} rows but got {written}; it was not written"
+            )
 
     form = file_form(path)
     table = partial(_table, dialect=dialect or Dialect())

@@ -68,7 +68,7 @@ def read_npz(path: Path) -> Arrays:
             return dict(stored)
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise FileFormatError(
-            f"{path} cannot be read ({error}); delete it and get it again"
+            f"{path} cannot be read ({error}); delete it and download it again"
         ) from error
 
 

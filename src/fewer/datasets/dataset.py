@@ -149,8 +149,8 @@ class Dataset:
         if self.groups is None:
             raise InputError(
                 f"this copy of {self.name} does not say which rows belong to one {self.unit}, so "
-                f"it cannot be split honestly: put {self.name}.npz into the folder FEWER_DATA "
-                "(see help(fewer.datasets.load)), or use protocol='paper'"
+                f"it cannot be split without leakage: put {self.name}.npz into the folder "
+                "FEWER_DATA (see help(fewer.datasets.load)), or use protocol='paper'"
             )
         if self.name == "isolet":
             return _by_fold(self.groups, seed, self.unit)

@@ -28,7 +28,7 @@ def read_geo() -> Dataset:
     """GEO as D-GEX prepares it: 943 landmark genes, then 9520 targets, standardised."""
     first = find_file("bgedv2_X_tr_float64.npy")
     if first is None:
-        raise InputError(f"geo is not there. {HOW}")
+        raise InputError(f"geo was not found. {HOW}")
     folder = first.parent
     blocks = [[_load(folder, f"bgedv2_{kind}_{part}") for kind in "XY"] for part in PARTS]
     sizes = [len(x) for x, _ in blocks]
@@ -38,7 +38,7 @@ def read_geo() -> Dataset:
     for x, targets in blocks:
         if len(x) != len(targets) or x.shape[1] + targets.shape[1] != d:
             raise FileFormatError(
-                f"the bgedv2 files in {folder} do not fit together: {x.shape} landmark and "
+                f"the bgedv2 files in {folder} do not match: {x.shape} landmark and "
                 f"{targets.shape} target values; run D-GEX's preprocessing again"
             )
         X[row : row + len(x), : x.shape[1]] = x

@@ -109,7 +109,7 @@ def load(name: str, *, download: bool = False, verify: bool = True, **options: A
     if name not in NAMES:
         close = get_close_matches(str(name), NAMES, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"there is no data set {name!r}; {hint}Known: {', '.join(NAMES)}")
+        raise InputError(f"there is no data set {name!r}; {hint}available: {', '.join(NAMES)}")
     if name in GENERATORS:
         return _generated(name, options)
     if options:
@@ -153,7 +153,8 @@ def _verified(name: str, stored: Arrays, where: str, verify: bool) -> Dataset:
     lacking = [key for key in ("X", "y", "target_names") if key not in stored]
     if lacking:
         raise FileFormatError(
-            f"{where} lacks {', '.join(lacking)}, so it is not the file of {name}; get it again"
+            f"{where} lacks {', '.join(lacking)}, so it is not the file of {name}; "
+            "download it again"
         )
     entry, data = CATALOGUE[name], from_arrays(name, stored)
     found = {"values": data.digest, **details(data)} if verify else {}
@@ -165,7 +166,7 @@ def _verified(name: str, stored: Arrays, where: str, verify: bool) -> Dataset:
         if what in found and found[what] != expected:
             raise FileFormatError(
                 f"{where} does not hold the published {what} of {name}: checksum "
-                f"{found[what][:16]}, expected {expected[:16]}; get it again, or pass "
+                f"{found[what][:16]}, expected {expected[:16]}; download it again, or pass "
                 "verify=False to use it anyway"
             )
     return data

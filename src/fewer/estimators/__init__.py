@@ -1,4 +1,4 @@
-"""The scikit-learn faces of fewer; no mathematics lives here."""
+"""The scikit-learn estimators: thin wrappers without mathematics."""
 
 from fewer.estimators._column_subset import ColumnSubset
 from fewer.estimators._concrete import (

@@ -26,25 +26,25 @@ __all__ = ["ColumnSubset"]
 class ColumnSubset(ConstrainedSelector):
     """Choose the k features from which a linear map reconstructs all others best.
 
-    No network: greedy selection on the covariance matrix, swaps until none helps, then restarts
-    from perturbed panels until they no longer help. For linear decoders this finds lower errors
-    than any gradient method, in seconds. Features keep their scale: standardise them first if
-    their units differ.
+    Greedy selection on the covariance matrix, followed by swaps until none helps and by tabu
+    search from perturbed panels until it stops improving. For linear decoders, this finds lower
+    errors than any gradient method, in seconds. Features are not scaled: standardise them first
+    if their units differ.
 
     Parameters
     ----------
     {constraints}
     ridge : float or "auto", default="auto"
         Penalty on squared weights of the decoder, in units of variance, in the search and in the
-        final decoder. "auto" is 0 where rows are many. Where they are few for k (fewer than 100
-        for each feature), or where a few extreme values make up much of the variance, held-out
-        rows choose it, and decide whether the search is any better there than greedy selection.
+        final decoder. "auto" is 0 with many rows. With few rows (fewer than 100 per chosen
+        feature), or if a few extreme values make up much of the variance, it is chosen on
+        held-out rows, which also decide whether the search beats greedy selection.
     starts : int, default=None
-        Panels that are improved in parallel; as many as fill the processor if None.
+        Number of panels improved in parallel; None uses the whole processor.
     stall : int, default=None
         Rounds without progress after which the search ends; 0 for greedy and swaps only. None is
-        6, fewer on very large problems, and 0 where ``ridge`` is "auto" and rows are fewer than
-        10 for each feature.
+        6, fewer on very large problems, and 0 if ``ridge`` is "auto" and there are fewer than
+        10 rows per chosen feature.
     time_limit : float, default=None
         Seconds after which the search ends with the best panel so far.
     {device}
@@ -56,22 +56,22 @@ class ColumnSubset(ConstrainedSelector):
     columns_ : ndarray of int
         The chosen columns, ascending.
     decoder_ : fewer.nn.MeasuredDecoder
-        From k measured values, in column order and in the units of X, to all features.
+        Maps k measured values, in column order and in the units of X, to all features.
     ridge_ : float
-        The penalty that was used.
+        The penalty used.
     vetoed_ : bool
-        Whether the choice is that of greedy selection, since that did better on held-out rows.
+        Whether the features are those of greedy selection, because it did better on held-out rows.
     residual_ : float
-        Sum over all features of the variance that the choice leaves unexplained.
+        Unexplained variance, summed over all features.
     order_, residuals_ : ndarrays
         The chosen columns, most useful first, and the residual after each: a greedy nested
         panel for every smaller k.
     swap_losses_ : ndarray of shape (k, n_features)
-        How much the residual rises when a chosen feature is replaced by another.
+        Increase of the residual when a chosen feature is replaced by another.
     history_ : list of dict
         One row per improvement: seconds, residual.
     n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+        As in every scikit-learn estimator.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class ColumnSubset(ConstrainedSelector):
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, n_features)
-            Rows to learn from, or where `fewer.data.open` finds them;
+            Training rows, in any form that `fewer.data.open` accepts;
             NaN marks missing values (see `fewer.data.covariance`).
         y : ignored
         """
@@ -177,12 +177,12 @@ class ColumnSubset(ConstrainedSelector):
         if not isinstance(self.ridge, str):
             return LinearChoice(self.ridge)
         if self.ridge != "auto":
-            raise InputError(f"ridge={self.ridge!r} is not known; give a number or 'auto'")
+            raise InputError(f"ridge={self.ridge!r} is not valid; use a number or 'auto'")
         device = pick_device(self.device)
         return choose_linear(source, stats, constraints, seed=seed, device=device)
 
     def feature_groups(self, m: int = 3) -> list[list[Any]]:
-        """List each chosen feature, by name or number, with its m - 1 best replacements."""
+        """List each chosen feature, by name or number, with its m - 1 best substitutes."""
         self._check_fitted()
         return self._named_groups(
             [np.argsort(losses, kind="stable")[:m] for losses in self.swap_losses_], m

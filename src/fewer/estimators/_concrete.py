@@ -1,4 +1,4 @@
-"""The concrete autoencoder as scikit-learn estimators: to reconstruct, to classify, to regress."""
+"""The concrete autoencoder as scikit-learn estimators: autoencoder, classifier and regressor."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -193,8 +193,8 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
     def feature_groups(self, m: int = 3) -> list[list[Any]]:
         """List the m most likely features of each node, by name or number, the chosen one first.
 
-        Groups are in the order of `get_feature_names_out`. The others are what the node would
-        choose instead, so they tend to be related; a node fixed by ``include`` has none.
+        Groups are in the order of `get_feature_names_out`. The others are the node's next
+        choices, which tend to be related; a node fixed by ``include`` has none.
         """
         self._check_fitted()
         groups = []
@@ -223,10 +223,10 @@ class ConcreteEstimator(TrainingOptions, ConstrainedSelector):
 class ConcreteAutoencoder(ConcreteEstimator):
     """Choose the k features from which all others are best reconstructed.
 
-    A selector layer and a decoder are trained together; the temperature of the selector falls
-    until each of its k nodes passes on a single feature (Abid, Balin and Zou, 2019). The choice
-    is made distinct and the decoder refitted on it. Features keep their scale: standardise them
-    first if their units differ.
+    A selector layer and a decoder are trained jointly; the temperature of the selector decreases
+    until each of its k nodes passes a single feature (Abid, Balin and Zou, 2019). The features
+    are made distinct, and the decoder is refitted on them. Features are not scaled: standardise
+    them first if their units differ.
 
     Parameters
     ----------
@@ -259,8 +259,8 @@ class ConcreteAutoencoder(ConcreteEstimator):
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, n_features)
-            Rows to learn from, or where `fewer.data.open` finds them;
-            NaN marks missing values, which the loss leaves out.
+            Training rows, in any form that `fewer.data.open` accepts;
+            NaN marks missing values, which do not contribute to the loss.
         y : ignored
         """
         return self._fit(self._validated(X, reset=True))
@@ -297,14 +297,13 @@ class SupervisedEstimator(ConcreteEstimator):
 class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
     """Choose the k features from which a class is best predicted.
 
-    The decoder is a classifier, trained with the cross-entropy. Features keep their scale:
+    The decoder is a classifier, trained with cross-entropy. Features are not scaled:
     standardise them first if their units differ.
 
     Parameters
     ----------
     class_weight : "balanced" or mapping from class to weight, default=None
-        Factor of the weights of the rows of each class; "balanced" gives all classes the same
-        total weight.
+        Weight of the rows of each class; "balanced" gives all classes the same total weight.
     {parameters}
 
     Attributes
@@ -349,12 +348,12 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, n_features)
-            Rows to learn from, or where `fewer.data.open` finds them;
-            missing values, NaN, take the mean of their column.
+            Training rows, in any form that `fewer.data.open` accepts;
+            missing values (NaN) are replaced by the mean of their column.
         y : array of shape (n,)
-            A class label for each row.
+            One class label per row.
         sample_weight : array of shape (n,), default=None
-            How much each row counts; at least 0.
+            Non-negative row weights.
         """
         X, y = self._validated_pair(X, y)
         with translate_sklearn_errors():
@@ -373,11 +372,11 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
         return self._fit(X, targets, len(self.classes_), weights)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class, for whole rows; only their chosen features are read."""
+        """Probability of each class, of complete rows; only the chosen features are read."""
         return self._predict_rows(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Most likely class, for whole rows; only their chosen features are read."""
+        """Most likely class, of complete rows; only the chosen features are read."""
         best = self.predict_proba(X).argmax(axis=1)  # raises if not fitted
         return self.classes_[best]
 
@@ -394,8 +393,8 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
 class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
     """Choose the k features from which one or many targets are best predicted.
 
-    Features keep their scale: standardise them first if their units differ. So do several
-    targets: the loss is the squared error over all of them.
+    Neither features nor targets are scaled: standardise them first if their units differ. The
+    loss is the squared error over all targets.
 
     Parameters
     ----------
@@ -423,12 +422,12 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, n_features)
-            Rows to learn from, or where `fewer.data.open` finds them;
-            missing values, NaN, take the mean of their column.
+            Training rows, in any form that `fewer.data.open` accepts;
+            missing values (NaN) are replaced by the mean of their column.
         y : array of shape (n,) or (n, m)
             One target or many.
         sample_weight : array of shape (n,), default=None
-            How much each row counts; at least 0.
+            Non-negative row weights.
         """
         X, y = self._validated_pair(X, y, multi_output=True, y_numeric=True)
         self._one_target = y.ndim == 1
@@ -438,7 +437,7 @@ class ConcreteRegressor(RegressorMixin, SupervisedEstimator):
         return self._fit(X, targets, targets.shape[1], weights)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Targets for whole rows; only their chosen features are read."""
+        """Targets of complete rows; only the chosen features are read."""
         return self._shaped(self._predict_rows(X))
 
     def predict_measured(self, measured: Any) -> np.ndarray:

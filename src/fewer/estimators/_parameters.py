@@ -1,4 +1,4 @@
-"""The options that the concrete estimators share, described once, and the settings of the paper."""
+"""Options shared by the concrete estimators, documented once, and the settings of the paper."""
 
 from types import MappingProxyType
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 __all__ = ["PAPER", "SHARED"]
 
 #: The settings of Abid, Balin and Zou (2019): an Adam learning rate of 0.001 throughout, the
-#: temperature falling from 10 to 0.01 once per epoch, five tries, no scaling. The paper gives no
+#: temperature decreasing from 10 to 0.01 once per epoch, five tries, no scaling. The paper gives no
 #: number of epochs or batch size for the small data sets; its authors' code uses 300 epochs and
 #: batches of at least 16 rows. Much slower than the defaults.
 PAPER: MappingProxyType[str, Any] = MappingProxyType(
@@ -35,91 +35,90 @@ PAPER: MappingProxyType[str, Any] = MappingProxyType(
 CONSTRAINTS = """k : int or None, default=10
     Number of features to choose; None to spend ``budget`` instead.
 include, exclude : lists of names or column numbers, default=()
-    Features that must be on the panel, and features that must not be.
+    Features that must be in the panel, and features that must not.
 costs : mapping from feature to cost, or array, default=None
-    What measuring each feature costs.
+    Cost of measuring each feature.
 cost_weight : float, default=0.0
-    Trade-off: how much each unit of cost adds to the loss (the mean squared error).
+    Penalty per unit of cost, added to the loss (the mean squared error).
 budget : float, default=None
     Maximum total cost of the chosen features.
-groups : list of lists of features, or a label for each, default=None
+groups : list of lists of features, or one label per feature, default=None
     Features that are measured together. A group is chosen as a whole, counts once towards k
-    and is paid once, at its highest cost."""
+    and is paid for once, at its highest cost."""
 
 PARAMETERS = """{constraints}
 decoder : "auto", "linear", tuple of int or callable, default="auto"
     A linear map, a network with hidden layers of these widths, or a function
     ``(k, out) -> torch.nn.Module``, whose inputs are normalised (see ``normalize``). "auto" is
-    linear for ConcreteAutoencoder and one hidden layer of 100 for the other two.
+    linear for ConcreteAutoencoder and one hidden layer of 100 units for the other two.
 loss : str or callable, default="auto"
     "mse", "mae", "huber", "bce" (X from 0 to 1), "poisson" (counts), "cross_entropy"
     (classes), or ``(output, target) -> tensor``. "auto" is "cross_entropy" for the
     classifier and "mse" otherwise.
 solver : {"auto", "closed_form", "gradient"}, default="auto"
-    "gradient" trains selector and decoder together, as in the paper. "closed_form", for "mse"
-    without a target, trains only the selector and solves the decoder exactly at each step: on
+    "gradient" trains selector and decoder jointly, as in the paper. "closed_form", for "mse"
+    without a target, trains only the selector and solves for the decoder exactly at each step: on
     the covariance matrix if it is linear (faster and better), else on random features, with
     the network trained afterwards. "auto" is "closed_form" for linear decoders of up to 10,000
-    features (20,000 on CUDA), unless an option is set that only "gradient" has.
+    features (20,000 on CUDA), unless an option that only "gradient" supports is set.
 refine : {"swaps", None}, default="swaps"
-    What follows the training of the selector. "swaps": chosen features are exchanged for others
-    while that lowers the squared error, and a search that starts from greedy selection competes.
-    With a linear decoder all exchanges are scored exactly, so the choice is at least as good on
-    the training rows as that of `ColumnSubset` with the same seed and ridge. For networks and
-    classes a surrogate scores them (`fewer.train.network_swaps`); then a decoder is trained for
-    the old and for the new choice, and held-out rows decide. So they do with every other loss,
-    which the swaps themselves do not know. Left out if ``refit`` is not "scratch", and where
-    neither the covariance (of more than 10,000 features, 20,000 on CUDA) nor the rows (n < d / 4)
-    fit into memory. None: the selector's own choice, as in the paper.
+    Refinement after the selector is trained. "swaps": chosen features are swapped for others
+    as long as that lowers the squared error, in competition with a search from greedy selection.
+    With a linear decoder, all swaps are scored exactly, so the features are at least as good on
+    the training rows as those of `ColumnSubset` with the same seed and ridge. For networks and
+    classes, a surrogate scores the swaps (`fewer.train.network_swaps`); a decoder is then trained
+    with and without them, and held-out rows decide, as with any loss other than "mse". Skipped if
+    ``refit`` is not "scratch", and if neither the covariance (of more than 10,000 features, 20,000
+    on CUDA) nor the rows (n < d / 4) fit into memory. None: the selector's own features, as in the
+    paper.
 activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
     Activation after each hidden layer of the decoder.
 dropout : float or "auto", default="auto"
-    Fraction of hidden values dropped in training; "auto" is 0.1 where ``norm`` is chosen for
-    classes, else 0.
+    Dropout rate of hidden layers; "auto" is 0.1 if ``norm="auto"`` applies, else 0.
 norm : {None, "batch", "layer", "auto"}, default="auto"
-    Normalisation after each hidden layer. "auto", for networks of ConcreteClassifier with the
-    "auto" loss, is the training of `fewer.select`: batch normalisation, labels smoothed by 0.1,
-    a short cycle to a high learning rate, and probabilities calibrated on held-out rows; else
-    None.
+    Normalisation after each hidden layer. For networks of ConcreteClassifier with the "auto"
+    loss, "auto" trains as `fewer.select` does: batch normalisation, label smoothing of 0.1,
+    a short cycle with a high learning rate, and probabilities calibrated on held-out rows.
+    Otherwise, it is None.
 epochs : int or "auto", default="auto"
     Passes over the training rows in the first try; "auto" makes about 2400 gradient steps in
     5 to 600 epochs. In closed form: number of steps, 600 if "auto".
 batch_size : int, default=256
-    Rows in a gradient step.
+    Rows per gradient step.
 learning_rate : float or "auto", default="auto"
-    Of the decoder (Adam); "auto" is 0.01 if it is linear, else 0.001.
+    Learning rate of the decoder (Adam); "auto" is 0.01 if it is linear, else 0.001.
 learning_rate_decay : float, default=1.0
-    Factor on that rate after each epoch.
+    Factor applied to that rate after each epoch.
 selector_learning_rate : float or "auto", default="auto"
-    Of the selector (Adam); "auto" is 0.1, 0.03 with indirect logits, or 0.2 in closed form.
-    At the paper's 0.001 the selector needs many times the epochs to converge.
+    Learning rate of the selector (Adam); "auto" is 0.1, 0.03 with indirect logits, or 0.2 in
+    closed form. At the paper's 0.001, the selector needs many times the epochs to converge.
 schedule : str or callable, default="exponential"
-    How the temperature falls: "exponential", "linear", "constant", "abrupt", or a function
+    Temperature schedule: "exponential", "linear", "constant", "abrupt", or a function
     of (start, end, total) that returns ``step -> temperature``.
 start_temperature, end_temperature : float, default=3.0, 0.1
-    Where it starts and ends.
+    First and last temperature.
 anneal : {"step", "epoch"}, default="step"
     When the temperature changes.
 draw : {"batch", "row"}, default="batch"
     One random sample per batch, or one per row (slow).
 logits : {"direct", "indirect"}, default="direct"
-    Learn the selector's logits themselves, or as a linear map of a learned embedding.
+    Learn the selector's logits directly, or as a linear map of a learned embedding.
 embedding : int, default=None
     Width of that embedding; the number of features if None.
 stop_probability : float or "auto", default="auto"
     Training stops when the mean over nodes of the largest probability reaches this value (not
-    in closed form). "auto" is 0.99, as in the paper. If ``epochs`` is "auto", too, it falls
-    from 0.99 for 10 nodes to 0.95 for 50, and 0.95 is enough when the schedule ends.
+    in closed form). "auto" is 0.99, as in the paper. If ``epochs`` is also "auto", it decreases
+    from 0.99 for 10 nodes to 0.95 for 50, and 0.95 is enough at the end of the schedule.
 tries : int, default=3
-    Maximum number of tries to reach it, each with twice the epochs of the one before.
+    Maximum number of tries to reach it, each with twice the epochs of the previous one.
 patience : int, default=None
     Stop early after this many epochs without a lower held-out loss, in the second half of the
-    schedule. In the refit of a network (None: 30) the learning rate then decays to its end,
-    from the best state so far.
+    schedule. In the refit of a network (30 if None), the learning rate then decays to zero,
+    starting from the best state so far.
 validation_fraction : float, default=0.1
     Fraction of rows held out to compare epochs and starts; none with fewer than 20 rows.
 n_init : int, default=1
-    Independent starts, of which the one with the lowest held-out loss (in closed form: the
+    Number of independent starts; the one with the lowest held-out loss (in closed form, the
     smallest residual) is kept.
 refit : {"scratch", "finetune", "none"}, default="scratch"
     The final decoder: a new one (exact least squares if it is linear and the loss is "mse"),
@@ -129,26 +128,27 @@ refit_epochs : int or "auto", default="auto"
     Maximum number of epochs of that refit.
 ridge : float or "auto", default="auto"
     Penalty on squared weights in exact least squares, in units of variance. "auto" is 0, unless
-    a linear decoder of X is refined by swaps and rows are few for k or a few extreme values make
-    up much of the variance: then held-out rows choose it, as in `ColumnSubset`, and they may
-    prefer the choice of greedy selection.
+    a linear decoder of X is refined by swaps and there are few rows for k or a few extreme values
+    make up much of the variance: then it is chosen on held-out rows, as in `ColumnSubset`, which
+    may also prefer the features of greedy selection.
 normalize : bool, default=True
     Centre all features and divide them by one common number inside the network, so that
-    learning rates do not depend on units. The optimum of squared or absolute error is the same.
+    learning rates do not depend on units. This does not change the optimum of squared or
+    absolute error.
 {device}
 precision : {"auto", "float32", "tf32", "bfloat16"}, default="auto"
-    Of matrix products in training; parameters and sums are always float32. "auto" is
+    Precision of matrix products in training; parameters and sums are always float32. "auto" is
     "bfloat16" on CUDA, "float32" elsewhere. On a CPU, "tf32" is "float32".
 random_state : int, RandomState or None, default=None
-    Seed; results are reproducible, on a CPU bit for bit.
+    Seed; results are reproducible, bit for bit on a CPU.
 progress : bool, default=False
-    Show a progress bar; a line every ten seconds where the output is not a terminal.
+    Show a progress bar, or one line every ten seconds if the output is not a terminal.
 on_epoch : callable, default=None
     Called with each new row of ``history_``; if it returns True, training stops and the
     decoder is refitted. See `fewer.callbacks.TensorBoard`.
 checkpoint : path, default=None
-    Folder in which gradient training saves its state every minute (`fewer.train.Checkpoint`
-    sets other intervals). After a crash or Ctrl-C the same ``fit`` resumes from there, with
+    Folder in which gradient training saves its state every minute (use `fewer.train.Checkpoint`
+    for other intervals). After a crash or Ctrl-C, the same ``fit`` resumes from there, with
     the same result; the folder is deleted at the end."""
 
 DEVICE = """device : str, default="auto"
@@ -157,12 +157,12 @@ DEVICE = """device : str, default="auto"
 ATTRIBUTES = """columns_ : ndarray of int
     The chosen columns, ascending.
 nodes_ : ndarray of shape (k,)
-    Column of each selector node, in node order; all different. What swaps brought in belongs to
-    the nodes that find it most likely.
+    Column of each selector node, in node order; all distinct. Features from swaps are assigned to
+    the nodes that give them the highest probability.
 logits_ : ndarray of shape (k, n_features)
     Learned log alpha of each node.
 decoder_ : fewer.nn.MeasuredDecoder
-    From k measured values, in column order and in the units of X, to predictions.
+    Maps k measured values, in column order and in the units of X, to predictions.
 history_ : list of dict
     One row per epoch (every ten steps in closed form): try, epoch, temperature, loss,
     val_loss, mean_max_probability, distinct, seconds.
@@ -174,11 +174,11 @@ converged_ : bool
 n_conflicts_ : int
     Nodes that did not get their most likely feature, before any swaps.
 n_swapped_ : int
-    Chosen features that are there by swaps.
+    Number of chosen features that come from swaps.
 ridge_ : float
     The penalty that was used.
 n_features_in_, feature_names_in_
-    As everywhere in scikit-learn."""
+    As in every scikit-learn estimator."""
 
 SHARED = {  # placeholders in docstrings; parameters first, since it has some too
     "parameters": PARAMETERS,

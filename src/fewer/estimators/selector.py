@@ -1,4 +1,4 @@
-"""What all estimators share: input checks, feature selection, reconstruction, saving."""
+"""Base classes of all estimators: input validation, feature selection, reconstruction, saving."""
 
 import inspect
 import os
@@ -62,7 +62,7 @@ VALUES: dict[Any, Any] = {
 
 
 class RowEstimator(BaseEstimator):
-    """Base of everything that is fitted on rows and reconstructs rows."""
+    """Base of all estimators that are fitted on rows and reconstruct rows."""
 
     n_features_in_: int
     # parts of docstrings that subclasses share, written there as {name}
@@ -126,7 +126,7 @@ class RowEstimator(BaseEstimator):
         """The fitted columns and decoder."""
 
     def reconstruct(self, X: Any) -> np.ndarray:
-        """Reconstruct whole rows from their k values alone."""
+        """Reconstruct complete rows from their k values alone."""
         model = self._reconstructor()
         return model.decode(model.take(self._validated(X, reset=False)))
 
@@ -136,7 +136,7 @@ class RowEstimator(BaseEstimator):
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, n_features)
-            Whole rows; they are reconstructed from their k values alone.
+            Complete rows; they are reconstructed from their k values alone.
         y : ignored
         """
         model = self._reconstructor()
@@ -220,7 +220,7 @@ class FeatureSelector(SelectorMixin, RowEstimator):
         return [[int(j) if names is None else str(names[j]) for j in group] for group in groups]
 
     def transform(self, X: Any) -> Any:
-        """Keep the chosen columns of X, in column order: what a user would measure."""
+        """Keep the chosen columns of X, in column order."""
         self._check_fitted()
         X = as_array(X)
         checked = self._validated(X, reset=False)
@@ -244,19 +244,20 @@ class FeatureSelector(SelectorMixin, RowEstimator):
         ----------
         measured : array or sparse matrix of shape (n, k), table, path or source
             The chosen features in column order, as `transform` returns them; or a table, or a
-            path or source of one, with columns of their names (or column numbers, if X had no
-            names) in any order, among others. NaN means "not measured": the training mean.
+            path or source of one, with these columns (by name, or by number if X had no names) in
+            any order and possibly others. NaN means "not measured" and is replaced by the
+            training mean.
 
         Returns
         -------
-        array of shape (n, n_features), or a table if one was given
+        array of shape (n, n_features), or a table if the input is one
         """
         return self._reconstructor().reconstruct(measured)
 
     # -- storage ---------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator into a folder: safetensors and JSON, never pickle.
+        """Save the fitted estimator to a folder of safetensors and JSON files, never pickle.
 
         Options that are functions (decoder, loss, ...) are not stored; pass them to `load` again.
         """
@@ -289,14 +290,14 @@ class FeatureSelector(SelectorMixin, RowEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **functions: Any) -> Self:
-        """Read a folder that `save` wrote; its outputs are identical.
+        """Load an estimator written by `save`; its outputs are identical.
 
         Parameters
         ----------
         path : path
             The folder.
         **functions
-            Options that were functions, which are not stored, such as ``decoder=...``.
+            Options that were functions, such as ``decoder=...``, since functions are not stored.
         """
         meta, tensors = storage.read_folder(path)
         storage.require(meta, STORED, path)

@@ -1,4 +1,4 @@
-"""What is learned: the selector layer, temperature schedules, decoders and losses."""
+"""Modules: the selector layer, temperature schedules, decoders and losses."""
 
 from fewer.nn import schedule
 from fewer.nn.concrete import ConcreteNetwork, ConcreteSelector, gumbel_noise, relaxed_choice

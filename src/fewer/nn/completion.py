@@ -1,4 +1,4 @@
-"""Missing values of a row, predicted from those that are present.
+"""Prediction of the missing values of a row from those that are present.
 
 With P the inverse of the covariance of the columns, M the missing values of a row and O the others,
 the best linear prediction is

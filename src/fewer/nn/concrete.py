@@ -1,4 +1,4 @@
-"""The concrete selector, k random choices that become discrete, and a network around it."""
+"""The concrete selector layer, and a network around it."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -70,10 +70,10 @@ def relaxed_choice(logits: Tensor, temperature: float | Tensor, noise: Tensor) -
 
 
 class ConcreteSelector(nn.Module):
-    """A layer of k nodes, each of which learns to pass on one of d input features.
+    """A layer of k nodes, each of which learns to select one of d input features.
 
-    In training mode node i outputs x . m_i with m_i drawn from Concrete(alpha_i, T), which
-    gradients pass through; in eval mode it outputs x[argmax_j alpha_ij]. Lower ``temperature``
+    In training mode, node i outputs x . m_i with m_i sampled from Concrete(alpha_i, T), which is
+    differentiable; in eval mode, it outputs x[argmax_j alpha_ij]. Lower ``temperature``
     during training (see `fewer.nn.schedule`); any network can follow.
 
     Parameters
@@ -83,16 +83,16 @@ class ConcreteSelector(nn.Module):
     temperature : float, default=10.0
         T in the equations; set the attribute to change it.
     draw : {"batch", "row"}, default="batch"
-        One draw per batch (the paper), or one per row, which takes rows x k x d numbers.
+        One sample per batch (the paper), or one per row, which takes rows x k x d numbers.
     logits : {"direct", "indirect"}, default="direct"
-        Learn the logits themselves (the paper), or as a linear map of a learned embedding of
-        each node, which moves all logits of a node together and costs far more.
+        Learn the logits directly (the paper), or as a linear map of a learned embedding of
+        each node, which couples all logits of a node and is far more expensive.
     embedding : int, default=None
         Width of that embedding; d if None.
     allowed : bool tensor of length d, default=None
         Features that may be chosen; the others get probability 0.
     include : sequence of int, default=None
-        Features that the first nodes always pass on; only the other nodes learn.
+        Features that the first nodes always select; only the other nodes learn.
     init_scale : float, default=0.01
         Standard deviation of the initial logits: small, so that all features start equal.
 
@@ -155,7 +155,7 @@ class ConcreteSelector(nn.Module):
 
     @property
     def temperature(self) -> float:
-        """T: high mixes features, low picks one."""
+        """Temperature T: high values mix features, low values select one."""
         return float(self._temperature)
 
     @temperature.setter
@@ -219,19 +219,19 @@ class ConcreteSelector(nn.Module):
         return torch.softmax(self.logits, dim=1)
 
     def mean_max_probability(self) -> Tensor:
-        """Mean over nodes of the largest probability: 1 when every node has decided."""
+        """Mean over nodes of the largest probability: 1 when every node has converged."""
         return self.probabilities().amax(dim=1).mean()
 
     def entropy(self) -> Tensor:
-        """Entropy of each node's choice in nats: log d at the start, 0 when decided."""
+        """Entropy of each node's distribution in nats: log d at the start, 0 when converged."""
         return torch.special.entr(self.probabilities()).sum(dim=1)
 
     def indices(self) -> Tensor:
-        """Feature that each node favours: k numbers, possibly with repeats."""
+        """Most likely feature of each node: k column indices, possibly with repeats."""
         return self.logits.argmax(dim=1)
 
     def groups(self, m: int) -> Tensor:
-        """The m likeliest features of each node, k x m, likeliest first."""
+        """The m most likely features of each node (k x m), most likely first."""
         return self.logits.topk(m, dim=1).indices
 
     def extra_repr(self) -> str:
@@ -265,9 +265,9 @@ class ConcreteNetwork(nn.Module):
     Parameters
     ----------
     selector, decoder : nn.Module
-        From d values to k, and from k to what is predicted.
+        Modules from d values to k, and from k to the predictions.
     mixed : bool, default=False
-        Run the decoder in mixed precision; the choice of features stays in float32.
+        Run the decoder in mixed precision; the selector stays in float32.
 
     Examples
     --------

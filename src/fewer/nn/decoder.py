@@ -1,4 +1,4 @@
-"""Decoders: from k measured values to everything that is predicted."""
+"""Decoders: from k measured values to predictions."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +56,7 @@ def build_decoder(
     dropout: float = 0.0,
     norm: str | None = None,
 ) -> nn.Module:
-    """Make a decoder from k inputs to ``out`` outputs.
+    """Build a decoder from k inputs to ``out`` outputs.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ def build_decoder(
     k, out : int
         Number of inputs and outputs.
     activation : {"leaky_relu", "relu", "gelu", "silu", "tanh"}, default="leaky_relu"
-        After each hidden layer.
+        Activation after each hidden layer.
     dropout : float, default=0.0
-        Share of hidden values dropped in training.
+        Dropout rate of hidden layers.
     norm : {"batch", "layer"}, default=None
         Normalisation after each hidden layer.
 
@@ -107,7 +107,7 @@ def check_decoder(spec: object, activation: object, dropout: object, norm: objec
     """Refuse unknown options, whether there are hidden layers or not."""
     if isinstance(spec, str) and spec != "linear":
         raise InputError(
-            f"decoder={spec!r} is not known; use 'linear', hidden widths such as (75,), or a "
+            f"decoder={spec!r} is not valid; use 'linear', hidden widths such as (75,), or a "
             "function (k, out) -> nn.Module"
         )
     check_choice("activation", activation, tuple(ACTIVATIONS))
@@ -145,12 +145,12 @@ def apply_link(link: str, output: Tensor) -> Tensor:
 
 
 class MeasuredDecoder(nn.Module):
-    """A trained decoder with its scaling: from measured values to the units of the target.
+    """A trained decoder with its scaling, from measured values to the units of the target.
 
     Inputs are k values in column order, in the units of the data; missing ones (NaN) are replaced
-    by the training mean, or, with ``precision`` (the inverse of the covariance of the inputs), by
+    by the training mean or, with ``precision`` (the inverse covariance of the inputs), by
     their best linear prediction from the others. ``order[i]`` is the input of node i of ``net``.
-    With ``known``, input i is also output ``known[i]``, which is returned as measured.
+    With ``known``, input i is also output ``known[i]``, which is returned unchanged.
 
     Examples
     --------

@@ -24,20 +24,20 @@ class Loss:
     Parameters
     ----------
     name : str
-        As users know it.
+        Public name.
     entries : callable
         ``(output, target) -> loss of each entry``, so that missing entries can be ignored.
     mean : callable, default=None
-        ``(output, target) -> scalar`` over all entries, where a fused version exists.
+        ``(output, target) -> scalar`` over all entries, if a fused version exists.
     link : {"sigmoid", "exp", "softmax"}, default=None
         Maps the network's output to the units of the target, such as exp for a log rate.
     degree : int, default=None
-        Set where the loss depends only on output - target, so that targets can be centred and
+        Set if the loss depends only on output - target, so that targets can be centred and
         divided by s without changing which network is best; this divides the loss by s**degree.
     check : callable, default=None
         ``(lowest, highest, what)`` of the targets to the reason why they cannot be used, or None.
     smoothing : float, default=0.0
-        Share of each label that is spread over other classes.
+        Fraction of each label that is spread over other classes.
     whole : callable, default=None
         ``(output, target, weights) -> scalar``, where the loss is not a mean over entries; the
         weights of the rows (n) may be None.
@@ -219,7 +219,7 @@ LOSSES: dict[str, Loss] = {
 def make_loss(
     loss: str | LossFunction | Loss, *, delta: float = 1.0, smoothing: float = 0.0
 ) -> Loss:
-    """Look a loss up by name, or wrap your own ``(output, target) -> tensor``.
+    """Look up a loss by name, or wrap your own ``(output, target) -> tensor``.
 
     Your function may return a scalar or one number for each entry; with missing values it must
     be the latter. ``delta`` is for "huber", ``smoothing`` of labels for "cross_entropy".
@@ -244,7 +244,7 @@ def make_loss(
         return replace(LOSSES[loss], entries=entries, mean=smoothed, smoothing=smoothing)
     if not isinstance(loss, str) or loss not in LOSSES:
         raise InputError(
-            f"loss={loss!r} is not known; use one of {', '.join(map(repr, LOSSES))}, "
+            f"loss={loss!r} is not valid; use one of {', '.join(map(repr, LOSSES))}, "
             "or a function of (output, target)"
         )
     return LOSSES[loss]

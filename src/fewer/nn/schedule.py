@@ -1,6 +1,6 @@
 """Temperature schedules: pure functions from a step to a temperature.
 
-Each maker takes ``(start, end, total)`` and returns ``step -> T`` for steps 0 to ``total``.
+Each factory takes ``(start, end, total)`` and returns ``step -> T`` for steps 0 to ``total``.
 What a step is (an epoch, as in the paper, or one gradient step) is up to the caller.
 """
 
@@ -51,7 +51,7 @@ def constant(start: float, end: float, total: float) -> Schedule:
 
 
 def abrupt(start: float, end: float, total: float) -> Schedule:
-    """T(b) = T0 for the first half, TB from then on.
+    """T(b) = T0 for the first half, TB for the second.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def make_schedule(
     end: float,
     total: float,
 ) -> Schedule:
-    """Look a schedule up by name, or call your own maker of the same form.
+    """Look up a schedule by name, or call your own factory of the same form.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def make_schedule(
         return schedule(start, end, total)
     if schedule not in SCHEDULES:
         raise InputError(
-            f"schedule={schedule!r} is not known; use one of {', '.join(map(repr, SCHEDULES))}, "
+            f"schedule={schedule!r} is not valid; use one of {', '.join(map(repr, SCHEDULES))}, "
             "or a function of (start, end, total) that returns step -> temperature"
         )
     return SCHEDULES[schedule](start, end, total)

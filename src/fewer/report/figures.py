@@ -86,7 +86,7 @@ def _reconstructability(about: dict[str, Any]) -> str:
         others,
         x_label="R²",
         y_label="features",
-        title=f"Histogram of R² over the {len(others)} features that are not measured; median "
+        title=f"Histogram of R² over the {len(others)} unmeasured features; median "
         f"{np.median(others):.2f}; {int((others < 0).sum())} are below 0.",
     )
 
@@ -104,7 +104,7 @@ def _curve(curve: dict[str, Any] | None) -> str:
         lines,
         x_label="features measured",
         y_label="explained variance",
-        title=f"Explained variance of held-out rows for up to {curve['k'][-1]} features: "
+        title=f"Explained variance on held-out rows for up to {curve['k'][-1]} features: "
         + reached,
         percent=True,
     )
@@ -118,8 +118,8 @@ def _stability(about: dict[str, Any]) -> str:
     return bar_chart(
         names,
         found["frequency"],
-        label="chosen from half of the rows",
-        title="How often each chosen feature is chosen again from half of the rows",
+        label="selection frequency",
+        title="How often each feature is chosen again from half of the rows",
         top=1.0,
     )
 
@@ -131,7 +131,7 @@ def _chance(found: dict[str, Any] | None) -> str:
         found["random"],
         found["panel"],
         "this panel",
-        x_label="explained variance of held-out rows",
+        x_label="explained variance on held-out rows",
         y_label="random panels",
         title=f"Explained variance of {len(found['random'])} random panels, and of this one "
         f"({100 * found['panel']:.1f} %)",
@@ -161,7 +161,7 @@ def _contributions(about: dict[str, Any]) -> str:
         [row["name"] for row in about["chosen"]],
         found["lost"],
         label="explained variance lost without it",
-        title="Explained variance that is lost without each chosen feature",
+        title="Explained variance lost without each chosen feature",
         faded=[p > CHANCE_LEVEL for p in tests],
     )
 
@@ -204,7 +204,7 @@ def _survival(about: dict[str, Any]) -> str:
     return line_chart(
         lines,
         x_label="time",
-        y_label="share without event",
+        y_label="fraction without event",
         title=f"Survival by predicted hazard of {about['name']}",
     )
 
@@ -222,7 +222,7 @@ def _tradeoff(about: dict[str, Any] | None) -> str:
         ],
         x_label="explained variance of the features",
         y_label=f"{about['kind']} of {about['name']}",
-        title=f"{about['kind']} against explained variance for weights of reconstruction from "
+        title=f"{about['kind']} against explained variance for reconstruction weights from "
         f"{min(shares[:-1]):g} to {max(shares[:-1]):g}; this panel has {shares[-1]:g}",
     )
 
@@ -240,8 +240,7 @@ def _size(size: dict[str, Any] | None) -> str:
         ],
         x_label="features measured",
         y_label="explained variance",
-        title=f"Explained variance of held-out rows, with one standard error either way. "
-        f"{size['sentence']}",
+        title=f"Explained variance on held-out rows, ± one standard error. {size['sentence']}",
         percent=True,
     )
 

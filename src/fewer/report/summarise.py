@@ -1,4 +1,4 @@
-"""From a panel to a dictionary of numbers and text: everything that the page shows."""
+"""Summarise a panel as a dictionary: all numbers and text of the report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fewer.reproduce import python_of
 METRICS = {"equal": "features standardised", "units": "in the units of the data"}
 REFERENCES = {
     "panel": ("This panel", ""),
-    "pca": ("PCA (reference)", "{k} components, each of which needs all {d} features"),
+    "pca": ("PCA (reference)", "{k} components, each a combination of all {d} features"),
     "greedy": ("Greedy selection", "one feature at a time, linear decoder"),
     "random": ("Random selection", "mean of {draws} draws, linear decoder"),
 }
@@ -73,7 +73,7 @@ def summarise(
     image_shape: tuple[int, int] | str | None = "auto",
     rows: bool = True,
 ) -> dict[str, Any]:
-    """What a report says about a panel; the parameters are those of `fewer.report.write`."""
+    """Summarise a panel for its report; the parameters are those of `fewer.report.write`."""
     known = panel.evidence
     if known is not None and not rows:
         known = known.without_rows()
@@ -373,18 +373,18 @@ def _size(size: dict[str, Any], panel: Reported) -> dict[str, Any]:
 
 
 def size_sentence(size: dict[str, Any], target: str | None = None) -> str:
-    """How k was chosen, from `Evidence.size`; for ``target``, where there is one."""
+    """How k was chosen, from `Evidence.size`; for ``target``, if there is one."""
     k, of = size["chosen"], target
     if size["pca"] is None and of is None:
         of = "the target"
     others = "others" if of is None else of
     if size["rule"] == "given":
-        reason = "as asked for"
+        reason = "as requested"
     elif size["rule"] != "auto":
         level, what = float(size["rule"].split()[1]), "the variance" if of is None else of
-        reason = f"the fewest features that explain {level:.0%} of {what} of held-out rows"
+        reason = f"the fewest features that explain {level:.0%} of {what} on held-out rows"
     elif of is None and size["noise"] is not None and size["noise"] <= size["one_standard_error"]:
-        reason = "further features explain others no better than permuted columns do"
+        reason = "additional features explain others no better than permuted columns do"
     else:
         reason = "the fewest features within one standard error of the best score"
     at = size["k"].index(k)
@@ -445,8 +445,8 @@ def tails_sentence(settings: dict[str, Any]) -> str | None:
         return None
     remedy = '; if they are right, loss="huber" (--loss huber) lets them count less'
     return (
-        f"Heavy tails: 1% of the held-out rows have {tails['share']:.0%} of the squared error. "
-        f"Without them {tails['trimmed']:.1%} of the variance is explained instead of "
+        f"Heavy tails: 1% of the held-out rows account for {tails['share']:.0%} of the squared "
+        f"error. Without them, {tails['trimmed']:.1%} of the variance is explained instead of "
         f"{tails['explained']:.1%} (features standardised); the median error of a row is "
         f"{tails['median_error'] / tails['mean_error']:.2g} times the mean. Look for wrong values "
         f"with fewer inspect{'' if settings.get('loss') == 'huber' else remedy}."
@@ -464,12 +464,13 @@ def robust_sentence(board: Sequence[dict[str, Any]], m: int | None) -> str | Non
         f"worst {what} missing"
     )
     if not own["strategy"].endswith(f"robust to {m}"):
-        return f"{found}; no panel was found that tolerates missing features better there."
+        return f"{found}; no panel was found that tolerates missing features better."
     if not others:
         return f"{found}."
     plain = min(others, key=lambda row: row["error"])
     return (
-        f"{found}; the best panel without robust_to: {plain['error']:.4g} and {plain['worst']:.4g} "
+        f"{found}; the best panel without robust_to has {plain['error']:.4g} and "
+        f"{plain['worst']:.4g} "
         f"({own['error'] / plain['error'] - 1:+.1%} and {own['worst'] / plain['worst'] - 1:+.1%})."
     )
 
@@ -497,15 +498,14 @@ def _stability(known: Evidence, panel: Reported, names: Sequence[str]) -> dict[s
     often = sum(share >= about["threshold"] for share in about["frequency"])
     return {
         "frequency": about["frequency"],
-        "sentence": f"Chosen again from half of the rows, {about['subsamples']} times, for "
-        f"{_model(panel)}: "
-        f"{often} of the {panel.k} features come back in at least {about['threshold']:.0%} of the "
-        "halves. The stability of the whole choice, with interchangeable features counted as one, "
-        f"is {about['cluster_index']:.2f} (95% interval {low:.2f} to {high:.2f}); 1 is always the "
-        "same, 0 as random choices agree."
+        "sentence": f"Selection was repeated on {about['subsamples']} halves of the rows, for "
+        f"{_model(panel)}: {often} of the {panel.k} features are chosen again in at least "
+        f"{about['threshold']:.0%} of them. The stability index, with interchangeable features "
+        f"counted as one, is {about['cluster_index']:.2f} (95% interval {low:.2f} to {high:.2f}); "
+        "1 means always the same features, 0 no more agreement than by chance."
         + (
-            f" At most {about['false_bound']:.2g} of the features that come back so often are "
-            "expected to be chance, if rows are independent."
+            f" At most {about['false_bound']:.2g} of the features chosen so often are "
+            "expected to be false selections, if rows are independent."
             if about["false_bound"] < often
             else ""
         ),
@@ -543,9 +543,9 @@ def _chance(known: Evidence, panel: Reported) -> dict[str, Any] | None:
         "panel": about["panel"],
         "sentence": f"With {_model(panel)}, these features do better than {better:.0%} of "
         f"{len(about['random'])} random panels of the same size (p = {about['p_value']:.3g}): "
-        f"{about['panel']:.1%} of {_explained(panel)} against {np.median(about['random']):.1%} in "
-        "the median. The features are the same on all folds here, and were chosen with all rows in "
-        "view.",
+        f"{about['panel']:.1%} of {_explained(panel)} against a median of "
+        f"{np.median(about['random']):.1%}. The features are the same on all folds and were chosen "
+        "on all rows, so this score is optimistic.",
     }
 
 
@@ -567,19 +567,19 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
         return None
     tests = None if known.significance is None else known.significance["contributions"]
     group = " or, in its place, its group" if panel.settings.get("groups") else ""
-    model = f"{_model(panel)} fitted again"
+    model = f"{_model(panel)} refitted"
     if panel.target is not None and panel.settings.get("predictor") != "linear":
-        model = "a surrogate of the network fitted again"
+        model = "a surrogate of the network refitted"
     elif panel.settings.get("reconstruct"):
-        model = f"linear maps to {_name(panel)} and to all features, as they count, fitted again"
-    said = f"What the panel loses without each feature{group}, with {model}."
+        model = f"linear maps to {_name(panel)} and to all features, by their weights, refitted"
+    said = f"Explained variance lost without each feature{group}, with {model}."
     if tests is not None:
         weak = [names[j] for j, p in zip(known.order, tests, strict=True) if p > WEAK]
         share = len(tests) - len(weak)
         what = "features outside the panel" if panel.target is None else _name(panel)
         said += (
-            f" {share} of {len(tests)} explain {what} better than the same column with its rows "
-            "permuted does (p of at most 0.05)"
+            f" {share} of {len(tests)} explain {what} better than the same column does with "
+            "permuted rows (p ≤ 0.05)"
         )
         said += f"; not {join_names(weak, 5, quoted=False)}." if weak else "."
         if "groups of rows" in str(panel.settings.get("protocol")):
@@ -701,7 +701,7 @@ def _setting_text(value: Any) -> str:
 def substitutes(panel: Reported) -> list[dict[str, Any]]:
     """For each chosen feature: what is lost without it, what depends on it, and its substitutes."""
     if panel.evidence is None:
-        raise InputError("this panel was saved without evidence; make it again with fewer select")
+        raise InputError("this panel was saved without evidence; recreate it with fewer select")
     found = []
     for row in summarise(panel, image_shape=None)["chosen"]:
         first = {"name": row["substitute"], "loss": row["loss"]}

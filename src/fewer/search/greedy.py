@@ -1,4 +1,4 @@
-"""Greedy forward selection: k times the feature that explains most of the residual."""
+"""Greedy forward selection: repeatedly add the feature that explains most of the residual."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ STALE = 1e-3  # blocks are recomputed when the residual has fallen to this fract
 
 @dataclass(frozen=True, eq=False)
 class GreedyPath:
-    """Nested choices for every size up to k, from one run.
+    """Nested panels of every size up to k, from one run.
 
     Attributes
     ----------
     order : ndarray of int
-        Features in the order in which they were taken (included ones first).
+        Features in the order in which they were chosen (included ones first).
     errors : ndarray of float
         Residual (see `residual`) after each pick.
     sizes : ndarray of int
-        Number of features after each pick: 1, 2, ... unless groups are taken whole.
+        Number of features after each pick: 1, 2, ... unless groups are chosen as a whole.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def greedy(
 ) -> GreedyPath:
     r"""Choose features one by one, each time the one that lowers `residual` most.
 
-    With E the covariance of what the features so far leave unexplained, taking feature j
+    With E the residual covariance given the features so far, adding feature j
     lowers the residual by :math:`|E_j|^2 / (E_{jj} + \lambda)` (Farahat, Ghodsi and Kamel,
     2011). Neither E nor its square is formed: with :math:`E = C - W^\top W`, W one row for
     each pick, the criterion of all features follows from one product of C with a vector,
@@ -78,7 +78,7 @@ def greedy(
     ridge : float
         The penalty of `residual`.
     device : str or torch.device, optional
-        Where to compute; by default where C is. If the memory of a GPU is too small, the CPU is
+        Where to compute; by default, the device of C. If a GPU has too little memory, the CPU is
         used instead, with a warning.
 
     Returns

@@ -23,7 +23,7 @@ ROUNDING = 1e-10  # smaller gains, as fractions of the trace, are rounding error
 
 
 def residual(C: Any, S: Any, ridge: float = 0.0) -> float:
-    r"""Sum over all features of the variance that the features `S` leave unexplained.
+    r"""Return the variance left unexplained by the features `S`, summed over all features.
 
     With :math:`A = C_{SS} + \lambda I` this is
 
@@ -32,7 +32,7 @@ def residual(C: Any, S: Any, ridge: float = 0.0) -> float:
 
     where :math:`J_S` (d x k) picks the columns S and B (k x d) is the linear decoder. With
     :math:`\lambda = 0` it is the residual trace of least squares, d times the mean squared
-    error; columns of S that depend on others then add nothing.
+    error; linearly dependent columns of S then add nothing.
 
     Parameters
     ----------
@@ -154,7 +154,9 @@ def covariance(C: Any, device: str | torch.device | None = None) -> Matrix:
     variances = matrix.diagonal()
     largest = float(variances.max())
     if float((down - across).abs().max()) > 1e-6 * len(matrix) * largest:
-        raise InputError("C is not symmetric, so it is no covariance; pass X.T @ X / n, X centred")
+        raise InputError(
+            "C is not symmetric, so it is not a covariance; pass X.T @ X / n with centred X"
+        )
     if float(variances.min()) < -1e-9 * max(largest, 0.0) or largest < 0:
         worst = int(variances.argmin())
         raise InputError(
@@ -196,7 +198,7 @@ def on_cpu_if_short(function: Callable[P, T]) -> Callable[P, T]:
         # after the handler, which would keep the tensors alive
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        warn(f"{function.__name__} does not fit the memory of the GPU; computing it on the CPU")
+        warn(f"{function.__name__} does not fit into GPU memory; using the CPU")
         options: Any = {**kwargs, "device": "cpu"}
         return function(*args, **options)
 

@@ -1,4 +1,4 @@
-"""The search for the best column subset: greedy, swaps, then walks from perturbed panels."""
+"""The search for the best column subset: greedy, swaps, then tabu search from perturbed panels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SearchResult:
     elapsed, evaluations : float, int
         Seconds in total, and how often all swaps of a panel were scored.
     stopped : {"stall", "time", "only choice", "optimal"}
-        Why the search ended; "optimal" if every panel was judged.
+        Why the search ended; "optimal" if all panels were enumerated.
     elite : list of (float, ndarray of int)
         The best panels and their objectives, best first; held-out rows may separate near-ties.
 
@@ -79,12 +79,12 @@ def search(
     initial: Sequence[Iterable[int]] = (),
     device: str | torch.device | None = None,
 ) -> SearchResult:
-    """Find k features that explain all features of a covariance best.
+    """Find the k features that best explain all features of a covariance.
 
-    After `greedy` and `swap` come rounds of tabu search: several of the best panels so far, with
-    a fifth of their features replaced, are walked in parallel by the best swap at each step,
-    whether it helps or not. If there are no more than some thousand panels, all of them are judged
-    instead. The result is at least as good as greedy's, and no single swap
+    `greedy` and `swap` are followed by rounds of tabu search: several of the best panels so far,
+    with a fifth of their features replaced, take the best swap at each step in parallel, even one
+    that increases the error. If there are at most a few thousand panels, all of them are
+    enumerated instead. The result is at least as good as greedy's, and no single swap
     improves it unless time ran out.
 
     Parameters
@@ -94,12 +94,12 @@ def search(
     k : int or Constraints
         Number of features, or the constraints to obey.
     starts : int, optional
-        Number of panels that are improved in parallel; by default as many as fill the processor.
+        Number of panels improved in parallel; by default, as many as use the whole processor.
     stall : int, optional
         Rounds without progress after which to stop; 0 for greedy and swaps only. By default 6,
-        down to 1 where a round takes tens of seconds.
+        down to 1 if a round takes tens of seconds.
     time_limit : float, optional
-        Seconds after which to stop with the best so far; the greedy start is always finished.
+        Seconds after which to stop with the best panel so far; the greedy start always finishes.
     seed : int, optional
         Makes the result reproducible on the same device, unless time runs out; None is random.
     initial : sequence of panels
@@ -123,7 +123,7 @@ def search(
     C, constraints, ridge = check_problem(C, k, ridge, device)
     begin = time.monotonic()
     if starts is not None and starts < 1:
-        raise InputError(f"starts={starts}; improve at least one panel")
+        raise InputError(f"starts={starts} must be at least 1")
     if stall is not None and stall < 0:
         raise InputError(f"stall={stall}; give the rounds to wait, 0 for greedy and swaps only")
     run = _Run(C, constraints, ridge, begin, time_limit, seed)
@@ -196,7 +196,7 @@ class _Run:
         return "time" if self._late() else "stall"
 
     def _enumerate(self) -> bool:
-        """Judge every panel if there are few; False if there are too many."""
+        """Score every panel if there are few; False if there are too many."""
         constraints, include = self.constraints, self.constraints.include
         k, wide = constraints.k, len(self.C) > CANDIDATES  # whose square takes too long
         if k is None or wide or constraints.budget is not None or constraints.groups is not None:
@@ -231,7 +231,7 @@ class _Run:
         return True
 
     def _trim(self) -> None:
-        """Where the size is free, remove from the best panel what is not worth its price."""
+        """If the size is free, drop features that are not worth their cost from the best panel."""
         constraints = self.constraints
         while constraints.k is None and constraints.unit_prices is not None and not self._late():
             mark, panel = self.elite[0]

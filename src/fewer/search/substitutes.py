@@ -1,4 +1,4 @@
-"""What could replace each feature of a panel, for the objective and within the constraints."""
+"""Substitutes for each feature of a panel, within its constraints."""
 
 import numpy as np
 import torch
@@ -23,14 +23,13 @@ def substitutes(
     ridge: float = 0.0,
     count: int = 5,
 ) -> tuple[Columns, NDArray[np.float64]]:
-    """Best replacements of each feature of a panel, best first, and what each loses.
+    """Find the best substitutes of each feature of a panel, best first, and their losses.
 
-    The covariance says what the panel is for: that of the features, where they are reconstructed;
-    with columns of a target behind the d features of the constraints, the target as well. A
-    replacement obeys all constraints: it is allowed, within the budget, and not on the panel.
-    Features that must be included have none. A group is replaced as a whole, by another group or
-    a feature that is none, named by its first feature. Where costs have weight they count in the
-    order, not in the loss.
+    The covariance defines the objective: reconstruction of the features or, if columns of a
+    target follow the d features of the constraints, of the target as well. Substitutes respect
+    all constraints and are not in the panel. Features that must be included have none. A group is
+    replaced as a whole, by another group or a single feature, given by its first feature. With a
+    cost weight, costs affect the order but not the loss.
 
     Parameters
     ----------
@@ -39,17 +38,17 @@ def substitutes(
     panel : array of int
         Chosen columns, in any order.
     constraints : Constraints
-        What every panel must obey.
+        The constraints of the panel.
     ridge : float, default=0.0
         Penalty, in the units of C.
     count : int, default=5
-        How many replacements.
+        Number of substitutes per feature.
 
     Returns
     -------
     columns, losses : arrays (len(panel), count)
-        -1 and NaN where there are fewer. A loss is the increase of `residual`; below 0 where the
-        panel is not the best of its size, because something else than C has chosen it.
+        Padded with -1 and NaN. A loss is the increase of `residual`; it can be negative if the
+        panel was not chosen by C.
 
     Examples
     --------

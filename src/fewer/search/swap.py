@@ -1,4 +1,4 @@
-"""Swap local search, single features and groups, and tabu walks past its local optima."""
+"""Local search by swaps of features and groups, and tabu search beyond its local optima."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CHANGING = ("P", "Z", "N", "e", "f", "objective", "shut")  # of an exchange, apa
 
 @dataclass(frozen=True, eq=False)
 class SwapResult:
-    """Where swapping ended.
+    """Result of `swap`.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class SwapResult:
     evaluations : int
         How often all swaps were scored.
     optimal : bool
-        Whether no single swap helps; False when time ran out.
+        Whether no single swap helps; False if time ran out.
 
     Examples
     --------
@@ -85,26 +85,26 @@ def swap(
     thorough: bool = True,
     device: str | torch.device | None = None,
 ) -> SwapResult:
-    """Exchange chosen features for others while that lowers `residual`.
+    """Swap chosen features for others as long as that lowers `residual`.
 
     All k x d swaps are scored at once, in O(k d^2 + k^2 d) (see `Exchange`). While many help,
-    many of different features are made together, half as many if that fails to help; then the
-    best one at a time, which reads C once each.
+    swaps of different features are made in batches, halved when a batch does not help; then the
+    best one is made at a time, which reads C once each.
 
     Parameters
     ----------
     C, ridge, device
         As in `greedy`.
     start : iterable of int
-        Features to start from; must obey the constraints.
+        Features to start from; they must meet the constraints.
     constraints : Constraints, optional
         By default any panel of the size of `start`. With a budget and without k, affordable
         features are also added.
     time_limit : float, optional
         Seconds after which to stop.
     thorough : bool, default=True
-        Whether to go on until no swap helps. Of few rows and many features, False stops when none
-        of the features with the best swaps into `start` helps, in a third of the time.
+        Whether to continue until no swap helps. With few rows and many features, False stops when
+        none of the most promising features helps, in a third of the time.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def _swap_promising(
     deadline: float | None,
     thorough: bool,
 ) -> SwapResult:
-    """Swap to a local optimum among the features with the best swaps, while that changes much.
+    """Swap to a local optimum among the most promising features.
 
     A swap of all features reads all rows; among some of them it does not.
     """
@@ -456,7 +456,7 @@ def swap_groups(
     deadline: float | None,
     least: float,
 ) -> Found:
-    """Make the best exchange of two groups while it lowers the objective; as in `SwapResult`."""
+    """Swap two groups as long as that lowers the objective; as in `SwapResult`."""
     exchange = GroupExchange(C, constraints, ridge)
     best, evaluations = worth(C, panel, constraints, ridge), 0
     while deadline is None or time.monotonic() < deadline:

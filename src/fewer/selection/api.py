@@ -1,4 +1,4 @@
-"""`fewer.select`: panels from every strategy, compared on held-out rows; the best one wins."""
+"""`fewer.select`: propose panels by several strategies and compare them on held-out rows."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -93,120 +93,122 @@ def select(
     progress: Any = False,
     checkpoint: Any = None,
 ) -> Panel:
-    """Choose the best panel that any strategy finds.
+    """Choose k features and fit a decoder that reconstructs the others.
 
-    Strategies propose panels on training rows; the decoder that you ask for is fitted on each
-    panel and compared on held-out rows; the winning strategy is run again, and its decoder
-    refitted, on all rows. Linear panels within 2% of the best on a single held-out part are told
-    apart by the training rows. Networks that are more than 2% behind on the first of several folds
-    are pruned; for the others, the panels chosen from all rows are compared on the same folds. With
-    a linear decoder and fewer than ten rows per chosen feature, final swaps lower the held-out
-    error itself. ``panel.held_out`` is the score on held-out rows with its standard error,
-    corrected for having chosen the winner.
+    Strategies propose panels on training rows, your decoder is fitted to each panel, and
+    held-out rows decide; the winning strategy is rerun and its decoder refitted on all rows.
+    With a single split, linear panels within 2% of the best are ranked by their error on the
+    training rows. With folds, networks more than 2% behind on the first fold are pruned; for the
+    others, the panels chosen on all rows are compared on the same folds. With a linear decoder
+    and fewer than ten rows per chosen feature, final swaps minimise the held-out error directly.
+    ``panel.held_out`` is the score on held-out rows with its standard error, corrected for
+    selection bias.
 
     Parameters
     ----------
     data : array, sparse matrix, table, path or source of shape (n, d)
-        Rows to learn from; NaN marks missing values. Whatever `fewer.data.open` takes.
+        Training rows, in any form that `fewer.data.open` accepts; NaN marks missing values.
     k : int, "auto", Reach or None, default=None
         Number of features to choose; None, with ``costs`` and ``budget``, spends the budget.
-        ``fewer.Reach(0.9)``: as few as explain 90% of the variance of held-out rows. "auto": the
-        fewest, up to 100, within one standard error of the best; or, if these are fewer, as many
-        as explain other features better than permuted columns do. Both judge by linear decoders.
+        ``fewer.Reach(0.9)``: the smallest k that explains 90% of the variance on held-out rows.
+        "auto": the smaller of two values, up to 100: the smallest k within one standard error of
+        the best, and the number of features that explain others better than permuted columns do.
+        Both rules use linear decoders.
     decoder : "linear", tuple of int or callable, default="linear"
-        What reconstructs the features: a linear map, a network with hidden layers of these widths,
-        or your own function ``(k, d) -> torch.nn.Module``.
+        Model that reconstructs the features: a linear map, a network with hidden layers of these
+        widths, or your own function ``(k, d) -> torch.nn.Module``.
     target : array of length n or (n, m), name(s) of columns, mapping or table, default=None
         Choose features that predict this instead: text, integers and booleans are classes,
         floating-point numbers are quantities, an ordered pandas Categorical is ordinal.
         ``decoder`` is then the predictor (``panel.predict``); the other features are reconstructed
-        by a linear decoder. Rows whose target is missing (None, NaN) only count in that
-        reconstruction. A list of names, a mapping from names to arrays, or a table are several
-        targets at once, of which rows need all; ``panel.predict`` then returns a dictionary.
+        by a linear decoder. Rows whose target is missing (None, NaN) are only used for that
+        reconstruction. A list of names, a mapping from names to arrays, or a table means several
+        targets at once; a row needs all of them, and ``panel.predict`` returns a dictionary.
     target_kind : {"auto", "class", "number", "count", "ordinal", "survival"}, default="auto"
-        What the target is. "count": whole numbers, Poisson loss. "ordinal": classes in order.
+        Kind of target. "count": whole numbers, Poisson loss. "ordinal": ordered classes.
         "survival": ``target`` is (time, event), as two arrays, two columns or two names; event is 1
-        where it was observed and 0 where the row was censored; Cox's partial likelihood with
-        Efron's method for ties. For several targets, one for all, or a mapping by name.
+        if it was observed and 0 if the row was censored; Cox's partial likelihood with
+        Efron's method for ties. For several targets, one kind for all, or a mapping by name.
     target_weight : mapping from name to number, or list, default=None
-        How much each of several targets counts; the losses are relative to those of a constant
-        prediction.
+        Weight of each of several targets; losses are relative to those of a constant prediction.
     reconstruct : float, default=0.0
-        With a target, how much reconstructing the other features counts beside predicting it: one
-        panel for both minimises ``1 - reconstruct`` times the loss of the predictor plus
-        ``reconstruct`` times the error of the reconstruction, each relative to that of the best
-        panel for it alone. Below 1. The report then shows what other weights would give.
+        With a target, the weight of reconstructing the other features, below 1: the panel
+        minimises ``1 - reconstruct`` times the loss of the predictor plus ``reconstruct`` times
+        the reconstruction error, each relative to that of the best panel for that goal alone. The
+        report shows the trade-off for other weights.
     include, exclude : lists of names or column numbers, default=()
-        Features that must be on the panel, and features that must not.
+        Features that must be in the panel, and features that must not.
     costs : mapping from feature to cost, or array, default=None
-        What measuring each feature costs. Several costs, each with its own budget, are a mapping
-        from their names: ``costs={"money": ..., "minutes": ...}``.
+        Cost of measuring each feature. For several costs, each with its own budget, a mapping by
+        name: ``costs={"money": ..., "minutes": ...}``.
     cost_weight : float, default=0.0
-        Trade-off: added to the mean squared error, in scaled units, per unit of cost.
+        Penalty per unit of cost, added to the mean squared error in scaled units.
     budget : float or mapping, default=None
-        Maximum cost of the panel; of several costs, ``{"money": 100, "minutes": 30}``.
-    groups : list of lists of features, or a label for each, default=None
+        Maximum cost of the panel; for several costs, ``{"money": 100, "minutes": 30}``.
+    groups : list of lists of features, or one label per feature, default=None
         Features that are measured together and count once towards k.
     sets : mapping from name to list of features, or list of lists, default=None
-        Sets of features of which ``at_least`` or ``at_most`` so many are on the panel. They may
-        overlap; those of a list are called "0", "1", ...
+        Sets of features limited by ``at_least`` and ``at_most``. They may overlap; the sets of a
+        list are named "0", "1", ...
     at_least, at_most : mapping from name of a set to int, or int for every set, default=None
-        ``at_least={"north": 2}``, ``at_most=1``. Every panel obeys; what no panel can obey is
-        refused, with the constraints that contradict each other.
+        Limits on the number of features per set, such as ``at_least={"north": 2}`` or
+        ``at_most=1``. Limits that no panel can meet raise an error that names the conflict.
     sample_weight : array of length n, or name of a column, default=None
-        How much each row counts in choosing for the target, in training its predictor and in its
-        scores; at least 0.
+        Non-negative row weights for selection with a target, for training its predictor and for
+        its scores.
     class_weight : "balanced" or mapping from class to weight, default=None
-        Factor of the weights of the rows of each class, in choice and training; "balanced" gives
-        all classes the same total weight. Scores do not use it.
+        Weight of the rows of each class in selection and training; "balanced" gives all classes
+        the same total weight. Scores do not use it.
     scale : {"standard", "none"}, default="standard"
-        "standard": every feature counts the same, whatever its units. "none": features count by
-        their own variance. Results are in the units of the data either way.
+        "standard": all features have equal weight, whatever their units. "none": features are
+        weighted by their variance. Results are in the units of the data either way.
     strategies : "auto" or list of {"search", "closed_form", "gradient", "filters"}, default="auto"
-        Which strategies propose panels. "auto" is the search for a linear decoder, plus the
-        closed form where features are few enough, and all three for a network. With a network,
-        "search" also improves the best panel by swaps that a surrogate of the network judges.
-        Greedy selection is always compared or, with a target, the search without it. "filters",
-        for a target and part of "auto" there, rank features by ANOVA, mutual information, mRMR
-        and tree importance.
+        Strategies that propose panels. For a linear decoder, "auto" is the search, plus the
+        closed form if there are few enough features; for a network, it is all three. With a
+        network, "search" also improves the best panel by swaps scored with a surrogate model.
+        Greedy selection is always part of the comparison; with a target, it is the search without
+        the target. "filters" rank features by ANOVA, mutual information, mRMR and tree importance;
+        they require a target, for which they are part of "auto".
     validation : float, int, "time", "blocks", "auto" or array of n bool, default="auto"
-        Fraction of rows held out, or number of folds. "time" is for rows in time order: each of
-        several folds trains on the past and is held out on what follows; "blocks" makes folds of
-        neighbouring rows, which resemble each other. An array says which rows are held out.
-        "auto" is 5 folds for a linear decoder. Networks, predictors of a target, and linear
-        decoders whose covariances of 5 folds would take more than 512 MB, have 3 folds (5 if
-        linear) with fewer than 100 rows per chosen feature, and otherwise a tenth of the rows is
-        held out. Held-out rows choose and score; the final panel is fitted on all.
+        Fraction of rows held out, or number of folds. "time" is for rows in chronological order:
+        each fold trains on the past and holds out the rows that follow. "blocks" makes folds of
+        contiguous rows, for rows that resemble their neighbours. An array marks the rows to hold
+        out. "auto" is 5 folds for a linear decoder. Networks, predictors of a target, and linear
+        decoders whose 5 fold covariances would take more than 512 MB, use 3 folds (5 if linear)
+        with fewer than 100 rows per chosen feature, and otherwise hold out a tenth of the rows.
+        The final panel is fitted on all rows.
     row_groups : array of length n, or name of a column, default=None
         Rows with the same label (one patient, one animal) are held out together.
     robust_to : int, default=0
-        1 or 2: choose a panel whose error is smallest when its worst 1 or 2 features are missing,
-        among those whose error with all of them is at most 2.5% above the smallest (on the rows
-        that panels are chosen from, with linear decoders). The leaderboard has both errors of
-        held-out rows; where the first is no better there, the panel is the one without. With
-        ``groups``, whole groups are missing; with ``target``, the error is that of its prediction.
+        1 or 2: minimise the error with the worst 1 or 2 features missing, among panels whose
+        error with all features is at most 2.5% above the smallest (on training rows, with linear
+        decoders). The leaderboard has both held-out errors; if the robust panel is no better with
+        features missing, the plain panel is kept. With ``groups``, whole groups are missing; with
+        ``target``, the error is that of its prediction.
     expect_missing : float, default=0.0
         For networks: the fraction of measured values that will be missing, such as 0.05. The
-        network is trained with inputs dropped at this rate, if that lowers the error of held-out
-        rows with as many missing; with ``robust_to``, the rate is that over the number of features.
+        network is trained with inputs dropped at this rate if that lowers the held-out error with
+        as many values missing; with ``robust_to``, the default rate is that divided by the number
+        of features.
     loss : {"mse", "huber"}, default="mse"
-        What choice and decoder minimise. "huber" is for heavy tails: a row whose error is more than
-        1.5 times the median of all rows counts by its error instead of its square; for a
-        network, each value does, from an error of one standard deviation. Scores count all rows.
+        Loss of selection and decoder. "huber" is for heavy tails: a row whose error exceeds
+        1.5 times the median of all rows is weighted by its error instead of its square; for a
+        network, this applies to each value, from an error of one standard deviation. Scores use
+        all rows.
     time_limit : float, default=None
-        Seconds for the whole call. Strategies and trainings stop when it is over, and later ones
-        are skipped; one quick candidate is always finished.
+        Seconds for the whole call. When they are used up, the current strategy or training stops
+        and later ones are skipped; one quick candidate is always finished.
     random_state : int, RandomState or None, default=None
         Makes the result reproducible.
     device : str, default="auto"
         "auto" (CUDA, MPS or CPU), or any torch device.
     progress : bool or callable, default=False
-        Print progress: each step, a line at least every ten seconds, and the remaining time. A
-        function is called as ``progress(message, fraction)``, with the fraction of the work that
-        is done; it follows the measured times of steps and never falls.
+        Print each step, a line at least every ten seconds, and the remaining time. A function is
+        called as ``progress(message, fraction)``, with the fraction of the work done, which is
+        based on measured times and never decreases.
     checkpoint : path, default=None
-        A folder that keeps proposed panels, and the state of gradient training every minute, until
-        the call is done. After a crash or Ctrl-C the same call resumes from there.
+        Folder for proposed panels and, every minute, the state of gradient training; deleted at
+        the end. After a crash or Ctrl-C, the same call resumes from there.
 
     Returns
     -------
@@ -214,9 +216,8 @@ def select(
 
     Notes
     -----
-    Under ``torchrun`` every process makes the same call: each reads its own rows, sums and
-    gradients are reduced over all of them, rank 0 searches and prints, and all return the same
-    panel.
+    Under ``torchrun``, every process makes the same call: each reads its own rows, sums and
+    gradients are all-reduced, rank 0 searches and prints, and all return the same panel.
 
     Examples
     --------
@@ -344,7 +345,7 @@ def _propose_all(
     folds: Sequence[Fold],
     stage: range,
 ) -> None:
-    """Let all candidates that are left propose panels on some folds, as far as time allows."""
+    """Let the remaining candidates propose panels on some folds, as far as time allows."""
     budget, plan = context.budget, context.plan
     left = complete(candidates, folds[: stage.start])
     if budget.limit is None:
@@ -407,7 +408,7 @@ def _wrap(
     *,
     given: bool = False,
 ) -> Panel:
-    """Fit the decoder on all rows and score it; a report computes the rest when it is needed.
+    """Fit the decoder on all rows and score it; a report computes the rest on demand.
 
     ``given``: the first candidate was not chosen by its error.
     """
@@ -505,7 +506,7 @@ def _finish(
     options: dict[str, Any],
     described: dict[str, Any],
 ) -> Panel:
-    """Measure candidates whose panels are known, and make a panel of the first."""
+    """Score candidates whose panels are known, and build a panel from the first."""
     comparison, folds = _comparison(context), context.covariances.folds
     for candidate in candidates:
         if len(candidate.panels[0]) == len(candidates[0].panels[0]):
@@ -521,10 +522,10 @@ def _finish(
 
 
 def attach(panel: Panel, data: Any, **options: Any) -> Panel:
-    """Give a panel the data that it is changed with: `Panel.without`, `swap`, `extend`, `shrink`.
+    """Attach data to a panel, for `Panel.without`, `swap`, `extend` and `shrink`.
 
-    Panels have the data that `select` made them from, unless they were loaded, copied, or are so
-    large (fold covariances of more than 1 GiB) that `select` keeps none.
+    Panels keep their training data unless they were loaded or copied, or their fold covariances
+    take more than 1 GiB.
 
     Parameters
     ----------
@@ -533,9 +534,9 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     data : array, sparse matrix, table, path or source of shape (n, d)
         Rows with all features of the panel, in the same order.
     **options
-        Options of `fewer.select`, where they should differ from those of the panel or are not
-        stored with it: ``target``, ``row_groups``, ``sample_weight``, and constraints with more
-        than 1000 values.
+        Options of `fewer.select` that should differ from those of the panel or are not stored
+        with it: ``target``, ``row_groups``, ``sample_weight``, and constraints with more than 1000
+        values.
 
     Returns
     -------
@@ -558,18 +559,18 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     kept = (*CONSTRAINTS, *PER_TARGET, "row_groups", "sample_weight")
     known = {name: part for name, part in stored.items() if name in kept}
     if panel.target is not None and "target" not in options:
-        raise InputError("attach: give the target again, target=...")
+        raise InputError("attach: pass the target again, target=...")
     gone = [
         name
         for name, part in known.items()
         if isinstance(part, dict) and "object" in part and name not in options
     ]
     if gone:
-        raise InputError(f"attach: {gone[0]} is not stored with the panel; give it again")
+        raise InputError(f"attach: {gone[0]} is not stored with the panel; pass it again")
     settings = {name: panel.settings[name] for name in ("decoder", "scale", "validation")}
     settings["loss"] = panel.settings.get("loss", "mse")
     if settings["validation"] == GIVEN_ROWS and "validation" not in options:
-        raise InputError("attach: give the held-out rows again, validation=...")
+        raise InputError("attach: pass the held-out rows again, validation=...")
     if panel.target is not None:
         settings["decoder"] = panel.settings["predictor"]
     settings = {name: part for name, part in settings.items() if name not in options}
@@ -582,7 +583,9 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
             everything["k"] = panel.settings.get("k", panel.k)
         context, described = prepare(data, everything, WorkPlan(), panel.settings["seed"])
     if list(context.source.names or ()) != list(panel.names or ()):
-        raise InputError("attach: the data have other features than the panel, or in another order")
+        raise InputError(
+            "attach: the features of the data, or their order, differ from the panel's"
+        )
     if context.source.shape[1] != panel.d:
         raise InputError(f"attach: the data have {context.source.shape[1]} features, not {panel.d}")
     context = replace(context, protocol=panel.settings.get("protocol", context.protocol))

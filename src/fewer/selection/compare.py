@@ -1,4 +1,4 @@
-"""How proposed panels are compared: by the held-out error of the requested decoder, per fold.
+"""Comparison of proposed panels by the held-out error of the requested decoder, per fold.
 
 Every rank computes the same numbers up to rounding; rank 0 broadcasts those that decide.
 """
@@ -54,7 +54,7 @@ Key = tuple[bytes, int | None, int]
 
 @dataclass(eq=False)
 class Candidate:
-    """A strategy, the panel that it proposed on each fold, and how these did on held-out rows."""
+    """A strategy, the panel it proposed on each fold, and their held-out errors."""
 
     strategy: Strategy
     panels: list[Columns] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Candidate:
 
 
 class Comparison(Protocol):
-    """How one kind of decoder is fitted and compared."""
+    """Fits and compares one kind of decoder."""
 
     def stages(self, folds: Sequence[Fold]) -> list[range]:
         """Numbers of the folds for which panels are proposed before they are compared."""
@@ -124,7 +124,7 @@ class Comparison(Protocol):
         """Decide between candidates that are too close to call."""
 
     def scored(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> Candidate:
-        """The winner, the first of these, such that its score is not that of the luckiest."""
+        """The winner, the first of these, with a score corrected for selection bias."""
         return candidates[0]
 
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
@@ -132,13 +132,13 @@ class Comparison(Protocol):
 
 
 def mean_price(panels: Sequence[Columns], constraints: Constraints) -> float:
-    """What the costs of panels add to their error, where they have weight."""
+    """The weighted cost of panels, which is added to their error."""
     return float(np.mean([constraints.price(panel) for panel in panels])) / constraints.d
 
 
 @dataclass(frozen=True)
 class LinearComparison(Comparison):
-    """Linear decoders: exact, from fold covariances, with the penalty that does best."""
+    """Linear decoders: exact, from fold covariances, with the best penalty."""
 
     context: SelectionContext
 
@@ -173,7 +173,7 @@ class LinearComparison(Comparison):
         """The winner, on each fold as the other folds choose it: its strategy and its penalty.
 
         So the rows that a decoder is scored on have no part in the choice between strategies and
-        penalties, and the score is not that of the luckiest.
+        penalties, and the score is free of selection bias.
         """
         winner = candidates[0]
         tables = [(c, c.table) for c in candidates if c.table is not None]

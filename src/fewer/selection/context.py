@@ -90,7 +90,7 @@ class TimeBudget:
 
 
 class WorkPlan:
-    """The steps of a call, and which fraction of the work is done, by the time that steps take.
+    """The steps of a call and the fraction of the work done, based on measured times.
 
     Steps of a kind that has been seen are expected to take as long as those did; others in
     proportion to their weight. The fraction never falls, and is below 1 until the call returns.
@@ -198,7 +198,7 @@ class SelectionCheckpoint:
                 raise ValueError(reason)
             for name, panel in self.panels.items():
                 if not panel or len({j for j in panel if 0 <= j < d}) < len(panel):
-                    raise ValueError(f"{name!r} is no panel of {d} features")
+                    raise ValueError(f"{name!r} is not a panel of {d} features")
 
     def recall(self, strategy: str, fold: Fold) -> Columns | None:
         """The panel that a strategy proposed on a fold before the interruption, if any."""
@@ -221,7 +221,7 @@ def _key(strategy: str, fold: Fold) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SelectionContext:
-    """Everything that stays the same during one call of `fewer.select`."""
+    """Everything that stays constant during one call to `fewer.select`."""
 
     source: Source  # in the units of the data
     constraints: Constraints

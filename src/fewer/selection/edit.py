@@ -1,4 +1,4 @@
-"""Panels changed by hand: without a feature, with another one, longer or shorter."""
+"""Panels edited by hand: features removed, swapped or added."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ Finish = Callable[[SelectionContext, list[Candidate]], Panel]
 
 @dataclass(frozen=True, eq=False)
 class Editor:
-    """The data behind a panel, from which a changed panel is fitted and scored."""
+    """The data behind a panel, on which an edited panel is fitted and scored."""
 
     context: SelectionContext
     columns: Columns  # of the panel
@@ -37,10 +37,10 @@ class Editor:
         gone = self._units("without", features)
         if not np.isin(gone, self._own).all():
             names = [f for f in features if self._find("without", f) not in self.columns]
-            raise InputError(f"without: {names[0]!r} is not on the panel")
+            raise InputError(f"without: {names[0]!r} is not in the panel")
         units = np.setdiff1d(self._own, gone)
         if len(units) == 0:
-            raise InputError("without: nothing would be left on the panel; keep a feature")
+            raise InputError("without: the panel would be empty; keep at least one feature")
         return self._panel(units, "without")
 
     @entry_point
@@ -48,16 +48,16 @@ class Editor:
         """The panel with another feature (or group) in place of one of its own."""
         gone, new = self._units("swap", [out]), self._units("swap", [into])
         if self._find("swap", out) not in self.columns:
-            raise InputError(f"swap: {out!r} is not on the panel")
+            raise InputError(f"swap: {out!r} is not in the panel")
         if self._find("swap", into) in self.columns:
-            raise InputError(f"swap: {into!r} is on the panel already")
+            raise InputError(f"swap: {into!r} is already in the panel")
         if new[0] < 0:
             raise InputError(f"swap: {into!r} is excluded")
         return self._panel(np.append(np.setdiff1d(self._own, gone), new), "swap")
 
     @entry_point
     def extend(self, k: int) -> Panel:
-        """The panel with the best further features, k in all."""
+        """The panel with the best additional features, k in total."""
         most = len(self.context.constraints.units)
         check_whole("k", k, len(self._own) + 1, most, ", more than the panel has")
         return self._searched(replace(self.context.constraints, k=k, include=self.columns))

@@ -79,16 +79,16 @@ def prepare(
         asked = options["target"], data, options["target_kind"], options["target_weight"]
         target, data = read_target(*asked)
     if target is None and options["strategies"] != "auto" and FILTERS_NAME in options["strategies"]:
-        raise InputError("strategies: 'filters' need a target; give target=, or leave them out")
+        raise InputError("strategies: 'filters' require a target; pass target=, or omit them")
     for name in ("sample_weight", "class_weight", "target_kind", "target_weight"):
         left_out = options[name] is None or (name == "target_kind" and options[name] == "auto")
         if target is None and not left_out:
-            raise InputError(f"{name} is for panels that predict; give target= as well")
+            raise InputError(f"{name} requires target=")
     check_number("reconstruct", options["reconstruct"], least=0)
     if options["reconstruct"] >= 1 or (target is None and options["reconstruct"]):
         raise InputError(
-            f"reconstruct={options['reconstruct']!r} is the weight of the features beside a "
-            "target, at least 0 and below 1; leave it and target= out to only reconstruct"
+            f"reconstruct={options['reconstruct']!r} is the weight of the features relative to the "
+            "target, at least 0 and below 1; omit it and target= to only reconstruct"
         )
     source = distributed.open_together(lambda: as_source(data, least_rows=3))
     n = source.shape[0]
@@ -264,8 +264,8 @@ def _warn_about_costs(constraints: Constraints) -> None:
     """Say that costs alone do nothing."""
     if constraints.costs is not None and constraints.budget is None and not constraints.cost_weight:
         warn(
-            "costs alone do not change the choice, only what is reported; give budget= or "
-            "cost_weight= as well to pay less"
+            "costs alone do not affect the selection, only the report; also pass budget= or "
+            "cost_weight= to reduce the cost"
         )
 
 
@@ -275,11 +275,11 @@ def _warn_about_k(k: Any, n: int, d: int, stats: Moments) -> None:
         return
     rank = int((~stats.constant).sum())
     if rank < k <= d:
-        warn(f"k={k}, but only {rank} of {d} features vary: the rest of the panel adds nothing")
+        warn(f"k={k}, but only {rank} of {d} features vary: the others add no information")
     elif n <= k <= d:
         warn(
-            f"k={k} features from {n} rows: their rank is at most {n - 1}, so the choice beyond "
-            "that depends on the penalty alone; use more rows or a lower k"
+            f"k={k} features from {n} rows: the rank is at most {n - 1}, so any choice beyond "
+            "that depends only on the penalty; use more rows or a lower k"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which features are chosen again from half of the rows: subsamples, stability index, clusters."""
+"""Stability of the choice over halves of the rows: subsamples, stability index, clusters."""
 
 from collections.abc import Callable
 from typing import Any

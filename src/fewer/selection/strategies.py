@@ -1,4 +1,4 @@
-"""How panels are proposed: each strategy chooses columns from the training rows of a fold."""
+"""Strategies: each proposes a panel from the training rows of a fold."""
 
 import time
 import warnings
@@ -246,7 +246,7 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
 
 
 def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """Greedy selection: what everything else has to beat."""
+    """Greedy selection, the baseline."""
     return greedy(fold.matrix().to(context.search_device), context.constraints).panel()
 
 
@@ -341,7 +341,7 @@ def _selected(
 
 
 def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """Swaps judged by a surrogate of the network, from the best panel proposed so far."""
+    """Swaps scored with a surrogate of the network, from the best panel proposed so far."""
     starts = [panel for (_, number), panel in context.found.items() if number == fold.number]
     summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
     targets = linear = weights = None
@@ -444,7 +444,7 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """The paper's method: selector and decoder, or predictor, trained together on all ranks."""
+    """The paper's method: selector and decoder, or predictor, trained jointly on all ranks."""
     checkpoint, target = context.checkpoint, context.target
     config = replace(
         context.config,

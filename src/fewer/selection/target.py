@@ -202,7 +202,7 @@ def _known_kind(kind: Any) -> Any:
     for one in asked:
         if not isinstance(one, str) or one not in ("auto", *KINDS):
             raise InputError(
-                f"target_kind={kind!r} is not known; use auto, {', '.join(KINDS)}, or a mapping "
+                f"target_kind={kind!r} is not valid; use auto, {', '.join(KINDS)}, or a mapping "
                 "from the names of several targets to these"
             )
     return dict(kind) if isinstance(kind, Mapping) else kind

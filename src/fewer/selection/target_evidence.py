@@ -1,4 +1,4 @@
-"""The evidence of a panel with a target: its predictions, baselines, gains and substitutes."""
+"""Evidence for a panel with a target: its predictions, baselines, gains and substitutes."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -159,7 +159,7 @@ class Checkpoint:
             (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Delete everything: the fit is done."""
+        """Delete the folder after a finished fit."""
         if is_rank0() and read_notes(self.folder) is not None:
             for path in self.folder.iterdir():
                 if path.name == NOTES or NAME.fullmatch(path.name):

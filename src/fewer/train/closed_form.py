@@ -125,7 +125,7 @@ def fit_closed_form(
     k : int
         Number of features to choose, including those of ``include``.
     include, allowed : array of int, array of bool (d), default=None
-        Features that must be on the panel, and a mask of those that may be chosen.
+        Features that must be in the panel, and a mask of those that may be chosen.
     costs, cost_weight : array of float (d), float, default=None, 0.0
         Cost of each feature, and what a unit of cost adds to the mean squared residual.
     starts : int, default=1
@@ -133,9 +133,9 @@ def fit_closed_form(
     steps, learning_rate : int, float, default=600, 0.2
         Of Adam on the logits.
     start_temperature, end_temperature : float, default=3.0, 0.05
-        The temperature falls exponentially from one to the other.
+        The temperature decreases exponentially from the first to the second.
     noise : float, default=1.0
-        Factor of the Gumbel noise; below 1 it explores less and settles sooner.
+        Factor of the Gumbel noise; values below 1 explore less and converge sooner.
     ridge, seed : float, int, default=1e-4, 0
         Penalty p as a fraction of the mean variance, and the seed of random numbers.
     device : torch.device, default=None
@@ -308,7 +308,7 @@ def _within_memory(
             raise
     torch.cuda.empty_cache()  # after the handler, which would keep the tensors alive
     if starts == 1:
-        warn(f"closed form does not fit the memory of {device}; computing it on the CPU")
+        warn(f"the closed form does not fit into the memory of {device}; using the CPU")
         return train(1, seed, torch.device("cpu"), on_row)
     half = starts // 2
     one = _within_memory(train, starts - half, seed, device, on_row)
@@ -485,7 +485,7 @@ def fit_covariance(
     settled = _settled(logits)
     if settled < SETTLED and not stopped:
         warn(
-            f"the selector has not settled: mean max probability {settled:.3f} after "
+            f"the selector has not converged: mean max probability {settled:.3f} after "
             f"{config.tries} tries, the last of {history[-1]['epoch']} steps. The {len(columns)} "
             "features are distinct, but may be poor: raise epochs, or use fewer.ColumnSubset",
             fewer.errors.NotConvergedWarning,
@@ -557,7 +557,7 @@ def _choose(
 ) -> tuple[SelectorFit, list[Row], bool]:
     """Trained selectors, the history of all tries, and whether ``on_epoch`` stopped them.
 
-    Selectors that do not settle are retrained from scratch with twice the steps.
+    Selectors that do not converge are retrained from scratch with twice the steps.
     """
     steps = STEPS if isinstance(config.epochs, str) else config.epochs
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""All training options, checked, in one object."""
+"""Validated training options."""
 
 import os
 from collections.abc import Callable
@@ -27,7 +27,7 @@ PAPER_STOP, LOWEST_STOP, MANY_NODES = 0.99, 0.95, 50
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrainingOptions:
-    """Options of training and their defaults; `fewer.ConcreteAutoencoder` describes each."""
+    """Training options and their defaults; see `fewer.ConcreteAutoencoder`."""
 
     decoder: DecoderSpec = "linear"
     activation: str = "leaky_relu"
@@ -64,7 +64,7 @@ class TrainingOptions:
 
 @dataclass(kw_only=True)
 class TrainingConfig(TrainingOptions):
-    """Checked options of training; `fewer.ConcreteAutoencoder` describes each.
+    """Validated training options; see `fewer.ConcreteAutoencoder`.
 
     Examples
     --------

@@ -63,8 +63,8 @@ def enough_memory(device: torch.device, batch_size: int) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise InputError(
-            f"batch_size={batch_size} does not fit the memory of {device}; lower batch_size or "
-            "the widths of the decoder, or use device='cpu'"
+            f"batch_size={batch_size} does not fit into the memory of {device}; lower batch_size "
+            "or the widths of the decoder, or use device='cpu'"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The paper's method: selector and decoder trained together by gradient descent."""
+"""The paper's method: selector and decoder trained jointly by gradient descent."""
 
 import copy
 import time
@@ -174,12 +174,12 @@ def _best_start(
     if not settled and not starts[-1].stopped:
         last = best.history[-1]
         warn(
-            "the selector has not settled: mean max probability "
+            "the selector has not converged: mean max probability "
             f"{last['mean_max_probability']:.3f} after {config.tries} tries, the last of "
             f"{last['epoch']} epochs, below {config.enough_at_end:g}. The "
             f"{config.k} features are distinct, but may be poor: raise epochs or "
             f"selector_learning_rate (now {config.selector_rate:g}), or lower end_temperature "
-            f"(now {config.end_temperature:g}). Between identical features no decision is "
+            f"(now {config.end_temperature:g}). For identical features, convergence is not "
             "needed.",
             fewer.errors.NotConvergedWarning,
         )

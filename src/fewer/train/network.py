@@ -1,4 +1,4 @@
-"""Decoders trained by gradient descent on measured columns, in one plain loop."""
+"""Decoders trained by gradient descent on measured columns."""
 
 import copy
 import time
@@ -94,7 +94,7 @@ def train_decoder(
     seed : int
         Makes the result reproducible, bit for bit on a CPU.
     targets : Tensor, default=None
-        What to predict (class numbers, or n x m values); None is the rows themselves.
+        Targets (class indices, or n x m values); None for the rows themselves.
     out : int, default=None
         Number of outputs; None is d.
     groups : array of length n, default=None
@@ -102,7 +102,7 @@ def train_decoder(
     seconds : float, default=None
         Time limit for training a network; the learning rate decays accordingly.
     weights : Tensor of length n, default=None
-        How much each row counts, where there are targets.
+        Row weights, if there are targets.
 
     Returns
     -------
@@ -138,8 +138,8 @@ def train_decoders(
 ) -> list[MeasuredDecoder]:
     """Train a decoder for each of several panels on the same rows.
 
-    Networks with as many inputs are trained as one, on a CPU some of them on each core; all begin
-    with the same weights and see the rows in the same order.
+    Networks with the same number of inputs are trained as one, distributed over the cores of a
+    CPU; all start from the same weights and see the rows in the same order.
 
     Parameters
     ----------

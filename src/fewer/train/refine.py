@@ -1,4 +1,4 @@
-"""Exchanges of features after a selector has been trained, and which panel is better.
+"""Swaps of features after the selector has been trained, and a comparison of the panels.
 
 A selector sees mixtures of features until the temperature is low, so its choice can usually be
 improved by exchanging single features, judged as they would be measured:

@@ -1,4 +1,4 @@
-"""Features for a network, chosen by swaps that a surrogate of the network judges.
+"""Features for a network, chosen by swaps that are scored with a surrogate model.
 
 Training a network for every swap would take hours; ridge regression on random features ranks panels
 nearly as the network does, and is solved exactly in milliseconds:
@@ -268,7 +268,7 @@ def network_swaps(
     weights: Tensor | None = None,
     reconstruct: float = 0.0,
 ) -> Columns:
-    """Swap features while that lowers the error of a surrogate of a network.
+    """Swap features as long as that lowers the error of a surrogate model.
 
     Each round uses a coarse surrogate to score removing every unit, adding each of a pool, and
     swapping every unit for its best linear substitutes. A finer one ranks the most promising swaps,
@@ -282,9 +282,9 @@ def network_swaps(
     source, summary : Source, Covariance
         Rows, in the units in which errors are measured, and their covariance.
     starts : list of arrays of int
-        Panels that obey the constraints.
+        Panels that meet the constraints.
     constraints : Constraints
-        What every panel must obey.
+        The constraints of the panel.
     rounds, time_limit : int, float, default=None, None
         Maximum number of rounds (None: 40), and of seconds after which no round starts. For panels
         of up to 24 features on a GPU, None is 80, with larger surrogates that judge more swaps.
@@ -301,7 +301,7 @@ def network_swaps(
         Centred numbers to predict instead of the rows, and the covariance of features and targets,
         which suggests swaps.
     weights : Tensor of length n, default=None
-        How much each row counts, where there are targets.
+        Row weights, if there are targets.
     reconstruct : float, default=0.0
         How much reconstructing the rows by a linear decoder counts beside the targets, below 1;
         both relative to the best of the starts.

@@ -1,4 +1,4 @@
-"""Swaps that lower the error on held-out rows, for linear decoders where rows are few.
+"""Swaps that lower the held-out error, for linear decoders with few rows.
 
 The residual on the training rows then says little about new rows.
 """
@@ -199,7 +199,7 @@ def held_out_swaps(
     shut: Columns | None = None,
     deadline: float | None = None,
 ) -> Columns:
-    """Swap members for others while that lowers the held-out error.
+    """Swap features as long as that lowers the held-out error.
 
     Each round scores all swaps and makes the best compatible ones together, half as many if the
     error does not fall. Of many features, the first round finds the most promising ones, and the
