@@ -15,8 +15,10 @@ import numpy as np
 import openpyxl
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import fewer
+from fewer.cli import app
 from fewer.data import fetch
 from fewer.data.source import read_all, read_metadata
 from fewer.errors import FewerError, FileFormatError, InputError, MissingExtraError
@@ -345,6 +347,43 @@ def test_addresses_are_fetched(tmp_path):
             panel = fewer.select(f"{address}/rows.csv?key=secret", 2, **options)
         assert panel.evidence.source["path"] == f"{address}/rows.csv"  # a query may be a key
         server.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_buckets_are_read(tmp_path, monkeypatch):
+    """Against a server on this machine; `pip install "moto[server]" s3fs` runs it."""
+    moto = pytest.importorskip("moto.server", reason="needs moto[server]")
+    pytest.importorskip("s3fs")
+    boto3 = pytest.importorskip("boto3")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="lab")
+        FRAME.to_csv(tmp_path / "rows.csv", index=False)
+        FRAME.to_parquet(tmp_path / "rows.parquet")
+        for name in ("rows.csv", "rows.parquet"):
+            client.upload_file(str(tmp_path / name), "lab", f"2026/{name}")
+            found = fewer.data.open(f"s3://lab/2026/{name}", ignore=["id", "number"])
+            np.testing.assert_allclose(read_all(found), FRAME[["a", "b", "c"]], rtol=1e-6)
+        with pytest.raises(InputError, match=r"there is no s3://lab/gone\.csv"):
+            fewer.data.open("s3://lab/gone.csv")
+        with pytest.raises(InputError, match=r"s3://nobody/rows\.csv"):
+            fewer.data.open("s3://nobody/rows.csv")
+        words = ["select", "s3://lab/2026/rows.csv", "-k", "2", "--ignore", "id,number"]
+        result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "panel")])
+        assert result.exit_code == 0, result.output
+        panel = fewer.Panel.load(tmp_path / "panel")
+        assert panel.evidence.source["path"] == "s3://lab/2026/rows.csv"
+    finally:
+        server.stop()
 
 
 def test_addresses_of_other_kinds_say_what_they_need(monkeypatch):
