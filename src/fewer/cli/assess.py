@@ -114,7 +114,8 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
         from fewer._tables import percent_text
 
         share = percent_text(found.explained_variance, found.standard_error)
-        screen.print(f"a k to try: [bold]{found.suggested_k}[/], explained variance {share}")
+        path = "" if found.exact else " by a nested path; fewer select chooses each k anew"
+        screen.print(f"a k to try: [bold]{found.suggested_k}[/], explained variance {share}{path}")
     sampled = "" if found.sampled_rows == found.rows else f" on {found.sampled_rows:,} of the rows"
     screen.print(f"[dim]held-out rows: {found.protocol}{sampled}[/]")
     if found.scale == "none":
