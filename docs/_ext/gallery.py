@@ -17,6 +17,7 @@ ORDER = [
     "plot_own_network.py",
     "plot_report.py",
     "plot_single_cell.py",
+    "plot_gene_panel.py",
 ]
 
 LOOK = {

@@ -38,7 +38,7 @@ __all__ = ["Calibration", "MeasuredCounts", "Platform", "select_for_platform"]
 LEAST_SLOPE = 0.02  # below it a gene says nothing, and its error is as if it were that
 CANDIDATES = 2000  # genes that may be chosen, those that the instrument measures best
 SMALL = 1e-3  # of simulated measurements beside what they are for, so that they do not count
-RIDGE = 1e-3  # of the mean variance of measurements
+RIDGES = (1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0)  # relative to the mean variance of measurements
 SEEDS = (1, 2, 3)  # of the simulations for choice and calibration, and of the held-out cells
 
 Vector = NDArray[np.float64]
@@ -114,9 +114,13 @@ class Calibration:
         start = cls(usual * mean / mean.sum(), zero, np.eye(k), zero, np.eye(k), target_sum)
         z = start.logarithms(counts)
         centred, wanted = z - z.mean(axis=0), full - full.mean(axis=0)
-        gram = centred.T @ centred / len(z)
-        gram += RIDGE * np.trace(gram) / k * np.eye(k)
-        weights = np.linalg.solve(gram, centred.T @ wanted / len(z)).T
+        halves = centred[::2], wanted[::2], centred[1::2], wanted[1::2]
+        errors = {
+            ridge: np.square(halves[3] - halves[2] @ _weights(*halves[:2], ridge)).sum()
+            for ridge in RIDGES
+        }
+        weights = _weights(centred, wanted, min(errors, key=lambda ridge: errors[ridge])).T
+        gram = centred.T @ centred / len(z) + RIDGES[0] * centred.var() * np.eye(k)
         return cls(start.share, z.mean(axis=0), gram, full.mean(axis=0), weights, target_sum)
 
     def logarithms(self, counts: Vector) -> Vector:
@@ -158,6 +162,13 @@ class Calibration:
             return cls(**arrays, target_sum=float(stored["target_sum"]))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"the calibration of this panel is damaged ({error})") from error
+
+
+def _weights(z: Vector, x: Vector, ridge: float) -> Vector:
+    """Least squares from centred z to centred x, with a penalty relative to the variance of z."""
+    gram = z.T @ z / len(z)
+    gram += ridge * np.trace(gram) / len(gram) * np.eye(len(gram))
+    return np.asarray(np.linalg.solve(gram, z.T @ x / len(z)), dtype=np.float64)
 
 
 SHAPES = {"share": 1, "measured_mean": 1, "measured_covariance": 2, "mean": 1, "weights": 2}
@@ -234,7 +245,10 @@ def select_for_platform(source: Source, k: int | None, platform: Platform, **opt
     rows = WithColumns(source, chosen, calibration.values(counts))
     names: list[Any] = source.names or list(range(source.shape[1]))
     panel = select(rows, len(chosen), include=[names[j] for j in chosen], **options)
-    panel.held_out = _held_out(source, chosen, counts, full, seed)
+    ridge = float(panel.settings["ridge"] or 0.0)
+    if options.get("scale") == "standard":  # its penalty is one on standardised values
+        ridge *= float(full.var(axis=0).mean())
+    panel.held_out = _held_out(source, chosen, counts, full, ridge, seed)
     panel.estimates = {"units": Estimate(float(panel.held_out))}
     panel.settings["platform"] = vars(platform) | calibration.describe()
     return panel
@@ -305,7 +319,12 @@ def _simulated(
 
 
 def _held_out(
-    source: NormalizedCounts, chosen: NDArray[np.int64], counts: Vector, full: Vector, seed: int
+    source: NormalizedCounts,
+    chosen: NDArray[np.int64],
+    counts: Vector,
+    full: Vector,
+    ridge: float,
+    seed: int,
 ) -> Score:
     """Explained variance of all genes of a fifth of the cells, calibrated and fitted on the rest.
 
@@ -324,8 +343,8 @@ def _held_out(
         mean += own.sum(axis=0) / rest
         cross += inputs[rows][~held[rows]].T @ own / rest
     gram = inputs[~held].T @ inputs[~held] / rest
-    gram += RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
-    weights = np.linalg.solve(gram, cross)
+    least = 1e-9 * np.trace(gram) / len(gram)  # genes may be dependent
+    weights = np.linalg.solve(gram + max(ridge, least) * np.eye(len(gram)), cross)
     wrong, total = np.zeros((2, source.shape[1]))
     for rows, x in read_blocks(source):
         left = x.numpy()[held[rows]] - mean
