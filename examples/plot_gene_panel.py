@@ -11,7 +11,10 @@ CC BY 4.0, as they come with `scanpy <https://scanpy.readthedocs.io>`__. You nee
 ``pip install 'fewer[anndata]' scanpy``.
 """
 
-import anndata
+import tempfile
+import textwrap
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy import sparse
@@ -95,7 +98,7 @@ panel = select_genes(
     random_state=0,
     **limits,
 )
-print(", ".join(panel.features))
+print(textwrap.fill(", ".join(panel.features), 72))
 
 # %%
 # How good is it?
@@ -118,7 +121,7 @@ fewer.pl.dotplot(train, "type")
 shown = train.copy()
 sc.pp.normalize_total(shown, target_sum=1e4)
 sc.pp.log1p(shown)
-fewer.pl.panel_umap(shown, "type")
+axes = fewer.pl.panel_umap(shown, "type")
 
 # %%
 # Now the test. The cells that were set aside are measured as the instrument would: only the panel,
@@ -127,30 +130,32 @@ fewer.pl.panel_umap(shown, "type")
 
 draw = np.random.default_rng(1)
 spots = test[:, panel.features].copy()
-spots.X = draw.binomial(spots.X.toarray().astype(int), 0.3).astype(np.float32)
+counts = spots.X.toarray().astype(int)
+spots.X = draw.binomial(counts, 0.3).astype(np.float32)
 spots.X[:, [5, 20]] = np.nan
 whole = impute(spots, panel)
 
 truth = read_all(open_cells(test))
-variance = ((truth - truth.mean(axis=0)) ** 2).sum()
-print(f"explained variance of all genes: {1 - ((whole.X - truth) ** 2).sum() / variance:.3f}")
+wrong = ((whole.X - truth) ** 2).sum() / ((truth - truth.mean(axis=0)) ** 2).sum()
+print(f"explained variance of all genes: {1 - wrong:.3f}")
 print(f"expected from held-out training cells: {panel.held_out:.3f}")
 
 # %%
 # Single cells are noisy, so most of the variance of their counts cannot be explained by any panel.
 # Means over cells of a type are another matter:
 
-kinds = test.obs["type"].cat.categories
-many = [kind for kind in kinds if (test.obs["type"] == kind).sum() >= 10]
-figure, axes = plt.subplots(1, len(many), figsize=(2.2 * len(many), 2.6), sharey=True)
-for axis, kind in zip(axes, many, strict=True):
-    own = (test.obs["type"] == kind).to_numpy()
+types = test.obs["type"]
+common = types.value_counts().index[:4]
+figure, axes = plt.subplots(1, len(common), figsize=(9, 2.8), sharey=True)
+for axis, kind in zip(axes, common, strict=True):
+    own = (types == kind).to_numpy()
     x, y = truth[own].mean(axis=0), whole.X[own].mean(axis=0)
     axis.scatter(x, y, s=4, alpha=0.5)
     axis.plot([0, x.max()], [0, x.max()], color="0.6", lw=1)
-    axis.set_title(f"{kind}\nr = {np.corrcoef(x, y)[0, 1]:.2f}", fontsize=8)
+    r = np.corrcoef(x, y)[0, 1]
+    axis.set(title=f"{kind}\nr = {r:.2f}", xlabel="sequenced")
 axes[0].set_ylabel("reconstructed")
-figure.supxlabel("sequenced", fontsize=10)
+plt.show()
 
 # %%
 # Order
@@ -158,9 +163,9 @@ figure.supxlabel("sequenced", fontsize=10)
 # The list has the genes in order of usefulness. The design portals of the vendors start from gene
 # symbols or Ensembl ids (``ids="gene_ids"``, where var has them).
 
-write_gene_list(panel, "order.csv", data=train)
-with open("order.csv") as file:
-    print("".join(file.readlines()[:5]))
+with tempfile.TemporaryDirectory() as folder:
+    path = write_gene_list(panel, Path(folder, "order.csv"), data=train)
+    print(*path.read_text().splitlines()[:5], sep="\n")
 
 # %%
 # Keep the panel itself: ``panel.save("panel/")``. When the spatial data arrive,
@@ -168,10 +173,9 @@ with open("order.csv") as file:
 # .. code-block:: python
 #
 #     panel = fewer.Panel.load("panel/")
-#     spatial = anndata.read_h5ad("spatial.h5ad")  # raw counts of the panel, or a SpatialData
+#     spatial = anndata.read_h5ad("spatial.h5ad")
 #     whole = impute(spatial, panel)
 #
-# gives an AnnData with all genes. Probes that failed have to be NaN, not 0. More on each step:
+# gives an AnnData with all genes, from raw counts of those on the panel; a SpatialData with one
+# table will do as well. Probes that failed have to be NaN, not 0. More on each step:
 # :doc:`/how-to/anndata`.
-
-assert isinstance(whole, anndata.AnnData)

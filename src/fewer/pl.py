@@ -134,7 +134,7 @@ def dotplot(
     ax.figure.colorbar(dots, ax=ax, label="mean, relative", fraction=0.03)
     for part_of in (0.2, 0.6, 1.0):
         ax.scatter([], [], s=5 + 95 * part_of, c="0.8", edgecolors="0.6", label=f"{part_of:.0%}")
-    ax.legend(title="cells", loc="upper left", bbox_to_anchor=(1.14, 1.0), frameon=False)
+    ax.legend(title="cells", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
 
 
