@@ -12,6 +12,7 @@ error of held-out rows at that distance, relative to that of all.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,10 +83,10 @@ def calibrate(
     )
 
 
-def some_residuals(held: HeldOutScore) -> list[NDArray[np.float64]]:
+def some_residuals(held: HeldOutScore) -> list[NDArray[Any]]:
     """Residuals of some of the held-out rows, evenly spread, for `coverage_by_feature`."""
     step = _step(held)
-    return [part[::step].astype(np.float32) for part in held.residuals] if step else []
+    return [_shortened(part[::step]) for part in held.residuals] if step else []
 
 
 def _step(held: HeldOutScore) -> int:
