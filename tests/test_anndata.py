@@ -10,7 +10,7 @@ from scipy import sparse
 
 import fewer
 from fewer.data import moments, read_all
-from fewer.data.counts import BatchCentered, NormalizedCounts
+from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise
 from fewer.errors import FewerWarning, InputError, MissingExtraError, TypeInputError
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
@@ -115,7 +115,7 @@ def test_logarithms_are_taken_as_they_are(cells):
 
 
 def test_a_panel_from_counts_is_that_from_their_logarithms(cells):
-    panel = select_genes(cells, 4, **QUICK)
+    panel = select_genes(cells, 4, noise=None, **QUICK)
     plain = fewer.select(
         pd.DataFrame(logged(cells.X), columns=cells.var_names), 4, scale="none", **QUICK
     )
@@ -205,17 +205,61 @@ def test_without_anndata_one_line_says_what_to_install(cells, tmp_path, monkeypa
         select_genes(tmp_path / "cells.h5ad", 3)
 
 
+# -- counting noise --------------------------------------------------------------------------
+
+
+def test_counting_noise_is_what_poisson_counts_have():
+    rng = np.random.default_rng(0)
+    rate = np.exp(rng.normal(np.linspace(0, 4, 40), 0.5, size=(3000, 40)))
+    counts = rng.poisson(rate)
+    again = rng.poisson(rate)
+    a, b = (np.log1p(x * 1e4 / x.sum(1, keepdims=True)) for x in (counts, again))
+    exact = np.var(a - b, axis=0) / 2
+    found = counting_noise(NormalizedCounts(fewer.data.open(counts.astype(float))))
+    np.testing.assert_allclose(found, exact, rtol=0.45)
+    assert found.sum() == pytest.approx(exact.sum(), rel=0.05)
+    rows = sparse.csr_matrix(counts.astype(float))
+    np.testing.assert_allclose(counting_noise(NormalizedCounts(fewer.data.open(rows))), found)
+    assert counting_noise(NormalizedCounts(fewer.data.open(counts + 0.5))) is None
+
+
+def test_counts_are_judged_by_the_expression_behind_them(cells):
+    panel = select_genes(cells, 4, **QUICK)
+    plain = select_genes(cells, 4, noise=None, **QUICK)
+    assert "against the signal behind the noise" in panel.settings["protocol"]
+    assert panel.held_out > plain.held_out + 0.2  # of which half is noise that nobody can know
+    shape = np.random.default_rng(7).gamma(0.5, size=(3, D)) + 0.05
+    fresh = make_cells(seed=1)
+    expected = np.log1p(1e4 * shape / shape.sum(1, keepdims=True))[fresh.obs["kind"].cat.codes]
+    on = fresh.var_names.isin(panel.features)
+    found = impute(fresh, panel).layers["fewer"]
+    raw = impute(fresh, panel, denoise=False).layers["fewer"]
+    np.testing.assert_allclose(raw[:, on], logged(fresh.X)[:, on], rtol=1e-5)
+    assert np.square(found - expected)[:, on].mean() < np.square(raw - expected)[:, on].mean()
+    with pytest.raises(InputError, match="noise='much'"):
+        select_genes(cells, 4, noise="much", **QUICK)
+
+
+def test_a_column_of_numbers_is_no_group_without_a_word(cells):
+    cells.obs["depth"] = np.asarray(cells.X.sum(1)).ravel()
+    with pytest.warns(FewerWarning, match="groupby='depth' is a column of numbers"):
+        select_genes(cells, 3, groupby="depth", **QUICK)
+
+
 # -- groups and batches ----------------------------------------------------------------------
 
 
 def test_cell_types_are_distinguished(cells):
     cells = cells[:200].copy()
-    panel = select_genes(cells, 3, groupby="kind", **QUICK)
+    panel = select_genes(cells, 3, groupby="kind", reconstruct=0.0, **QUICK)
     assert cells.uns["fewer"]["groupby"] == "kind"
     assert cells.uns["fewer"]["held_out_groups"] == panel.target.held_out
     fresh = make_cells(seed=1)
     told = panel.predict(open_cells(fresh, like=panel))
     assert (told == fresh.obs["kind"].to_numpy()).mean() > 0.9
+    both = select_genes(cells, 3, groupby="kind", inplace=False, **QUICK)  # and reconstruction
+    assert both.settings["reconstruct"] == 0.5
+    assert both.held_out > panel.held_out
 
 
 def with_batch_effect(cells, genes):
@@ -263,7 +307,7 @@ def test_whole_batches_are_held_out(cells, monkeypatch):
 
 
 def test_a_layer_with_all_genes(cells, tmp_path):
-    panel = select_genes(cells, 4, **QUICK)
+    panel = select_genes(cells, 4, noise=None, **QUICK)
     fresh = make_cells(seed=1)[:, ::-1].copy()  # another order of genes
     assert impute(fresh, panel) is fresh
     truth = logged(fresh.X)
@@ -318,7 +362,7 @@ def test_cells_of_which_only_the_panel_was_measured(cells, tmp_path):
     assert stored.obs["kind"].tolist() == fresh.obs["kind"].tolist()
     share = panel.settings["cells"]["panel_share"]
     with pytest.warns(FewerWarning, match=f"they had {share:.1%} of all counts"):
-        guessed = impute(measured, panel)
+        guessed = impute(measured, panel, denoise=False)
     sums = np.asarray(measured.X.sum(1)).ravel()
     known = sums > 0
     exact = np.log1p(measured.X.toarray()[known] * 1e4 * share / sums[known, None])
@@ -340,7 +384,7 @@ def test_the_layer_that_a_panel_was_made_from_is_read_again(cells):
     cells.X = np.full((N, D), 0.5, dtype=np.float32)
     panel = select_genes(cells, 4, layer="counts", **QUICK)
     fresh = cells.copy()
-    impute(fresh, panel)
+    impute(fresh, panel, denoise=False)
     wanted = logged(cells.layers["counts"])[:, panel.indices]
     np.testing.assert_allclose(fresh.layers["fewer"][:, panel.indices], wanted, rtol=1e-5)
     with pytest.raises(InputError, match="layer='counts' holds the measured values"):
@@ -596,7 +640,7 @@ def test_many_genes_are_chosen_in_stages(monkeypatch, tmp_path):
     from fewer.anndata import large
 
     cells = make_cells(2000)
-    whole = select_genes(cells, 4, **QUICK, inplace=False)
+    whole = select_genes(cells, 4, noise=None, **QUICK, inplace=False)
     monkeypatch.setattr(large, "MOST_GENES", 20)
     monkeypatch.setattr(large, "VARIABLE_GENES", 20)
     monkeypatch.setattr(large, "is_wide", lambda source: False)
@@ -607,7 +651,8 @@ def test_many_genes_are_chosen_in_stages(monkeypatch, tmp_path):
     staged = select_genes(cells, 4, include=[quiet], **QUICK)
     assert staged.settings["stages"]["genes"] == 20
     assert quiet in staged.features
-    free = select_genes(cells, 4, costs=np.ones(D), budget=4.0, exclude=[quiet], **QUICK)
+    options = {"costs": np.ones(D), "budget": 4.0, "exclude": [quiet]}
+    free = select_genes(cells, 4, noise=None, **options, **QUICK)
     assert free.features == whole.features
     assert free.d == D
     new = make_cells(300, seed=9)
@@ -721,7 +766,7 @@ def test_regressions_are_those_of_scikit_learn():
 
 @pytest.mark.parametrize("likelihood", ["poisson", "nb"])
 def test_decoders_of_counts(cells, likelihood, tmp_path):
-    plain = select_genes(cells, 5, **QUICK, inplace=False)
+    plain = select_genes(cells, 5, noise=None, **QUICK, inplace=False)
     panel = select_genes(cells, 5, likelihood=likelihood, **QUICK)
     assert panel.features == plain.features
     scores = panel.settings["counts"]
@@ -760,7 +805,7 @@ def test_likelihoods_need_counts(cells):
 def prepared():
     cells = make_cells(1500)
     options = {"inplace": False, **QUICK}
-    plain = select_genes(cells, 6, **options)
+    plain = select_genes(cells, 6, noise=None, **options)
     ready = select_genes(cells, 6, platform=Platform(efficiency=0.2, lost=1), **options)
     return plain, ready
 

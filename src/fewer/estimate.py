@@ -9,7 +9,7 @@ expensive for many folds, the sums are those of rows, or of groups of rows, inst
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ __all__ = [
     "sums_of_groups",
     "sums_of_rows",
     "sums_over_rows",
+    "without_noise",
 ]
 
 Columns = NDArray[np.int64]
@@ -237,6 +238,8 @@ def held_out_squares(folds: Sequence[Fold]) -> list[Vector]:
     means = torch.stack([fold.held_mean for fold in folds])
     centre = torch.from_numpy(sizes / sizes.sum()) @ means
     found = [n * fold.held_squares(centre) for n, fold in zip(sizes, folds, strict=True)]
+    if folds[0].noise is not None:
+        return found
     constant = np.sum(found, axis=0) <= ROUNDING**2 * sizes.sum() * centre.numpy() ** 2
     return [np.where(constant, 0.0, part) for part in found]
 
@@ -334,6 +337,34 @@ def sums_over_rows(
     return ErrorSums(seen, _expected_row(decoder).numpy() + first / seen, squares, wrong, rows)
 
 
+@torch.no_grad()
+def without_noise(
+    sums: ErrorSums, noise: Vector, decoder: MeasuredDecoder, columns: Columns
+) -> ErrorSums:
+    """Sums of errors and squares of the signal, where measurement errors have these variances.
+
+    What was measured of feature j is :math:`s_j + e_j`, and its reconstruction has a part
+    :math:`w_j e_j` where it is chosen, so that the mean squared difference of the two is larger
+    than the error of the signal by :math:`(1 - 2 w_j) n_j`.
+    """
+    own = np.zeros(len(noise))
+    base = decoder.fill[None].double()
+    eye = torch.eye(len(columns), dtype=torch.float64)
+    steps = (decoder(base + eye) - decoder(base))[:, torch.from_numpy(columns)]
+    own[columns] = steps.diagonal().numpy()
+    more = (1 - 2 * own) * noise
+    n, e, t, ee, et, tt = sums.rows
+    a, b = float(more.sum()), float(noise.sum())  # of each row
+    ee, et = ee - 2 * a * e + n * a * a, et - a * t - b * e + n * a * b
+    tt = tt - 2 * b * t + n * b * b
+    return replace(
+        sums,
+        wrong=sums.wrong - sums.count * more,
+        squares=sums.squares - sums.count * noise,
+        rows=np.array([n, e - n * a, t - n * b, ee, et, tt]),
+    )
+
+
 def pooled_squares(parts: list[ErrorSums]) -> list[Vector]:
     """Sums of squares of several parts about the mean of all of them, per feature."""
     return about_common_mean(
@@ -401,8 +432,10 @@ def panel_sums(
         if covariances.stats.has_missing:
             found.append(sums_of_rows(fold, [partial(linear_map, panel, decoder)]))
             continue
-        left = fold.residuals(panel, decoder).clamp_min(0.0)
-        left[panel] = 0.0
+        left = fold.residuals(panel, decoder)
+        if fold.noise is None:
+            left.clamp_min_(0.0)
+            left[panel] = 0.0
         count = np.full(len(left), float(fold.n_held))
         wrong = fold.n_held * left.numpy() * fold.scale**2
         found.append(HeldOutSums([wrong], squares[at], count, fold.held_mean.numpy()))
@@ -470,7 +503,14 @@ def fold_ridges(folds: Sequence[Fold], panels: Sequence[Columns], n: int) -> lis
 
 
 def describe_protocol(
-    splits: Splits, validation: Any, seed: Any, scale: str, groups: NDArray | None = None
+    splits: Splits,
+    validation: Any,
+    seed: Any,
+    scale: str,
+    groups: NDArray | None = None,
+    *,
+    weighted: bool = False,
+    noisy: bool = False,
 ) -> str:
     """How rows were held out and features scaled, in one line.
 
@@ -493,4 +533,8 @@ def describe_protocol(
     if groups is not None:
         parts.append("groups of rows kept together")
     parts.append("each feature standardised" if scale == "standard" else "features unscaled")
+    if weighted:
+        parts.append("counted by their weights")
+    if noisy:
+        parts.append("against the signal behind the noise")
     return ", ".join(parts)

@@ -200,8 +200,9 @@ class Panel:
         self.target = target
         self._evidence = evidence
         self.editor = editor  # what makes a changed panel; None without the data
-        # measured values are returned unchanged
-        reconstructor.decoder.double().eval().known = torch.from_numpy(reconstructor.columns)
+        # measured values are returned unchanged, unless their noise is known
+        known = torch.from_numpy(reconstructor.columns) if reconstructor.noise is None else None
+        reconstructor.decoder.double().eval().known = known
         if reconstructor.joint is not None:  # missing ones are predicted from the others
             for part in (reconstructor, target):
                 if part is not None:
@@ -260,8 +261,12 @@ class Panel:
         *,
         interval: float | None = None,
         out: str | os.PathLike[str] | None = None,
+        denoise: bool = True,
     ) -> Any:
         """Reconstruct all features from the k measured ones, which are returned unchanged.
+
+        Panels that were made with ``noise`` reconstruct what is behind it, of the measured
+        features too; with ``denoise=False`` those are returned as measured.
 
         Parameters
         ----------
@@ -281,6 +286,9 @@ class Panel:
             in chunks, so neither input nor output needs to fit into memory. Tables keep columns
             that are not features, such as identifiers. Bounds go to two more files: all.csv,
             all.lower.csv, all.upper.csv.
+        denoise : bool, default=True
+            Whether measured features, too, are replaced by what is expected behind their noise,
+            where that is known (``fewer.select(..., noise=...)``).
 
         Returns
         -------
@@ -300,10 +308,11 @@ class Panel:
         """
         if out is None:
             rows, names = read_rows(self.reconstructor, measured), self.reconstructor.names
-            parts = self.reconstructor.parts(rows.values, interval)
+            parts = self.reconstructor.parts(rows.values, interval, denoise=denoise)
             found = [rows.like(part, names) for part in parts]
             return found[0] if interval is None else tuple(found)
-        impute(self.reconstructor, measured, out, Filling(interval, replace_measured=True))
+        filling = Filling(interval, replace_measured=denoise)
+        impute(self.reconstructor, measured, out, filling)
         path = Path(out)
         return path if interval is None else (path, *bound_paths(path))
 
@@ -550,6 +559,9 @@ class Panel:
 
         ``.errors`` has the mean squared error per feature.
 
+        Where the noise of features is known, both sums are of what is behind it: the expected
+        squares of the noise are subtracted.
+
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, d)
@@ -637,6 +649,8 @@ class Panel:
             tensors["quantiles"] = torch.from_numpy(quantiles)
         if self.reconstructor.difficulty is not None:
             tensors["difficulty"] = torch.from_numpy(self.reconstructor.difficulty)
+        if self.reconstructor.noise is not None:
+            tensors["noise"] = torch.from_numpy(self.reconstructor.noise)
         for name in KEPT:
             record = getattr(self.reconstructor, name)
             if record is not None:
@@ -707,6 +721,9 @@ class Panel:
             if "quantiles" in tensors:
                 quantiles = tensors["quantiles"].numpy()
                 require_array("quantiles", quantiles, (len(QUANTILE_LEVELS), d), "f")
+            if "noise" in tensors:
+                kept["noise"] = tensors["noise"].numpy()
+                require_array("noise", kept["noise"], (d,), "f")
             if "difficulty" in tensors:
                 kept["difficulty"] = tensors["difficulty"].numpy()
                 require_array("difficulty", kept["difficulty"], (None, 2), "f")

@@ -24,7 +24,7 @@ from fewer.data.source import array_source, blocks, read_metadata
 from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, whole_suffix, write_rows
 from fewer.errors import InputError
-from fewer.estimate import Score, sums_over_rows
+from fewer.estimate import Score, sums_over_rows, without_noise
 from fewer.joint import JointCovariance, TrainingStatistics, distances_of
 from fewer.nn import MeasuredDecoder
 from fewer.nn.completion import gap_patterns
@@ -77,6 +77,9 @@ class Reconstructor:
     difficulty : array (bins, 2) or None
         Distances of rows from the mean, and how large errors are there, relative to all rows;
         None if intervals are as wide for every row.
+    noise : array (n_features) or None
+        Variance of the measurement error of each feature, in the units of the data. The decoder
+        then reconstructs what is behind it, of the chosen features too.
     """
 
     columns: NDArray[np.int64]
@@ -87,6 +90,7 @@ class Reconstructor:
     joint: JointCovariance | None = None
     statistics: TrainingStatistics | None = None
     difficulty: Values | None = None
+    noise: Values | None = None
 
     @property
     def features(self) -> list[Any]:
@@ -167,9 +171,16 @@ class Reconstructor:
 
     # -- reconstruction --------------------------------------------------------------------
 
-    def decode(self, values: NDArray) -> NDArray:
-        """All features from measured values as `read` returns them."""
-        return run_decoder(self.decoder, values)
+    def decode(self, values: NDArray, *, denoise: bool = True) -> NDArray:
+        """All features from measured values as `read` returns them.
+
+        Without ``denoise``, chosen features keep their measured values.
+        """
+        found = run_decoder(self.decoder, values)
+        if self.noise is not None and not denoise:
+            own = found[:, self.columns]
+            found[:, self.columns] = np.where(np.isnan(values), own, values)
+        return found
 
     def reconstruct(self, measured: Any, interval: float | None = None) -> Any:
         """All features from the k measured ones; with an interval also lower and upper bounds."""
@@ -177,9 +188,11 @@ class Reconstructor:
         found = [like_table(part, self.names, measured) for part in parts]
         return found[0] if interval is None else tuple(found)
 
-    def parts(self, values: NDArray, interval: float | None = None) -> list[NDArray]:
+    def parts(
+        self, values: NDArray, interval: float | None = None, *, denoise: bool = True
+    ) -> list[NDArray]:
         """All features from measured values as `read` returns them, and their bounds, if any."""
-        found = self.decode(values)
+        found = self.decode(values, denoise=denoise)
         return [found] if interval is None else [found, *self._bounded(found, values, interval)]
 
     def _bounds(self, interval: float) -> tuple[Values, Values]:
@@ -190,7 +203,7 @@ class Reconstructor:
         if self.quantiles is None:
             raise InputError("there are no held-out residuals to compute an interval from")
         bounds = between(self.quantiles, interval)
-        for bound in bounds:
+        for bound in bounds if self.noise is None else ():
             bound[self.columns] = 0.0  # measured values are known
         return bounds
 
@@ -250,7 +263,10 @@ class Reconstructor:
 
     def score(self, X: Any) -> Score:
         """Explained variance of rows from `match`, reconstructed from their chosen columns."""
-        return sums_over_rows(self.decoder, array_source(X), self.columns).score()
+        sums = sums_over_rows(self.decoder, array_source(X), self.columns)
+        if self.noise is not None:
+            sums = without_noise(sums, self.noise, self.decoder, self.columns)
+        return sums.score()
 
 
 def interpolated(table: Values, at: Values) -> Values:

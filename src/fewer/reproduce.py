@@ -78,7 +78,7 @@ def config_of(known: Evidence | None) -> dict[str, Any]:
     for name, value in _asked(known).items():
         if isinstance(value, dict) and "reach" in value:
             found["reach"] = value["reach"]
-        elif isinstance(value, dict) or name in ("costs", "groups"):
+        elif isinstance(value, dict) or name in ("costs", "groups", "weights", "noise"):
             found[name] = None  # in a file of its own on the command line
         elif value is not None:
             found[RENAMED.get(name, name)] = value

@@ -16,7 +16,8 @@ of any panel follows from X X' and X Y'.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from fewer.data.moments import (
 )
 from fewer.data.source import RowView, ScaledSource, Source
 from fewer.errors import InputError
-from fewer.search.objective import DEPENDENT, solve_normal
+from fewer.search.objective import DEPENDENT, Penalty, penalty_at, solve_normal
 
 __all__ = [
     "Fold",
@@ -58,8 +59,9 @@ Validation = int | float | str | NDArray[np.bool_]  # see `split_rows`
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
 FOLD_BYTES = 2**29  # covariances of all folds: larger ones only where rows are few
-RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0)  # in units of the mean variance
+RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # in units of the mean variance
 IN_ORDER = ("time", "blocks")  # ways to split rows whose order matters
+LEAST_SIGNAL = 1e-3  # of the variance, whatever the noise
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
 
 
@@ -222,19 +224,25 @@ def check_row_groups(row_groups: Any, n: int) -> NDArray | None:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How features are scaled: "standard" (to unit variance) or "none"."""
+    """How features are scaled: "standard" (to unit variance) or "none".
+
+    With ``weights``, the squared error of each feature counts so many times: their roots are
+    factors of the scaled values.
+    """
 
     how: str
+    weights: Vector | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_choice("scale", self.how, ("standard", "none"))
 
     def fit(self, mean: Vector, variance: Vector) -> tuple[Vector, Vector]:
         """Center and scale of every feature; constant features keep their unit."""
+        root = 1.0 if self.weights is None else np.sqrt(self.weights)
         if self.how == "none":
-            return np.zeros(len(mean)), np.ones(len(mean))
+            return np.zeros(len(mean)), np.ones(len(mean)) / root
         spread = np.sqrt(variance)
-        return mean, np.where(spread > 0, spread, 1.0)
+        return mean, np.where(spread > 0, spread, 1.0) / root
 
 
 # -- fold covariances --------------------------------------------------------------------------
@@ -268,6 +276,12 @@ class FoldCovariances:
     With several folds the parts are what each holds out. A single fold keeps its training rows
     and all rows, each in its own scaled units, so that neither has to be copied; their difference
     is the held-out part. ``everything`` is the fold that trains on all rows and holds out none.
+
+    With ``noise``, the variance of the measurement error of each feature in the units of the data,
+    the covariances are those of what is behind it (the signal S = C - N), and so are all errors:
+    with B = (S_SS + N_SS)^-1 S_S, the mean squared error of feature j is
+
+        S_jj - 2 (B' S_S)_jj + (B' (S_SS + N_SS) B)_jj.
     """
 
     def __init__(
@@ -278,7 +292,9 @@ class FoldCovariances:
         scaling: Scaling,
         parts: Sequence[Summary],
         whole: Summary | None = None,
+        noise: Vector | None = None,
     ) -> None:
+        self.noise = noise
         self.source, self.stats, self.splits, self.scaling = source, stats, splits, scaling
         ones = np.ones(len(stats.mean))
         self.parts = [Part(part.n, part.mean.cpu(), part.matrix, ones) for part in parts]
@@ -288,6 +304,10 @@ class FoldCovariances:
         if whole is not None:  # with missing values, which each summary replaces by its own mean
             self._all = ((1, len(self.parts)),)
             self.parts.append(Part(whole.n, whole.mean.cpu(), whole.matrix, ones))
+        if noise is not None:
+            for part in self.parts:
+                assert isinstance(part.matrix, Tensor)
+                part.matrix.diagonal().sub_(torch.from_numpy(noise).to(part.matrix.device))
         self.folds = [self._fold(number) for number in range(len(splits))]
         self.everything = Fold(
             self, None, self.mean(self._all), *scaling.fit(stats.mean, stats.variance)
@@ -323,6 +343,7 @@ class FoldCovariances:
         n_train, n_held = self._count(train), self._count(held)
         total = (n_train * variance + n_held * out) / max(n_train + n_held, 1)
         spread = np.maximum(variance, HARDLY_VARIES * total)
+        spread += 0.0 if self.noise is None else self.noise  # as measured
         return Fold(self, number, mean, *self.scaling.fit(mean.numpy(), spread))
 
     def _keep_train_and_all(self) -> None:
@@ -369,7 +390,7 @@ class FoldCovariances:
         for weight, part in self._weighted(terms):
             own = part.matrix.diagonal().cpu().numpy() * part.units**2
             found += weight * (own + (part.mean - mean).numpy() ** 2)
-        return np.maximum(found, 0.0)
+        return np.maximum(found, 0.0) if self.noise is None else found
 
     def rows_of(self, terms: Terms, mean: Tensor, columns: Tensor) -> Tensor:
         """Rows (k x d) of the second moments of some rows about a mean, in data units."""
@@ -404,7 +425,9 @@ class FoldCovariances:
                     held = float(torch.linalg.norm(Y)) ** 2
                     self._grams[key] = _Grams(C.gram, C.rows @ Y.T, held)
             else:
-                known = (key, self._sum(fold))
+                matrix = self._sum(fold)
+                shared = any(matrix is part.matrix for part in self.parts)
+                known = (key, fold.with_own_noise(matrix, shared=shared))
             self._assembled = known
         return known[1]
 
@@ -498,6 +521,13 @@ class Fold:
         """Number of held-out rows."""
         return len(self.held_rows)
 
+    def unit(self, metric: str) -> Vector:
+        """Of each feature in a metric: "units", as in the data, or "equal", as it is scaled."""
+        weights = self.covariances.scaling.weights
+        if metric == "equal":
+            return self.scale
+        return np.ones(len(self.scale)) if weights is None else 1 / np.sqrt(weights)
+
     def rows(self, index: Columns) -> Source:
         """Some rows in scaled units."""
         return ScaledSource(RowView(self.covariances.source, index), self.center, self.scale)
@@ -516,11 +546,58 @@ class Fold:
         """Covariance of the training rows, d x d; valid until that of another fold is computed."""
         return self.covariances.assemble(self)
 
+    @cached_property
+    def _noise(self) -> tuple[Tensor, Tensor] | None:
+        """Noise in scaled units, and what it is less than in all rows: few rows may vary less."""
+        if self.covariances.noise is None:
+            return None
+        whole = self.covariances.noise / self.scale**2
+        signal = self.covariances.diagonal(self.covariances.terms(self.number), self.mean)
+        measured = np.maximum(signal / self.scale**2 + whole, 0.0)
+        own = np.minimum(whole, (1 - LEAST_SIGNAL) * measured)
+        return torch.from_numpy(own), torch.from_numpy(whole - own)
+
+    @property
+    def noise(self) -> Tensor | None:
+        """Variance of the measurement error of each feature, in scaled units."""
+        return None if self._noise is None else self._noise[0]
+
+    def _signal(self, diagonal: Vector) -> Vector:
+        """Variances of the parts, which lack the noise in all rows, with that of this fold."""
+        return diagonal if self._noise is None else diagonal + self._noise[1].numpy()
+
+    def with_own_noise(self, matrix: Tensor, *, shared: bool) -> Tensor:
+        """A covariance that lacks the noise in all rows on its diagonal, with that of this fold."""
+        if self._noise is None or not self._noise[1].any():
+            return matrix
+        matrix = matrix.clone() if shared else matrix
+        matrix.diagonal().add_(self._noise[1].to(matrix.device))
+        return matrix
+
+    def penalty(self, ridge: float) -> Penalty:
+        """What is added to the variance of each feature as an input: a penalty, and its noise.
+
+        Weights do not change what features are as inputs. With noise, penalties are in proportion
+        to the measured variances, as if all errors were larger.
+        """
+        found: Penalty = ridge
+        if self.noise is not None:
+            measured = torch.from_numpy(self.measured_variance)
+            return self.noise + ridge * measured / measured.mean()
+        if self.covariances.scaling.weights is not None:
+            found = ridge * torch.from_numpy(self.covariances.scaling.weights)
+        return found
+
     @property
     def variance(self) -> Vector:
-        """Of each feature over the training rows."""
+        """Of each feature over the training rows; of what is behind its noise."""
         terms = self.covariances.terms(self.number)
-        return self.covariances.diagonal(terms, self.mean) / self.scale**2
+        return self._signal(self.covariances.diagonal(terms, self.mean) / self.scale**2)
+
+    @property
+    def measured_variance(self) -> Vector:
+        """Of each feature over the training rows, as it is measured."""
+        return self.variance if self.noise is None else self.variance + self.noise.numpy()
 
     def moments(self, device: torch.device | str | None = None) -> Moments:
         """What each feature looks like over the training rows, in scaled units.
@@ -530,7 +607,7 @@ class Fold:
         """
         if self.covariances.stats.has_missing:
             return moments(self.train_source, device)
-        mean, variance = self.scaled_mean.numpy(), self.variance
+        mean, variance = self.scaled_mean.numpy(), self.measured_variance
         gap = np.where(variance > 0, np.inf, 0.0)
         observed = np.full(len(mean), self.n_train)
         return Moments(self.n_train, observed, mean, variance, mean - gap, mean + gap)
@@ -547,35 +624,50 @@ class Fold:
     @property
     def held_diagonal(self) -> Tensor:
         """Mean squares of the held-out rows about the training mean, per feature."""
-        return torch.from_numpy(self.covariances.diagonal(self._held, self.mean) / self.scale**2)
+        found = self.covariances.diagonal(self._held, self.mean) / self.scale**2
+        return torch.from_numpy(self._signal(found))
 
     def held_squares(self, mean: Tensor) -> Vector:
         """Mean squares of the held-out rows about any mean, per feature, in data units."""
-        return self.covariances.diagonal(self._held, mean)
+        found = self.covariances.diagonal(self._held, mean)
+        more = 0.0 if self._noise is None else self._noise[1].numpy() * self.scale**2
+        return found + more
 
     def held_product(self, axes: Tensor) -> Tensor:
         """Second moments of the held-out rows about the training mean, times d x m axes."""
         unit = torch.from_numpy(1 / self.scale)[:, None]
-        return unit * self.covariances.product(self._held, self.mean, unit * axes)
+        found = unit * self.covariances.product(self._held, self.mean, unit * axes)
+        return found if self._noise is None else found + self._noise[1][:, None] * axes
 
     def _scaled_rows(self, terms: Terms, columns: Columns) -> Tensor:
         ratio, at = torch.from_numpy(1 / self.scale), torch.from_numpy(columns)
         rows = self.covariances.rows_of(terms, self.mean, at)
-        return rows.mul_(ratio).mul_(ratio[at][:, None])
+        rows.mul_(ratio).mul_(ratio[at][:, None])
+        if self._noise is not None:
+            rows[torch.arange(len(at)), at] += self._noise[1][at]
+        return rows
 
     def cross(self, columns: Columns) -> Tensor:
         """Covariance (k x d) of these columns with all on the training rows, in scaled units."""
         return self._scaled_rows(self.covariances.terms(self.number), columns)
 
+    def gram(self, columns: Columns) -> Tensor:
+        """Covariance of these columns as they are measured, on the training rows."""
+        found = self.cross(columns)[:, columns].clone()
+        if self.noise is not None:
+            found.diagonal().add_(self.noise[columns])
+        return found
+
     def decoder(self, columns: Columns, ridge: float = 0.0) -> Tensor:
         """Best linear map (k x d) from these columns on the training rows, in scaled units."""
         rows = self.cross(columns)
-        return solve_normal(rows[:, columns], rows, ridge)
+        penalty = penalty_at(self.penalty(ridge), torch.from_numpy(columns))
+        return solve_normal(rows[:, columns], rows, penalty)
 
     def residuals(self, columns: Columns, decoder: Tensor) -> Tensor:
         """Mean squared residual of each feature on the held-out rows, in scaled units."""
         held = self._scaled_rows(self._held, columns)
-        return _residuals(decoder, self.held_diagonal, held, columns)
+        return _residuals(decoder, self.held_diagonal, held, columns, self.noise)
 
     def path_residuals(self, order: Columns, ridge: float = 0.0) -> Tensor:
         r"""`residuals` from the first 1, 2, ..., k of these columns (k x d); 0 once measured.
@@ -587,9 +679,12 @@ class Fold:
         """
         train = self._scaled_rows(self.covariances.terms(self.number), order)
         held = self._scaled_rows(self._held, order)
-        A = train[:, order]
+        A, inner, noise = train[:, order], held[:, order], self.noise
         # columns that depend on earlier ones get a weight of 0, up to rounding
-        A.diagonal().mul_(1 + DEPENDENT).add_(ridge + 1e-300)
+        A.diagonal().mul_(1 + DEPENDENT).add_(1e-300)
+        A.diagonal().add_(penalty_at(self.penalty(ridge), torch.from_numpy(order)))
+        if noise is not None:
+            inner.diagonal().add_(noise[order])
         L, failed = torch.linalg.cholesky_ex(A)
         more = DEPENDENT * float(A.diagonal().mean())
         while failed:  # columns that hardly vary in these rows
@@ -598,9 +693,12 @@ class Fold:
             more *= 10
         W = torch.linalg.solve_triangular(L, train, upper=False)
         T = torch.linalg.solve_triangular(L, held, upper=False)
-        Q = torch.linalg.solve_triangular(L, T[:, order].T, upper=False)
+        Q = torch.linalg.solve_triangular(L, inner, upper=False)
+        Q = torch.linalg.solve_triangular(L, Q.T, upper=False)
         change = W * (Q.diagonal()[:, None] * W + 2 * (Q.tril(-1) @ W - T))
         found = self.held_diagonal + change.cumsum(0)
+        if noise is not None:
+            return found
         places = torch.arange(len(order))
         found[:, order] = found[:, order].masked_fill(places[:, None] >= places, 0.0)
         return found.clamp_min_(0.0)
@@ -620,10 +718,11 @@ class Fold:
         train = self._scaled_rows(self.covariances.terms(self.number), columns)
         held, diagonal = self._scaled_rows(self._held, columns), self.held_diagonal
         found = []
+        at = torch.from_numpy(columns)
         for ridge in ridges:
-            decoder = solve_normal(train[:, columns], train, ridge)
-            each = _residuals(decoder, diagonal, held, columns)
-            if known:
+            decoder = solve_normal(train[:, columns], train, penalty_at(self.penalty(ridge), at))
+            each = _residuals(decoder, diagonal, held, columns, self.noise)
+            if known and self.noise is None:
                 each[columns] = 0.0
             found.append(float(each.sum()) / len(each))
         return found
@@ -653,9 +752,13 @@ class Fold:
         return found
 
 
-def _residuals(decoder: Tensor, diagonal: Tensor, held: Tensor, columns: Columns) -> Tensor:
+def _residuals(
+    decoder: Tensor, diagonal: Tensor, held: Tensor, columns: Columns, noise: Tensor | None = None
+) -> Tensor:
     """Mean squared residuals, from the second moments of held-out rows: diagonal, k x d rows."""
     inside = (decoder * (held[:, columns] @ decoder)).sum(0)
+    if noise is not None:
+        inside = inside + noise[columns] @ decoder.square()
     return diagonal - 2 * (decoder * held).sum(0) + inside
 
 
@@ -664,6 +767,7 @@ def fold_covariances(
     splits: Splits,
     scaling: str | Scaling = "none",
     device: torch.device | None = None,
+    noise: Vector | None = None,
 ) -> FoldCovariances:
     """Read the rows once and keep the covariance of every part of them.
 
@@ -671,17 +775,17 @@ def fold_covariances(
     separately. Every process reads its own rows, and all get the result.
     """
     scaling = Scaling(scaling) if isinstance(scaling, str) else scaling
-    if is_wide(source):
+    if is_wide(source) and noise is None and scaling.weights is None:
         with for_operations(source.shape[0] * source.shape[1], LONG_PASS):
             found = part_factors(source, splits.labels, len(splits.parts), device)
         return FoldCovariances(source, found[0], splits, scaling, *found[1:])
     stats, parts = part_covariances(source, splits.labels, len(splits.parts), device)
     if stats is not None and parts is not None:
-        return FoldCovariances(source, stats, splits, scaling, parts)
+        return FoldCovariances(source, stats, splits, scaling, parts, noise=noise)
     stats = moments(source, device) if stats is None else stats
     parts = [_on_cpu(covariance(RowView(source, rows), device=device)) for rows in splits.parts]
     whole = _on_cpu(covariance(source, device=device)) if stats.has_missing else None
-    return FoldCovariances(source, stats, splits, scaling, parts, whole)
+    return FoldCovariances(source, stats, splits, scaling, parts, whole, noise)
 
 
 def _on_cpu(found: Covariance) -> Covariance:

@@ -227,3 +227,28 @@ def test_k_is_chosen_by_a_rule(folder, asked, typed, refused):
         "must be a number of features, or auto"
         in typed("select", "train.csv", "-k", "few", code=2).stderr
     )
+
+
+def test_noise_replicates_and_weights(asked, refused, tmp_path):
+    draw = np.random.default_rng(0)
+    truth = draw.normal(size=(120, 3)) @ draw.normal(size=(3, 8))
+    noisy = np.array([30.0, 30.0, *[0.01] * 6])
+    for name in ("first.csv", "second.csv"):
+        rows = truth + draw.normal(size=truth.shape) * np.sqrt(noisy)
+        pd.DataFrame(rows, columns=[f"s{j}" for j in range(8)]).to_csv(tmp_path / name, index=False)
+    (tmp_path / "noise.csv").write_text("s0,30\ns1,30\ns2,0.01\n")
+    (tmp_path / "weights.csv").write_text("s[01],0\ns7,5\n")
+    words = ["select", tmp_path / "first.csv", "-k", 3, "--scale", "none", "--strategies", "search"]
+    plain = asked(*words, "--out", tmp_path / "a")
+    assert {"s0", "s1"} & set(plain["features"])
+    for number, more in enumerate(
+        [
+            ["--noise", tmp_path / "noise.csv"],
+            ["--replicates", tmp_path / "second.csv"],
+            ["--weights", tmp_path / "weights.csv"],
+        ]
+    ):
+        found = asked(*words, *more, "--out", tmp_path / f"b{number}")
+        assert not {"s0", "s1"} & set(found["features"])
+    both = ["--noise", tmp_path / "noise.csv", "--replicates", tmp_path / "second.csv"]
+    assert "give one of them" in refused(*words, *both, "--out", tmp_path / "c")

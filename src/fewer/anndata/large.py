@@ -2,7 +2,8 @@
 
 A covariance of 20,000 genes takes 3.2 GB, and several are needed. So genes are chosen among, and
 for, those of the largest variance, from all cells; evidence and intervals of all genes come from
-some of the cells; the decoder of all genes is fitted on all cells.
+some of the cells; the decoder of all genes is fitted on all cells. Measurement noise counts in the
+choice; decoder and scores are then of what is measured.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from fewer.train.linear import fit_linear
 
 __all__ = ["for_genes", "select_in_stages"]
 
-MOST_GENES = 8000  # of which a covariance is computed; of more genes, that of the next number
+MOST_GENES = 5000  # of which a covariance is computed; of more genes, that of the next number
 VARIABLE_GENES = 5000
 EVIDENCE_CELLS = 2000
 PER_CELL = ("target", "row_groups", "sample_weight")
@@ -35,7 +36,7 @@ PER_GENE = ("costs", "weights", "noise")
 def select_in_stages(source: Source, k: int | None, **options: Any) -> Panel:
     """`fewer.select`, in two stages where genes are too many for one."""
     n, d = source.shape
-    if d <= MOST_GENES or is_wide(source):
+    if d <= MOST_GENES or (is_wide(source) and options.get("noise") is None):
         return select(source, k, **options)
     if options.get("groups") is not None:
         raise InputError(
@@ -54,9 +55,7 @@ def select_in_stages(source: Source, k: int | None, **options: Any) -> Panel:
     seed = int(first.settings["seed"])
     count = min(EVIDENCE_CELLS, int((d - 1) // WIDE))
     some = np.sort(np.random.default_rng(seed).choice(n, min(n, count), replace=False))
-    more: dict[str, Any] = {
-        name: options[name] for name in ("scale", "noise", "weights") if name in options
-    }
+    more: dict[str, Any] = {name: options[name] for name in ("scale", "weights") if name in options}
     for name in PER_CELL:
         if options.get(name) is not None:
             more[name] = [options[name][row] for row in some]
@@ -68,20 +67,19 @@ def select_in_stages(source: Source, k: int | None, **options: Any) -> Panel:
         random_state=seed,
         **more,
     )
-    if options.get("noise") is None:
-        ridge = float(panel.settings["ridge"] or 0.0) * len(some) / n
-        net = fit_linear(source, chosen, stats, ridge=ridge)
-        decoder = MeasuredDecoder(net, fill=torch.from_numpy(stats.mean[chosen]))
-        panel = Panel(
-            replace(panel.reconstructor, decoder=decoder),
-            held_out=panel.held_out,
-            leaderboard=panel.leaderboard,
-            settings=panel.settings,
-            target=first.target,
-            evidence=partial(getattr, panel, "evidence"),
-            estimates=panel.estimates,
-            fold_panels=panel.fold_panels,
-        )
+    ridge = float(panel.settings["ridge"] or 0.0) * len(some) / n
+    net = fit_linear(source, chosen, stats, ridge=ridge)
+    decoder = MeasuredDecoder(net, fill=torch.from_numpy(stats.mean[chosen]))
+    panel = Panel(
+        replace(panel.reconstructor, decoder=decoder),
+        held_out=panel.held_out,
+        leaderboard=panel.leaderboard,
+        settings=panel.settings,
+        target=first.target,
+        evidence=partial(getattr, panel, "evidence"),
+        estimates=panel.estimates,
+        fold_panels=panel.fold_panels,
+    )
     kept_settings = ("winner", "cost", "costs", "budget", "limits", "robust_to", "seconds")
     panel.settings |= {
         name: first.settings[name] for name in kept_settings if name in first.settings

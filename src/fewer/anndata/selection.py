@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewer import __version__
-from fewer._checks import check_suffix, find_names
+from fewer._checks import check_choice, check_suffix, find_names
 from fewer._files import check_path, write_whole
 from fewer._optional import import_optional
 from fewer.anndata.cells import (
@@ -27,10 +27,11 @@ from fewer.anndata.likelihood import with_count_decoder
 from fewer.anndata.platform import Platform, select_for_platform
 from fewer.anndata.studies import Studies
 from fewer.data import ColumnView, Source, read_blocks
-from fewer.data.counts import BatchCentered
+from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise
 from fewer.data.h5ad import create_matrix, is_annotated
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 from fewer.panel import Panel
+from fewer.reconstructor import Filling
 from fewer.reconstructor import impute as write_imputed
 
 MOST_HELD_OUT = 10  # studies or batches that are held out one at a time
@@ -53,6 +54,7 @@ def select_genes(
     target_sum: float = 1e4,
     gene_symbols: str | None = None,
     scale: str = "none",
+    noise: Any = "auto",
     random_state: Any = None,
     inplace: bool = True,
     key_added: str = "fewer",
@@ -75,9 +77,11 @@ def select_genes(
     layer, counts, target_sum, gene_symbols, memory_limit
         As in `open_cells`.
     groupby : str, default=None
-        A column of obs, such as cell types. Choose the genes that tell its groups apart best
-        (``panel.predict`` names the group of a cell; ``panel.target.held_out`` is the accuracy);
-        among equals, those that reconstruct best. A column of fractions is predicted as a number.
+        A column of obs, such as cell types. One panel for both: to tell its groups apart, rare ones
+        counting as much as others (``panel.predict`` names the group of a cell;
+        ``panel.target.held_out`` is the accuracy), and to reconstruct all genes, which counts
+        ``reconstruct=0.5``; 0 is nothing. A column of fractions is predicted as a
+        number, with a warning.
     batch_key : str, default=None
         A column of obs. Batch means are subtracted before choosing, so that no gene is chosen for
         batch effects; and whole batches are held out, so that the score is that of an unseen
@@ -105,6 +109,12 @@ def select_genes(
     scale : {"none", "standard"}, default="none"
         "none": genes count by their variance, so that faint ones, whose values are mostly noise,
         count little. "standard": every gene counts the same.
+    noise : "auto", None or as in `fewer.select`, default="auto"
+        "auto": counts are judged by the expression behind them. How much of the variance of each
+        gene is counting noise follows from random halves of the counts; genes are not chosen for
+        reproducing their own noise, `impute` denoises them, too, and scores are of the expression
+        (``panel.settings["protocol"]`` says so: "against the signal"). Of more than 5,000 genes,
+        and with ``likelihood`` or ``platform``, all is of what is measured. None: as measured.
     inplace : bool, default=True
         Whether to `annotate` the AnnData.
     key_added : str, default="fewer"
@@ -170,6 +180,8 @@ def select_genes(
     sources = cells.sources if isinstance(cells, Studies) else [source]
     source.description = f"{_said(cells)}, {describe_units(sources[0])['units']}"
     groups = None if groupby is None else _groups(cells, groupby)
+    if groupby is not None:
+        options = {"reconstruct": 0.5, "strategies": ["search"]} | options
     choose = select_in_stages if platform is None else partial(_for_platform, platform)
     panel = choose(
         rows,
@@ -179,6 +191,7 @@ def select_genes(
         include=include.to_list() if hasattr(include, "to_list") else include,
         exclude=exclude.to_list() if hasattr(exclude, "to_list") else exclude,
         scale=scale,
+        noise=_noise(source, noise, k, options | {"other": likelihood or platform}),
         random_state=random_state,
         **options,
     )
@@ -200,6 +213,19 @@ def select_genes(
         if is_annotated(part) and {*panel.features} <= {*gene_names(part, gene_symbols)}:
             annotate(part, panel, key_added=key_added)
     return panel
+
+
+def _noise(source: Source, noise: Any, k: Any, options: dict[str, Any]) -> Any:
+    """What select is told of the noise: of counts, that of counting, where it can be used."""
+    if not isinstance(noise, str):
+        return noise
+    check_choice("noise", noise, ("auto",))
+    linear = options.get("decoder", "linear") == "linear"
+    usable = linear and not options.get("robust_to") and (k is None or isinstance(k, int))
+    usable = usable and options["other"] is None and options.get("loss", "mse") == "mse"
+    if not usable or not isinstance(source, NormalizedCounts):
+        return None
+    return counting_noise(source)
 
 
 def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
@@ -284,6 +310,11 @@ def _batches(data: Any, name: str) -> NDArray:
 
 def _groups(data: Any, name: str) -> Any:
     found = obs_column(data, name, "groupby")
+    if found.dtype.kind == "f":
+        warn(
+            f"groupby={name!r} is a column of numbers, so its values are predicted, not groups; "
+            f"for groups, make it text: adata.obs[{name!r}].astype(str)"
+        )
     if found.dtype.kind != "O":
         return found
     missing = sum(value is None for value in found)
@@ -306,13 +337,15 @@ def impute(
     measured_layer: str | None = None,
     counts: str = "auto",
     totals: Any = None,
+    denoise: bool = True,
     out: str | os.PathLike[str] | None = None,
     memory_limit: int | str | None = None,
 ) -> Any:
     """Reconstruct all genes of cells from those on a panel.
 
     Values are in the units of the panel (``panel.settings["cells"]["units"]``): counts are
-    normalised as those were that it was made from. Genes on the panel keep their measured values.
+    normalised as those were that it was made from. Of a panel from counts, they are expected
+    expression, of the genes on the panel, too; others keep the measured values of these.
 
     Parameters
     ----------
@@ -329,6 +362,9 @@ def impute(
         ``data`` have it, and X elsewhere.
     counts, totals, memory_limit
         As in `open_cells`.
+    denoise : bool, default=True
+        Whether genes on a panel from counts are replaced by their expected expression; False
+        keeps what was measured.
     out : path, default=None
         Write the result to this .h5ad file, block by block, together with all else that ``data``
         hold, so that it need not fit into memory. Needed for paths and backed objects.
@@ -380,8 +416,9 @@ def impute(
     measured.row_width = max(measured.row_width, panel.d)  # of what comes out of each block
     if not whole:
         if path is None:
-            return _new_object(cells, panel, measured)
-        write_imputed(panel.reconstructor, measured, path)
+            return _new_object(cells, panel, measured, denoise)
+        filling = Filling(replace_measured=denoise)
+        write_imputed(panel.reconstructor, measured, path, filling)
         return path
     columns = find_names(
         gene_names(cells, like=panel),
@@ -392,31 +429,31 @@ def impute(
     if layer == measured_layer or layer == panel.settings.get(SETTINGS, {}).get("layer"):
         raise InputError(f"layer={layer!r} holds the measured values; give the result another name")
     if path is None:
-        cells.layers[layer] = _dense(panel, measured)[:, columns]
+        cells.layers[layer] = _dense(panel, measured, denoise)[:, columns]
         return cells
-    return _file_with_layer(cells, path, layer, panel, measured, columns)
+    return _file_with_layer(cells, path, layer, panel, measured, columns, denoise)
 
 
-def _blocks(panel: Panel, measured: Source) -> Iterator[tuple[slice, NDArray]]:
-    """All genes, some cells at a time; what was measured stays as it is."""
+def _blocks(panel: Panel, measured: Source, denoise: bool) -> Iterator[tuple[slice, NDArray]]:
+    """All genes, some cells at a time; what was measured stays as it is, or is denoised."""
     for rows, x in read_blocks(measured):
-        yield rows, panel.reconstructor.decode(x.numpy())
+        yield rows, panel.reconstructor.decode(x.numpy(), denoise=denoise)
 
 
-def _dense(panel: Panel, measured: Source) -> NDArray[np.float32]:
+def _dense(panel: Panel, measured: Source, denoise: bool) -> NDArray[np.float32]:
     found = np.empty((measured.shape[0], panel.d), dtype=np.float32)
-    for rows, values in _blocks(panel, measured):
+    for rows, values in _blocks(panel, measured, denoise):
         found[rows] = values
     return found
 
 
-def _new_object(cells: Any, panel: Panel, measured: Source) -> Any:
+def _new_object(cells: Any, panel: Panel, measured: Source, denoise: bool) -> Any:
     anndata, pandas = import_optional("anndata"), import_optional("pandas")
     # text as Python's own objects, which every version of anndata can write
     names = pandas.Index(np.array(panel.names, dtype=object), dtype=object)
     selected = np.isin(np.arange(panel.d), panel.indices)
     found = anndata.AnnData(
-        X=_dense(panel, measured),
+        X=_dense(panel, measured, denoise),
         obs=cells.obs.copy(),
         var=pandas.DataFrame({"fewer_selected": selected}, index=names),
         obsm={name: cells.obsm[name] for name in cells.obsm},
@@ -426,7 +463,13 @@ def _new_object(cells: Any, panel: Panel, measured: Source) -> Any:
 
 
 def _file_with_layer(
-    cells: Any, path: Path, layer: str, panel: Panel, measured: Source, columns: list[int]
+    cells: Any,
+    path: Path,
+    layer: str,
+    panel: Panel,
+    measured: Source,
+    columns: list[int],
+    denoise: bool,
 ) -> Path:
     """All that the cells hold, and the result as a layer beside it."""
     h5py = import_optional("h5py")
@@ -442,7 +485,7 @@ def _file_with_layer(
             if layer in layers:
                 del layers[layer]
             matrix = create_matrix(layers, layer, cells.shape, np.float32)
-            for rows, values in _blocks(panel, measured):
+            for rows, values in _blocks(panel, measured, denoise):
                 matrix[rows] = values[:, columns]
 
     return write_whole(path, write)

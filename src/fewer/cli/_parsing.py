@@ -99,20 +99,30 @@ def costs(
     if path is None:
         return None
     if not isinstance(budgets, dict):
-        return _known(_costs(path, 1, 2), names, f"--costs {path}")
+        return numbers(path, names, "--costs", "cost")
     titles = next(iter(_table(path, "--costs")), (0, [""]))[1][1:]
     missing = [name for name in budgets if name not in titles]
     if missing:
         raise InputError(f"--costs {path} has no column {missing[0]!r}; its columns are {titles}")
     return {
-        name: _known(_costs(path, 1 + titles.index(name), None), names, f"--costs {path}")
+        name: numbers(path, names, "--costs", "cost", 1 + titles.index(name), None)
         for name in budgets
     }
 
 
-def _costs(path: Path, column: int, width: int | None) -> dict[str, float]:
+def numbers(
+    path: Path | None,
+    names: Sequence[str] | None,
+    option: str,
+    what: str,
+    column: int = 1,
+    width: int | None = 2,
+) -> dict[Any, float] | None:
+    """A number for each feature, the first column of a file, from another of its columns."""
+    if path is None:
+        return None
     found = {}
-    for line, cells in _table(path, "--costs", width, "cost"):
+    for line, cells in _table(path, option, width, what):
         try:
             found[cells[0]] = float(cells[column])
         except (ValueError, IndexError):
@@ -120,9 +130,10 @@ def _costs(path: Path, column: int, width: int | None) -> dict[str, float]:
                 continue
             text = cells[column] if column < len(cells) else ""
             raise InputError(
-                f"--costs {path}, line {line}: the cost of {cells[0]!r} is {text!r}, not a number"
+                f"{option} {path}, line {line}: the {what} of {cells[0]!r} is {text!r}, not a "
+                "number"
             ) from None
-    return found
+    return _known(found, names, f"{option} {path}")
 
 
 def sets(
@@ -193,7 +204,7 @@ def _known(found: dict[str, Any], names: Sequence[str] | None, what: str) -> dic
     """The entries whose feature is in the data; the file may contain others."""
     if names is None:
         return {_number(key): value for key, value in found.items()}
-    known = set(names)
+    known = {*names, *(name for name in found if glob.has_magic(name))}  # or a pattern
     others = [str(name) for name in found if name not in known]
     if others and len(others) == len(found):
         raise InputError(f"no feature in {what} is in the data: {join_names(others)}")

@@ -246,6 +246,28 @@ def select(
         list[str] | None,
         choice(help="Maximum number of features from a set, in the same form."),
     ] = None,
+    weights: Annotated[
+        Path | None,
+        choice(
+            help="A file with two columns: feature, or a pattern such as 'RP*', and how much its "
+            "error counts; others count 1."
+        ),
+    ] = None,
+    noise: Annotated[
+        Path | None,
+        choice(
+            help="A file with two columns: feature and variance of its measurement error, which "
+            "then counts for nothing."
+        ),
+    ] = None,
+    replicates: Annotated[
+        str | None,
+        choice(
+            help="A second measurement of the same rows, to estimate measurement errors from, "
+            "instead of --noise.",
+            autocompletion=opt.complete_data,
+        ),
+    ] = None,
     decoder: Annotated[
         str, search(help="Decoder: linear, or widths of hidden layers such as 320,320.")
     ] = "linear",
@@ -367,6 +389,8 @@ def select(
             "include": parse.features(include or (), source.names, "--include"),
             "exclude": parse.features(exclude or (), source.names, "--exclude"),
             "costs": parse.costs(costs, source.names, options["budget"]),
+            "weights": parse.numbers(weights, source.names, "--weights", "weight"),
+            "noise": _noise(source, reading, noise, replicates),
             "groups": parse.groups(groups, source.names),
             **parse.sets(sets, source.names, at_least or [], at_most or []),
             "row_groups": row_groups,
@@ -399,6 +423,20 @@ def select(
     output.result(document, lambda screen: _show(panel, document, screen))
     words = ("fewer", "report", str(out)) if report is None else ("open", str(report))
     output.suggest(shlex.join(words))
+
+
+def _noise(source: Any, reading: opt.Reading, noise: Path | None, replicates: str | None) -> Any:
+    """Variances of measurement errors, or a second measurement of the same features."""
+    from fewer.cli import _parsing as parse
+    from fewer.data.columns import match_columns
+    from fewer.errors import InputError
+
+    if replicates is None:
+        return parse.numbers(noise, source.names, "--noise", "variance")
+    if noise is not None:
+        raise InputError("--noise and --replicates both say how large errors are; give one of them")
+    other = reading.open_features(replicates, keep=tuple(source.names or ()))
+    return match_columns(other, source.names, source.shape[1], "--replicates")
 
 
 def _spent_by_feature(panel: "Panel") -> dict[Any, tuple[str, ...]]:

@@ -1,5 +1,6 @@
 """Raw counts on the way to logarithms, and rows without the differences between batches."""
 
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -8,9 +9,10 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer.data.moments import moments
-from fewer.data.source import RowView, Source, View
+from fewer.data.source import RowView, Source, View, row_blocks
 from fewer.errors import InputError
 
+NOISE_ROWS, NOISE_DRAWS = 20_000, 3  # from which counting noise is estimated
 RUNS, RUN_ROWS = 8, 128  # rows that are looked at lie together in so many places
 
 
@@ -53,6 +55,65 @@ class NormalizedCounts(View):
     def _factors(self, index: np.ndarray | slice, sums: np.ndarray) -> np.ndarray:
         totals = sums if self.totals is None else self.totals[index]
         return self.target_sum / np.where(totals > 0, totals, np.inf)
+
+
+def counting_noise(source: NormalizedCounts, seed: int = 0) -> np.ndarray | None:
+    r"""Variance of each feature of normalised counts that is counting noise.
+
+    Every count is divided at random into halves (binomial thinning), which are independent given
+    the expression behind them, if counts are Poisson. The correlation r of the normalised halves
+    over cells is the reliability of half the counts, and :math:`2 r / (1 + r)` that of all of them
+    (Spearman and Brown, 1910); the rest of the variance is noise. That is exact where values are
+    linear in counts; of logarithms of a few counts each it is within some 40%, and all genes
+    together within 5%. From up to 20,000 rows; None where values are not whole numbers.
+    """
+    n, d = source.shape
+    rows = RowView(source, np.unique(np.linspace(0, n - 1, min(n, NOISE_ROWS)).astype(int)))
+    draw = np.random.default_rng(seed)
+    single, product = np.zeros((4, d)), np.zeros(d)  # sums over rows
+    for block in row_blocks(rows):
+        at = rows.locate(block)
+        part = source.source.sparse_rows(at)
+        if part is None:
+            part = sparse.csr_array(source.source.rows(at, torch.float64).numpy())
+        _refuse_negative(part.data)
+        if (part.data != np.rint(part.data)).any():
+            return None
+        known = None if source.totals is None else source.totals[at]
+        lengths = np.diff(part.indptr)
+        places, counts = np.repeat(np.arange(len(lengths)), lengths), part.data.astype(np.int64)
+        normalised = partial(_normalised, places=places, target_sum=source.target_sum)
+        sums = np.bincount(places, weights=counts, minlength=len(lengths))
+        whole = sums if known is None else known
+        x = normalised(counts, whole)
+        single[:2] += [np.bincount(part.indices, weights=v, minlength=d) for v in (x, x * x)]
+        for _ in range(NOISE_DRAWS):
+            half = draw.binomial(counts, 0.5)
+            own = np.bincount(places, weights=half, minlength=len(lengths))
+            if known is not None:  # counts of other features are divided as well
+                own = own + draw.binomial(
+                    np.maximum(np.rint(whole - sums), 0).astype(np.int64), 0.5
+                )
+            a, b = normalised(half, own), normalised(counts - half, whole - own)
+            each = (a + b) / 2, (a * a + b * b) / 2
+            single[2:] += [np.bincount(part.indices, weights=v, minlength=d) for v in each]
+            product += np.bincount(part.indices, weights=a * b, minlength=d)
+    m = rows.shape[0]
+    variance = single[1] / m - (single[0] / m) ** 2
+    mean, square, product = (v / (NOISE_DRAWS * m) for v in (single[2], single[3], product))
+    spread = square - mean**2
+    r = (product - mean**2) / np.where(spread > 0, spread, 1.0)
+    r = r.clip(0.0, 1.0)
+    return np.maximum(variance, 0.0) * (1 - 2 * r / (1 + r))
+
+
+def _normalised(
+    values: np.ndarray, totals: np.ndarray, *, places: np.ndarray, target_sum: float
+) -> np.ndarray:
+    """Logarithms of stored values, ``places`` the row of each, over the totals of their rows."""
+    factors = target_sum / np.where(totals > 0, totals, np.inf)
+    found: np.ndarray = np.log1p(values * factors[places])
+    return found
 
 
 class BatchCentered(View):

@@ -7,13 +7,13 @@ import torch
 from numpy.typing import NDArray
 
 from fewer.constraints import Constraints
-from fewer.search.objective import covariance, regular_inverse
+from fewer.search.objective import check_penalty, covariance, penalty_at, regular_inverse
 
 __all__ = ["dependence"]
 
 
 def dependence(
-    C: Any, S: Any, constraints: Constraints | None = None, ridge: float = 0.0
+    C: Any, S: Any, constraints: Constraints | None = None, ridge: Any = 0.0
 ) -> NDArray[np.float64]:
     r"""Increase of the residual of each feature without each feature of a panel (k x d).
 
@@ -27,12 +27,13 @@ def dependence(
     array([[1.  , 0.25, 0.  ],
            [0.  , 0.  , 1.  ]])
     """
-    matrix = covariance(C)
+    penalty = check_penalty(ridge, len(C))
+    matrix = covariance(C, penalty=penalty)
     panel = np.asarray(S, dtype=np.int64)
     at = torch.as_tensor(panel, device=matrix.device)
     rows = matrix[at]  # k x d
     full = torch.ones(1, len(panel), dtype=torch.bool, device=rows.device)
-    P = regular_inverse(rows[:, at][None].clone(), full, ridge)[0]
+    P = regular_inverse(rows[:, at][None].clone(), full, penalty_at(penalty, at[None]))[0]
     V = P @ rows
     units = panel if constraints is None else constraints.unit_of[panel]
     found = torch.empty_like(V)

@@ -15,9 +15,13 @@ from fewer.data.factored import SOME_COLUMNS, FactoredCovariance, Matrix
 from fewer.search.objective import (
     DEPENDENT,
     ROUNDING,
+    Penalty,
+    check_penalty,
     covariance,
+    penalty_at,
     regular_inverse,
     regular_root,
+    total_variance,
 )
 
 __all__ = [
@@ -62,7 +66,7 @@ class Exchange:
         C: Matrix,
         square: Tensor,
         trace: float,
-        ridge: float,
+        ridge: Penalty,
         S: Tensor,
         closed: Tensor | None = None,
         prices: Tensor | None = None,
@@ -92,7 +96,7 @@ class Exchange:
         self.shut = shut.scatter(1, self.S, True)
         C_S = self.C[S] * full
         A = C_S.gather(2, S[:, None].expand(-1, K, -1)) * full.mT
-        self.P = regular_inverse(A, full[..., 0], self.ridge)
+        self.P = regular_inverse(A, full[..., 0], penalty_at(self.ridge, self.S))
         V = self.P @ C_S
         U, M, self.f = self._second_order(S, C_S, V, full)
         self.Z = torch.cat([V, U], 2)
@@ -163,7 +167,7 @@ class Exchange:
         v_j, u_j = v.gather(1, j1), u.gather(1, j1)
         x = (V[at, :, j] - a * v_j).scatter(1, i1, -1.0)  # V'_j, and -1 in place i
         y = (U[at, :, j] - a * u_j + b * v_j).scatter(1, i1, 0.0)  # U'_j = V' w
-        q = torch.maximum(w.gather(1, j1), self.floor[j1]) + self.ridge
+        q = torch.maximum(w.gather(1, j1), self.floor[j1]) + penalty_at(self.ridge, j1)
         v_p, w_q, x_q = v / p, w / q, x / q
         f = torch.addcmul(self.f, v_p, torch.addcmul(u, v_p, 0.5 * vv), value=2)
         ww = f.gather(1, j1)
@@ -216,12 +220,12 @@ class WholeExchange(Exchange):
     def __init__(
         self,
         C: Matrix,
-        ridge: float,
+        ridge: Penalty,
         S: Tensor,
         closed: Tensor | None = None,
         prices: Tensor | None = None,
     ) -> None:
-        super().__init__(C, S.new_empty(0), float(C.trace()), ridge, S, closed, prices)
+        super().__init__(C, S.new_empty(0), total_variance(C, ridge), ridge, S, closed, prices)
 
     def _second_order(
         self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor
@@ -266,7 +270,7 @@ class FactoredExchange(WholeExchange):
         shut = torch.cat([self.closed, self.closed.new_ones(1)]).repeat(B, 1)
         self.shut = shut.scatter(1, self.S, True)
         Z = C.columns(self.S.clamp_max(c - 1)) * full
-        self.P, R = regular_root(Z @ Z.mT, full[..., 0], self.ridge)
+        self.P, R = regular_root(Z @ Z.mT, full[..., 0], penalty_at(self.ridge, self.S))
         Q = R.mT @ Z
         QG = Q @ C.gram
         M = QG @ Q.mT
@@ -312,7 +316,7 @@ class FactoredExchange(WholeExchange):
 
 def whole_exchange(
     C: Matrix,
-    ridge: float,
+    ridge: Penalty,
     S: Tensor,
     closed: Tensor | None = None,
     prices: Tensor | None = None,
@@ -534,10 +538,11 @@ class Purse:
         return self.costs <= (self.slack(S) + self.paid[S])[..., None]
 
 
-def swap_losses(C: Any, S: Any, ridge: float = 0.0) -> NDArray[np.float32]:
+def swap_losses(C: Any, S: Any, ridge: Any = 0.0) -> NDArray[np.float32]:
     """Increase of `residual` when each chosen feature (rows) is replaced by any other."""
     chosen = torch.as_tensor(np.asarray(S, dtype=np.int64))
-    state = whole_exchange(covariance(C), ridge, chosen[None])
+    penalty = check_penalty(ridge, len(C))
+    state = whole_exchange(covariance(C, penalty=penalty), penalty, chosen[None])
     state.shut[:] = False
     gains, own = state.gains()[0], (torch.arange(len(chosen)), chosen)
     same = gains[own]  # 0, up to rounding that cancels; noise where columns are dependent

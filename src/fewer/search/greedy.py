@@ -15,7 +15,17 @@ from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.errors import InputError
 from fewer.search.exchange import Limits
-from fewer.search.objective import DEPENDENT, check_problem, covariance, on_cpu_if_short, worth
+from fewer.search.objective import (
+    DEPENDENT,
+    Penalty,
+    check_penalty,
+    check_problem,
+    covariance,
+    on_cpu_if_short,
+    penalty_at,
+    total_variance,
+    worth,
+)
 
 __all__ = ["GreedyPath", "greedy", "nested"]
 
@@ -56,7 +66,7 @@ class GreedyPath:
 
 @on_cpu_if_short
 def greedy(
-    C: Any, k: int | Constraints, *, ridge: float = 0.0, device: str | torch.device | None = None
+    C: Any, k: int | Constraints, *, ridge: Any = 0.0, device: str | torch.device | None = None
 ) -> GreedyPath:
     r"""Choose features one by one, each time the one that lowers `residual` most.
 
@@ -75,7 +85,7 @@ def greedy(
         Number of features, or the constraints to obey. Included features come first. With groups,
         a pick is a whole group. With a budget, the better of two runs is returned, by gain and by
         gain per cost; without k, it ends when nothing informative is affordable.
-    ridge : float
+    ridge : float or array of d
         The penalty of `residual`.
     device : str or torch.device, optional
         Where to compute; by default, the device of C. If a GPU has too little memory, the CPU is
@@ -101,7 +111,7 @@ def greedy(
     return min(paths, key=lambda path: worth(C, path.order, constraints, ridge))
 
 
-def _mended(C: Matrix, path: GreedyPath, constraints: Constraints, ridge: float) -> GreedyPath:
+def _mended(C: Matrix, path: GreedyPath, constraints: Constraints, ridge: Penalty) -> GreedyPath:
     """The path, if it ended within the limits; else that through the panel that shares most."""
     units = np.unique(constraints.unit_of[path.order])
     if constraints.within(path.order) and constraints.k in (None, len(units)):
@@ -118,7 +128,7 @@ def _mended(C: Matrix, path: GreedyPath, constraints: Constraints, ridge: float)
     return _run(C, only, ridge, 0.0)
 
 
-def _run(C: Matrix, constraints: Constraints, ridge: float, power: float) -> GreedyPath:
+def _run(C: Matrix, constraints: Constraints, ridge: Penalty, power: float) -> GreedyPath:
     """One greedy run that ranks by gain / cost ** power."""
     left = Deflation(C, constraints, ridge)
     picks: list[Tensor] = []
@@ -182,11 +192,12 @@ class Deflation:
     criterion.
     """
 
-    def __init__(self, C: Matrix, constraints: Constraints, ridge: float) -> None:
+    def __init__(self, C: Matrix, constraints: Constraints, ridge: Penalty) -> None:
         self.C, self.ridge = C, ridge
         self.table = unit_table(constraints, C.device)  # units x m
         self.floor = DEPENDENT * C.diagonal()
         self.least = self._on_units(self.floor)
+        self.unit_ridge = penalty_at(ridge, self.table)
         self.last = self.least.sum(1) / self.least.sum(1).max().clamp_min(1e-300) - 2
         picks = min(len(C), constraints.most_units * self.table.shape[1])
         self.W = self.floor.new_zeros(picks, len(C))
@@ -196,7 +207,7 @@ class Deflation:
         if constraints.unit_prices is not None:
             self.prices = torch.as_tensor(constraints.unit_prices, device=C.device)
         self.count = 0
-        self.error = C.trace()
+        self.error = C.diagonal().new_tensor(total_variance(C, ridge))
         self.refresh()
 
     def refresh(self) -> None:
@@ -211,7 +222,7 @@ class Deflation:
 
     def ranking(self) -> Tensor:
         """Gain of each unit minus its price; without prices, uninformative ones below 0."""
-        gain, informative = block_gain(self.E, self.EE, self.least, self.ridge)
+        gain, informative = block_gain(self.E, self.EE, self.least, self.unit_ridge)
         if self.prices is not None:
             return torch.where(informative, gain, 0.0) - self.prices
         return torch.where(informative, gain, self.last)
@@ -242,7 +253,7 @@ class Deflation:
         w_j = w.index_select(0, j)
         # a dependent column explains nothing: w = 0
         dependent = w_j <= self.floor.index_select(0, j)
-        factor = (w_j + self.ridge).masked_fill(dependent, torch.inf).rsqrt()
+        factor = (w_j + penalty_at(self.ridge, j)).masked_fill(dependent, torch.inf).rsqrt()
         w = w * factor
         if isinstance(C, FactoredCovariance):
             self.A[self.count], Ew = y * factor, Ew * factor
@@ -313,14 +324,15 @@ def factored_blocks(C: FactoredCovariance, Y: Tensor, table: Tensor) -> tuple[Te
     return torch.cat(blocks), torch.cat(squares)
 
 
-def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: Penalty) -> tuple[Tensor, Tensor]:
     r"""What taking a whole unit J explains: :math:`tr((E_{JJ} + \lambda I)^{-1} (E^2)_{JJ})`.
 
     Features of the unit are eliminated one by one, the largest first, so that those that depend on
     others of their unit add nothing.
     """
     if E.shape[-1] == 1:
-        gain, useful, _ = _pivot(E[..., 0, 0], EE[..., 0, 0], least[..., 0], ridge)
+        own = ridge[..., 0] if isinstance(ridge, Tensor) else ridge
+        gain, useful, _ = _pivot(E[..., 0, 0], EE[..., 0, 0], least[..., 0], own)
         return gain, useful
     total = torch.zeros_like(E[..., 0, 0])
     informative = torch.zeros_like(total, dtype=torch.bool)
@@ -331,7 +343,10 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tens
         column = at[..., None].expand(*E.shape[:-1], 1)
         e, ee = E.gather(-1, column)[..., 0], EE.gather(-1, column)[..., 0]  # ... x m
         e_j, ee_j, least_j = (x.gather(-1, at)[..., 0] for x in (e, ee, least))
-        gain, useful, pivot = _pivot(e_j, ee_j, least_j, ridge)
+        own = ridge
+        if isinstance(ridge, Tensor):
+            own = ridge.expand(E.shape[:-1]).gather(-1, at)[..., 0]
+        gain, useful, pivot = _pivot(e_j, ee_j, least_j, own)
         least.scatter_(-1, at, torch.inf)  # with a penalty some of its variance is left
         total = total + gain
         informative |= useful
@@ -344,7 +359,7 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: float) -> tuple[Tens
     return total, informative
 
 
-def _pivot(e: Tensor, ee: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, Tensor, Tensor]:
+def _pivot(e: Tensor, ee: Tensor, least: Tensor, ridge: Penalty) -> tuple[Tensor, Tensor, Tensor]:
     """Gain |E_j|^2 / (E_jj + ridge), whether E_jj is more than rounding, and the divisor."""
     useful = e > least
     pivot = (e + ridge).masked_fill(~useful, torch.inf)
@@ -352,13 +367,16 @@ def _pivot(e: Tensor, ee: Tensor, least: Tensor, ridge: float) -> tuple[Tensor, 
     return torch.maximum(ee, e * e) / pivot, useful, pivot
 
 
-def nested(C: Any, S: Any, ridge: float = 0.0) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def nested(C: Any, S: Any, ridge: Any = 0.0) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Order the features of a panel as `greedy` would choose them, and the gain of each.
 
     Only the k rows of C that belong to the panel are used.
     """
-    matrix = covariance(C)
+    penalty = check_penalty(ridge, len(C))
+    matrix = covariance(C, penalty=penalty)
     columns = torch.as_tensor(np.asarray(S, dtype=np.int64), device=matrix.device)
+    own_ridge = torch.zeros(len(columns), dtype=matrix.dtype) + penalty_at(penalty, columns.cpu())
+    own_ridge = own_ridge.to(matrix.device)
     places = torch.arange(len(columns), device=matrix.device)
     left = matrix[columns]  # k x d: rows of the unexplained covariance
     floor = DEPENDENT * left[places, columns]
@@ -366,12 +384,12 @@ def nested(C: Any, S: Any, ridge: float = 0.0) -> tuple[NDArray[np.int64], NDArr
     order, gains = [], []
     for _ in range(len(columns)):
         own = left[places, columns]
-        gain = torch.where(own > floor, left.square().sum(1) / (own + ridge), 0.0)
+        gain = torch.where(own > floor, left.square().sum(1) / (own + own_ridge), 0.0)
         pick = int(gain.masked_fill(~free, -torch.inf).argmax())
         order.append(pick)
         gains.append(float(gain[pick]))
         free[pick] = False
         if gains[-1] > 0:  # a dependent column changes nothing
-            taken = left[pick] / (own[pick] + ridge)
+            taken = left[pick] / (own[pick] + own_ridge[pick])
             left = left - left[:, columns[pick], None] * taken
     return columns.cpu().numpy()[order], np.array(gains)

@@ -16,13 +16,15 @@ from fewer.errors import InputError, warn
 
 __all__ = ["residual"]
 
+Penalty = float | Tensor  # for all features, or one for each (d)
+
 # A column depends on others when less than this fraction of its variance is left: well above the
 # rounding of a float64 covariance, well below any real feature.
 DEPENDENT = 1e-9
 ROUNDING = 1e-10  # smaller gains, as fractions of the trace, are rounding errors
 
 
-def residual(C: Any, S: Any, ridge: float = 0.0) -> float:
+def residual(C: Any, S: Any, ridge: Any = 0.0) -> float:
     r"""Return the variance left unexplained by the features `S`, summed over all features.
 
     With :math:`A = C_{SS} + \lambda I` this is
@@ -38,18 +40,22 @@ def residual(C: Any, S: Any, ridge: float = 0.0) -> float:
     ----------
     C, S : array or tensor, d x d, and sequence of int
         Covariance, and the chosen columns.
-    ridge : float
-        The penalty :math:`\lambda`, in the units of C.
+    ridge : float or array of d
+        The penalty :math:`\lambda`, in the units of C; or one for each feature. With measurement
+        errors of variance :math:`n_j`, C is the covariance of what is behind them (on the diagonal,
+        the variance less :math:`n_j`) and :math:`\lambda_j = n_j`. The sum of the penalties is then
+        part of the result, such that it is that of the measured values.
 
     Examples
     --------
     >>> round(residual([[2.0, 1.0], [1.0, 1.0]], [0]), 9)
     0.5
     """
-    return residual_of(covariance(C), S, ridge)
+    penalty = check_penalty(ridge, len(C))
+    return residual_of(covariance(C, penalty=penalty), S, penalty)
 
 
-def residual_of(C: Matrix, S: Any, ridge: float) -> float:
+def residual_of(C: Matrix, S: Any, ridge: Penalty) -> float:
     """`residual` of a matrix that `covariance` has checked."""
     index = torch.as_tensor(np.asarray(S, dtype=np.int64), device=C.device)
     if isinstance(C, FactoredCovariance):
@@ -59,7 +65,7 @@ def residual_of(C: Matrix, S: Any, ridge: float) -> float:
     else:
         rows, gram = C[index], None  # k x d
         A = rows[:, index]
-    A = A + ridge * torch.eye(len(index), dtype=C.dtype, device=C.device)
+    A = A + penalty_at(ridge, index) * torch.eye(len(index), dtype=C.dtype, device=C.device)
     spread = A.diagonal()
     # unit diagonal, so that "dependent" means the same at every scale of the features
     scale = torch.where(spread > 0, spread.rsqrt(), 0.0)
@@ -76,7 +82,7 @@ def residual_of(C: Matrix, S: Any, ridge: float) -> float:
     else:
         whitened = torch.linalg.solve_triangular(L, scale[:, None] * rows, upper=False)
         explained = _squared(whitened, gram)
-    return max(0.0, float(C.trace()) - explained)
+    return max(0.0, total_variance(C, ridge) - explained)
 
 
 def _squared(rows: Tensor, gram: Tensor | None) -> float:
@@ -84,7 +90,19 @@ def _squared(rows: Tensor, gram: Tensor | None) -> float:
     return float((rows * (rows if gram is None else rows @ gram)).sum())
 
 
-def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
+def total_variance(C: Matrix, ridge: Penalty) -> float:
+    """Of all features, as they are measured."""
+    return float(C.trace()) + (float(ridge.sum()) if isinstance(ridge, Tensor) else 0.0)
+
+
+def penalty_at(ridge: Penalty, index: Tensor) -> Penalty:
+    """Penalties of some features (of any shape), 0 for the number d, an empty place."""
+    if not isinstance(ridge, Tensor):
+        return ridge
+    return torch.cat([ridge, ridge.new_zeros(1)])[index]
+
+
+def solve_normal(gram: Tensor, cross: Tensor, ridge: Penalty = 0.0) -> Tensor:
     """Solve (gram + ridge I) B = cross for symmetric gram, the shortest B if it is singular."""
     spread = gram.diagonal() + ridge
     # unit diagonal: what counts as singular must not depend on the units of the columns
@@ -96,21 +114,22 @@ def solve_normal(gram: Tensor, cross: Tensor, ridge: float = 0.0) -> Tensor:
     return scale[:, None] * ((vectors * inverse) @ (vectors.T @ (scale[:, None] * cross)))
 
 
-def worth(C: Matrix, S: Any, constraints: Constraints, ridge: float) -> float:
+def worth(C: Matrix, S: Any, constraints: Constraints, ridge: Penalty) -> float:
     """What a search minimises: `residual`, plus the price of the panel where costs have weight."""
     return residual_of(C, S, ridge) + constraints.price(S)
 
 
-def regular_inverse(A: Tensor, full: Tensor, ridge: float) -> Tensor:
+def regular_inverse(A: Tensor, full: Tensor, ridge: Penalty) -> Tensor:
     """Inverses of A + ridge (B x K x K), with a minimal ridge where A is singular.
 
     Rows and columns of A where `full` (B x K) is False must be zero; they become the identity's.
+    The ridge may be B x K, too.
     """
     L, scale = _regular_cholesky(A, full, ridge)
     return scale[..., None] * torch.cholesky_inverse(L) * scale[:, None]
 
 
-def regular_root(A: Tensor, full: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+def regular_root(A: Tensor, full: Tensor, ridge: Penalty) -> tuple[Tensor, Tensor]:
     """The inverses P of `regular_inverse`, and upper triangular R with R R' = P."""
     L, scale = _regular_cholesky(A, full, ridge)
     one = torch.eye(A.shape[1], dtype=A.dtype, device=A.device).expand_as(A)
@@ -118,7 +137,7 @@ def regular_root(A: Tensor, full: Tensor, ridge: float) -> tuple[Tensor, Tensor]
     return scale[..., None] * torch.cholesky_inverse(L) * scale[:, None], scale[..., None] * root
 
 
-def _regular_cholesky(A: Tensor, full: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+def _regular_cholesky(A: Tensor, full: Tensor, ridge: Penalty) -> tuple[Tensor, Tensor]:
     """The factor of A + ridge with a unit diagonal, and what each row was multiplied by."""
     spread = A.diagonal(dim1=1, dim2=2) + ridge
     scale = torch.where(full & (spread > 0), spread, 1.0).rsqrt()
@@ -133,8 +152,11 @@ def _regular_cholesky(A: Tensor, full: Tensor, ridge: float) -> tuple[Tensor, Te
         jitter *= 100
 
 
-def covariance(C: Any, device: str | torch.device | None = None) -> Matrix:
-    """C in float64 on `device` (by default where it is), checked."""
+def covariance(C: Any, device: str | torch.device | None = None, penalty: Penalty = 0.0) -> Matrix:
+    """C in float64 on `device` (by default where it is), checked.
+
+    With a penalty for each feature, only C plus penalties is the covariance of any values.
+    """
     if isinstance(C, FactoredCovariance):
         if not torch.isfinite(C.trace()):
             raise InputError("the rows have NaN or infinite values; impute or drop those features")
@@ -152,6 +174,8 @@ def covariance(C: Any, device: str | torch.device | None = None) -> Matrix:
             "divide it by a constant if its values are beyond 1e75"
         )
     variances = matrix.diagonal()
+    if isinstance(penalty, Tensor):
+        variances = variances + penalty.to(variances.device)
     largest = float(variances.max())
     if float((down - across).abs().max()) > 1e-6 * len(matrix) * largest:
         raise InputError(
@@ -167,18 +191,34 @@ def covariance(C: Any, device: str | torch.device | None = None) -> Matrix:
 
 
 def check_problem(
-    C: Any, k: int | Constraints, ridge: float, device: str | torch.device | None
-) -> tuple[Matrix, Constraints, float]:
+    C: Any, k: int | Constraints, ridge: Any, device: str | torch.device | None
+) -> tuple[Matrix, Constraints, Penalty]:
     """Arguments of a search, checked: covariance, constraints and penalty."""
-    matrix = covariance(C, device)
+    penalty = check_penalty(ridge, len(C))
+    matrix = covariance(C, device, penalty)
     constraints = k if isinstance(k, Constraints) else resolve(None, len(matrix), k)
     if constraints.d != len(matrix):
         raise InputError(
             f"the constraints are for {constraints.d} features but C has {len(matrix)}"
         )
-    if not 0 <= float(ridge) < float("inf"):
-        raise InputError(f"ridge={ridge!r}; give a finite number of at least 0")
-    return matrix, constraints, float(ridge)
+    if isinstance(penalty, Tensor):
+        penalty = penalty.to(matrix.device)
+    return matrix, constraints, penalty
+
+
+def check_penalty(ridge: Any, d: int) -> Penalty:
+    """A number, or one for each of d features."""
+    if np.ndim(ridge) == 0:
+        if not 0 <= float(ridge) < float("inf"):
+            raise InputError(f"ridge={ridge!r}; give a finite number of at least 0")
+        return float(ridge)
+    found = torch.as_tensor(ridge, dtype=torch.float64)
+    if found.shape != (d,) or not torch.isfinite(found).all() or (found < 0).any():
+        raise InputError(
+            f"ridge has shape {tuple(found.shape)}; give a finite number of at least 0, or {d} of "
+            "them, one for each feature"
+        )
+    return found
 
 
 P = ParamSpec("P")

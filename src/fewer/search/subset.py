@@ -19,7 +19,15 @@ from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.errors import InputError
 from fewer.search.exchange import Places, whole_exchange
 from fewer.search.greedy import greedy
-from fewer.search.objective import ROUNDING, check_problem, on_cpu_if_short, regular_inverse, worth
+from fewer.search.objective import (
+    ROUNDING,
+    Penalty,
+    check_problem,
+    on_cpu_if_short,
+    penalty_at,
+    regular_inverse,
+    worth,
+)
 from fewer.search.swap import Explorer, GroupExplorer, SwapResult, swap
 
 __all__ = ["SearchResult", "search"]
@@ -71,7 +79,7 @@ def search(
     C: Any,
     k: int | Constraints,
     *,
-    ridge: float = 0.0,
+    ridge: Any = 0.0,
     starts: int | None = None,
     stall: int | None = None,
     time_limit: float | None = None,
@@ -147,7 +155,7 @@ class _Run:
         self,
         C: Matrix,
         constraints: Constraints,
-        ridge: float,
+        ridge: Penalty,
         begin: float,
         time_limit: float | None,
         seed: int | None,
@@ -220,7 +228,7 @@ class _Run:
         else:
             at = S[:, :, None], S[:, None]
             A, M = C[at], (C @ C)[at]
-        P = regular_inverse(A, torch.ones_like(S, dtype=torch.bool), self.ridge)
+        P = regular_inverse(A, torch.ones_like(S, dtype=torch.bool), penalty_at(self.ridge, S))
         values = -(P * M).sum((1, 2))
         if constraints.costs is not None:
             prices = constraints.cost_weight * constraints.d * constraints.costs

@@ -8,7 +8,7 @@ from fewer.constraints import Constraints
 from fewer.data.factored import Matrix
 from fewer.search.exchange import Limits, Places, whole_exchange
 from fewer.search.greedy import Deflation, block_gain
-from fewer.search.objective import ROUNDING, residual_of
+from fewer.search.objective import ROUNDING, Penalty, residual_of
 
 __all__ = ["substitutes"]
 
@@ -20,7 +20,7 @@ def substitutes(
     panel: Columns,
     constraints: Constraints,
     *,
-    ridge: float = 0.0,
+    ridge: Penalty = 0.0,
     count: int = 5,
 ) -> tuple[Columns, NDArray[np.float64]]:
     """Find the best substitutes of each feature of a panel, best first, and their losses.
@@ -81,7 +81,7 @@ def substitutes(
 
 
 def _unit_losses(
-    C: Matrix, panel: Columns, constraints: Constraints, ridge: float
+    C: Matrix, panel: Columns, constraints: Constraints, ridge: Penalty
 ) -> NDArray[np.float64]:
     """Loss of replacing the unit of each feature by every unit; infinite where not allowed."""
     units = constraints.unit_of[panel]  # -1: excluded, so it cannot be on a panel
@@ -99,7 +99,7 @@ def _unit_losses(
 
 
 def _losses_of_group(
-    C: Matrix, panel: Columns, constraints: Constraints, ridge: float, out: int
+    C: Matrix, panel: Columns, constraints: Constraints, ridge: Penalty, out: int
 ) -> NDArray[np.float64]:
     on = np.unique(constraints.unit_of[panel])
     rest = on[on != out]
@@ -110,7 +110,7 @@ def _losses_of_group(
     for unit in rest.tolist():
         state.take(torch.tensor([unit], device=C.device))
     state.refresh()
-    gain = block_gain(state.E, state.EE, state.least, ridge)[0].cpu().numpy()
+    gain = block_gain(state.E, state.EE, state.least, state.unit_ridge)[0].cpu().numpy()
     losses[:] = _without_rounding(float(state.error) - gain - residual_of(C, panel, ridge), C)
     if constraints.budget is not None or constraints.limits:
         S = torch.as_tensor(np.append(out, rest), device=C.device)[None]

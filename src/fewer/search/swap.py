@@ -27,9 +27,12 @@ from fewer.search.greedy import (
 from fewer.search.objective import (
     DEPENDENT,
     ROUNDING,
+    Penalty,
     check_problem,
     on_cpu_if_short,
+    penalty_at,
     regular_inverse,
+    total_variance,
     worth,
 )
 
@@ -80,7 +83,7 @@ def swap(
     start: Iterable[int],
     constraints: Constraints | None = None,
     *,
-    ridge: float = 0.0,
+    ridge: Any = 0.0,
     time_limit: float | None = None,
     thorough: bool = True,
     device: str | torch.device | None = None,
@@ -141,7 +144,7 @@ def _swap_promising(
     C: FactoredCovariance,
     panel: Panel,
     constraints: Constraints,
-    ridge: float,
+    ridge: Penalty,
     deadline: float | None,
     thorough: bool,
 ) -> SwapResult:
@@ -171,7 +174,7 @@ def _swap_promising(
 
 
 def _swap_features(
-    C: Matrix, panel: Panel, constraints: Constraints, ridge: float, deadline: float | None
+    C: Matrix, panel: Panel, constraints: Constraints, ridge: Penalty, deadline: float | None
 ) -> SwapResult:
     places = Places(constraints, C.device)
     state = whole_exchange(C, ridge, places.fill([panel]), places.closed, places.prices)
@@ -254,7 +257,7 @@ class Explorer:
         self,
         C: Matrix,
         constraints: Constraints,
-        ridge: float,
+        ridge: Penalty,
         candidates: NDArray[np.int64],
         generator: torch.Generator,
     ) -> None:
@@ -274,7 +277,7 @@ class Explorer:
         else:
             rows = C[at]
             self.part, self.square = rows[:, at].contiguous(), rows @ rows.T
-        self.trace, self.ridge = float(C.trace()), ridge
+        self.trace, self.ridge = total_variance(C, ridge), penalty_at(ridge, at)
         free = self.places.K - len(constraints.include)
         self.stay_out = min(STAY_OUT, (len(candidates) - self.places.K) // 3)
         self.stay = self.stay_out, min(STAY_IN, free // 3)
@@ -452,7 +455,7 @@ def swap_groups(
     C: Matrix,
     panel: NDArray[np.int64],
     constraints: Constraints,
-    ridge: float,
+    ridge: Penalty,
     deadline: float | None,
     least: float,
 ) -> Found:
@@ -482,7 +485,7 @@ class GroupExchange:
     D the inverse of the block of P on the unit that leaves, removing it adds V^T D V to E.
     """
 
-    def __init__(self, C: Matrix, constraints: Constraints, ridge: float) -> None:
+    def __init__(self, C: Matrix, constraints: Constraints, ridge: Penalty) -> None:
         self.C, self.constraints, self.ridge = C, constraints, ridge
         self.table = unit_table(constraints, C.device)  # n x m
         self.least = DEPENDENT * padded(C.diagonal())[self.table]
@@ -519,7 +522,7 @@ class GroupExchange:
         C, full = self.C, len(self.C) > S
         C_S = C[S.clamp_max(len(C) - 1)] * full[:, None]
         A = padded(C_S)[:, S]
-        P = regular_inverse(A[None], full[None], self.ridge)[0]
+        P = regular_inverse(A[None], full[None], penalty_at(self.ridge, S[None]))[0]
         V = P @ C_S  # K x d
         N = V @ V.T
         if isinstance(C, FactoredCovariance):
@@ -543,7 +546,7 @@ class GroupExchange:
                 E_JJ + V_J.mT @ DV,
                 EE_JJ + cross + cross.mT + DV.mT @ N_i @ DV,
                 self.least,
-                self.ridge,
+                penalty_at(self.ridge, self.table),
             )
             return more - (D * N_i).sum()
 
@@ -556,7 +559,7 @@ class GroupExplorer:
     batch = 4
     patience = 2**31  # rounds are short
 
-    def __init__(self, C: Matrix, constraints: Constraints, ridge: float, least: float) -> None:
+    def __init__(self, C: Matrix, constraints: Constraints, ridge: Penalty, least: float) -> None:
         self.C, self.constraints, self.ridge, self.least = C, constraints, ridge, least
         self.steps = 0
 

@@ -80,6 +80,8 @@ def select(
     at_most: Any = None,
     sample_weight: Any = None,
     class_weight: Any = None,
+    weights: Any = None,
+    noise: Any = None,
     scale: str = "standard",
     strategies: Any = "auto",
     validation: Any = "auto",
@@ -159,6 +161,17 @@ def select(
     class_weight : "balanced" or mapping from class to weight, default=None
         Weight of the rows of each class in selection and training; "balanced" gives all classes
         the same total weight. Scores do not use it.
+    weights : mapping from feature to number, or array of length d, default=None
+        How much the error of each feature counts, 1 where a mapping names none; names may be
+        patterns: ``{"RP*": 0, "CD8A": 5}``. Features of weight 0 may still be chosen, for what they
+        say about others. Scores are weighted, too. For linear decoders.
+    noise : mapping from feature to number, array of length d or (n, d), or number, default=None
+        Variance of the measurement error of each feature, in the squared units of the data (0
+        where a mapping names none); or a second measurement of the same rows, from which it is
+        estimated. What counts is then the signal behind the noise: a noisy feature is not chosen
+        for reproducing its own errors, ``panel.reconstruct`` denoises what was measured, and scores
+        are of the signal (expected squares of errors are subtracted). Errors of different features
+        are taken to be independent. For linear decoders.
     scale : {"standard", "none"}, default="standard"
         "standard": all features have equal weight, whatever their units. "none": features are
         weighted by their variance. Results are in the units of the data either way.
@@ -476,6 +489,7 @@ def _wrap(
             known.joint,
             known.statistics,
             known.difficulty,
+            context.covariances.noise,
         ),
         held_out=held.score,
         leaderboard=Leaderboard(
@@ -556,7 +570,7 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     3
     """
     stored = {} if panel.evidence is None else panel.evidence.options
-    kept = (*CONSTRAINTS, *PER_TARGET, "row_groups", "sample_weight")
+    kept = (*CONSTRAINTS, *PER_TARGET, "row_groups", "sample_weight", "weights", "noise")
     known = {name: part for name, part in stored.items() if name in kept}
     if panel.target is not None and "target" not in options:
         raise InputError("attach: pass the target again, target=...")

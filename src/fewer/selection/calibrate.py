@@ -66,7 +66,7 @@ def calibrate(
     """Calibrate intervals, completion of missing values and checks on the held-out rows."""
     errors, distances = [], []
     for fold, values in zip(context.covariances.folds, held.chosen, strict=True):
-        gram = fold.cross(columns)[:, columns]
+        gram = fold.gram(columns)
         precision = precision_of(gram, ridge, torch.from_numpy(fold.scale[columns]))
         errors.append(errors_from_others(values, fold.mean[columns], precision))
         distances.append(distances_of(values, fold.mean[columns], precision).normal)
@@ -108,7 +108,7 @@ def coverage_by_feature(
         return None
     distances = []
     for fold, values in zip(context.covariances.folds, held.chosen, strict=True):
-        gram = fold.cross(columns)[:, columns]
+        gram = fold.gram(columns)
         precision = precision_of(gram, ridge, torch.from_numpy(fold.scale[columns]))
         distances.append(distances_of(values, fold.mean[columns], precision).normal)
     far, errors, sampled = (
@@ -207,8 +207,8 @@ def _joint(
         columns,
         everything.mean.numpy().copy(),
         everything.scale.copy(),
-        everything.variance,
-        cross[:, columns].numpy().copy(),
+        everything.measured_variance,
+        everything.gram(columns).numpy().copy(),
         _shortened(cross.numpy()),
         ridge,
         quantiles,

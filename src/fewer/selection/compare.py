@@ -166,7 +166,7 @@ class LinearComparison(Comparison):
         for candidate in candidates:
             if candidate.objective <= TIED * best:
                 panel = candidate.panels[0]
-                residual = worth(C, panel, self.context.constraints, 0.0)
+                residual = worth(C, panel, self.context.constraints, folds[0].penalty(0.0))
                 candidate.train_residual = distributed.broadcast(residual)
 
     def scored(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> Candidate:
@@ -194,7 +194,7 @@ class LinearComparison(Comparison):
 
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
         """Least squares with the candidate's penalty."""
-        mean = fold.scaled_mean
+        mean, noisy = fold.scaled_mean, fold.noise is not None
         exact = self.context.covariances.stats.has_missing and self.context.loss == "mse"
         if exact and fold.number is None:
             source = fold.train_source
@@ -204,7 +204,7 @@ class LinearComparison(Comparison):
         else:
             weight = fold.decoder(columns, candidate.ridge_of(fold)).T
             linear = linear_layer(weight, mean - weight @ mean[columns])
-        known = torch.from_numpy(columns)
+        known = None if noisy else torch.from_numpy(columns)
         return MeasuredDecoder(linear, fill=mean[columns], known=known).eval()
 
 

@@ -90,7 +90,8 @@ class Editor:
             )
         else:
             C = everything.matrix().to(self.context.search_device)
-            found = search(C, asked, seed=self.context.seed, stall=0).indices
+            options: dict[str, Any] = {"ridge": everything.penalty(0.0), "stall": 0}
+            found = search(C, asked, seed=self.context.seed, **options).indices
         units = np.unique(self.context.constraints.unit_of[found])
         return self._panel(units, "extended" if len(found) > len(self.columns) else "shrunk")
 

@@ -31,6 +31,7 @@ from fewer.reconstructor import sample_size
 from fewer.search.dependence import dependence
 from fewer.search.eigen import leading_eigenvectors
 from fewer.search.greedy import nested
+from fewer.search.objective import Penalty
 from fewer.search.substitutes import substitutes
 from fewer.selection.calibrate import coverage_by_feature
 from fewer.selection.compare import Candidate, Comparison, TargetComparison
@@ -44,7 +45,7 @@ from fewer.selection.significance import (
 )
 from fewer.selection.size import MOST, SHADOW_ROWS, choose_size, with_target
 from fewer.selection.stability import choices_of_halves, describe_choices
-from fewer.selection.strategies import greedy_panel
+from fewer.selection.strategies import folds_are_plain, greedy_panel, joint_penalty
 from fewer.selection.target_evidence import describe_target, objective, usefulness
 from fewer.validation import FOLDS, Fold, FoldCovariances, fold_covariances, split_rows
 
@@ -91,22 +92,25 @@ def gather_evidence(
             random = _random(context, winner.panels)
             target = describe_target(context, comparison, winner, random)
             order, gains, best, losses, lost_without = usefulness(context, columns, NEIGHBOURS)
-        C = context.covariances.everything.matrix().cpu()
+        everything = context.covariances.everything
+        C, penalty = everything.matrix().cpu(), everything.penalty(winner.ridge)
     if not target:
         trace = float(C.trace()) or 1.0
-        order, gains = nested(C, columns, winner.ridge)
+        order, gains = nested(C, columns, penalty)
         gains = gains / trace
-        best, lost = substitutes(
-            C, order, context.constraints, ridge=winner.ridge, count=NEIGHBOURS
-        )
+        best, lost = substitutes(C, order, context.constraints, ridge=penalty, count=NEIGHBOURS)
         losses = lost / trace
     related, related_correlation, represents, correlation = _correlations(C, order)
-    without, dependents, dependent_losses = _dependence(context, C, order, winner.ridge)
+    without, dependents, dependent_losses = _dependence(context, C, order, penalty)
     if target and lost_without is not None:
         without = lost_without
     true, guessed = (_some(parts) for parts in (held.rows, reconstructed))
-    errors[columns] = 0.0  # their values are measured
-    guessed[:, columns] = np.where(np.isnan(true), guessed, true)[:, columns]
+    if everything.noise is None:
+        errors[columns] = 0.0  # their values are measured
+        guessed[:, columns] = np.where(np.isnan(true), guessed, true)[:, columns]
+    else:
+        errors = errors.clip(min=0)
+        C.diagonal().add_(everything.noise)  # as measured, here and below
     rows = sum(fold.n_held for fold in folds)
     return Evidence(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -167,6 +171,7 @@ def _stability(context: SelectionContext, order: Columns) -> dict[str, Any] | No
             device=torch.device("cpu"),
             groups=groups,
             target=numbers,
+            noise=context.covariances.noise,
         )
     except InputError:  # too few groups of rows
         return None
@@ -193,6 +198,8 @@ def _tests(context: SelectionContext, order: Columns) -> dict[str, Any]:
     found: dict[str, Any] = {"size": context.size, "significance": None}
     d, scaling = context.source.shape[1], context.covariances.scaling
     if d**3 > QUICK_PASS or len(order) == d or not _in_memory(context):
+        return found
+    if not folds_are_plain(context):
         return found
     if context.target is not None and not context.config.linear:
         return found  # what a network predicts need not be linear in any feature
@@ -279,7 +286,8 @@ class _LinearMap:
         """Mean squared residual per feature on complete held-out rows, in scaled units."""
         if self.columns is not None:
             found = fold.residuals(self.columns, self.weights)
-            found[self.columns] = 0.0  # measured
+            if fold.noise is None:
+                found[self.columns] = 0.0  # measured
             return found
         assert self.spread is not None
         axes, spread = self.weights, self.spread[:, None]
@@ -345,8 +353,8 @@ class _ReferenceScores:
             scores.append(_score_fold(context, fold, maps))
             own = winner.ridge_of(fold)
             orders = {
-                "panel": (nested(C, winner.panels[at], own)[0], own),
-                "greedy": (nested(C, greedy[at])[0], linear[0][2][at]),
+                "panel": (nested(C, winner.panels[at], fold.penalty(own))[0], own),
+                "greedy": (nested(C, greedy[at], fold.penalty(0.0))[0], linear[0][2][at]),
             }
             for metric in metrics:
                 for role, values in _fold_curve(scores[-1], metric, orders, sizes).items():
@@ -422,7 +430,7 @@ def _scale(fold: Fold) -> Tensor:
 
 def _spread(fold: Fold, metric: str) -> Tensor:
     """Factors that convert scaled features to the units of a metric."""
-    return _scale(fold) if metric == "units" else torch.ones(len(fold.scale), dtype=torch.float64)
+    return _scale(fold) / torch.from_numpy(fold.unit(metric))
 
 
 def _weight(fold: Fold, metric: str) -> Vector:
@@ -448,11 +456,13 @@ def _score_fold(context: SelectionContext, fold: Fold, maps: list[_LinearMap]) -
     if context.covariances.stats.has_missing:
         return _FoldScores(fold, maps, sums_of_rows(fold, [each.apply for each in maps]))
     n, square = float(fold.n_held), fold.scale**2
-    errors = [n * each.residuals(fold).clamp_min(0).numpy() * square for each in maps]
+    least = 0.0 if fold.noise is None else -np.inf  # an estimate of the signal may be below 0
+    errors = [n * each.residuals(fold).clamp_min(least).numpy() * square for each in maps]
     mean = fold.held_mean
     squares = n * fold.held_squares(mean)
     second = n * fold.held_diagonal.numpy() * square
-    squares = np.where(squares > ROUNDING * second, squares, 0.0)  # a constant has no variance
+    if fold.noise is None:
+        squares = np.where(squares > ROUNDING * second, squares, 0.0)  # a constant has no variance
     count = np.full(len(square), n)
     return _FoldScores(fold, maps, HeldOutSums(errors, squares, count, mean.numpy()))
 
@@ -480,7 +490,7 @@ def _fold_curve(
 
 
 def _dependence(
-    context: SelectionContext, C: Matrix, order: Columns, ridge: float
+    context: SelectionContext, C: Matrix, order: Columns, ridge: Penalty
 ) -> tuple[Vector, Columns, NDArray[np.float32]]:
     """What is lost without each chosen feature, and by which other features most.
 
@@ -489,7 +499,8 @@ def _dependence(
     constraints, d = context.constraints, C.shape[0]
     if context.target is not None:
         with distributed.single_process():
-            C, ridge = objective(context).cpu(), 0.0
+            C = objective(context).cpu()
+            ridge = joint_penalty(context.covariances.everything, C)
         constraints = constraints.followed_by(C.shape[0] - d)
     increase = dependence(C, order, constraints, ridge)
     total = C.diagonal().clamp_min(0).numpy()

@@ -151,7 +151,7 @@ def drop(measured: Tensor, units: Columns, rate: float, rng: np.random.Generator
 def completed_inputs(measured: Tensor, panel: Columns, fold: Fold, ridge: float = 0.0) -> Tensor:
     """Inputs of a decoder, in scaled units, with missing ones predicted as on a panel."""
     ones = torch.ones(len(panel), dtype=torch.float64)
-    precision = precision_of(fold.cross(panel)[:, panel], ridge, ones)
+    precision = precision_of(fold.gram(panel), ridge, ones)
     return complete(measured, fold.scaled_mean[panel], precision)
 
 

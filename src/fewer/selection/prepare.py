@@ -18,6 +18,7 @@ from fewer.data.source import Source
 from fewer.errors import InputError, warn
 from fewer.estimate import describe_protocol
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
+from fewer.selection.features import read_noise, read_weights, taken
 from fewer.selection.huber import check_loss, weighted_by_loss
 from fewer.selection.record import describe_data, describe_options
 from fewer.selection.robust import check_robust
@@ -61,6 +62,8 @@ RESULT_OPTIONS = (
     "robust_to",
     "expect_missing",
     "loss",
+    "noise",
+    "weights",
     *CONSTRAINTS,
 )
 LOOKED_AT = 500  # rows, to see whether the target is a feature
@@ -78,18 +81,7 @@ def prepare(
     if options["target"] is not None:
         asked = options["target"], data, options["target_kind"], options["target_weight"]
         target, data = read_target(*asked)
-    if target is None and options["strategies"] != "auto" and FILTERS_NAME in options["strategies"]:
-        raise InputError("strategies: 'filters' require a target; pass target=, or omit them")
-    for name in ("sample_weight", "class_weight", "target_kind", "target_weight"):
-        left_out = options[name] is None or (name == "target_kind" and options[name] == "auto")
-        if target is None and not left_out:
-            raise InputError(f"{name} requires target=")
-    check_number("reconstruct", options["reconstruct"], least=0)
-    if options["reconstruct"] >= 1 or (target is None and options["reconstruct"]):
-        raise InputError(
-            f"reconstruct={options['reconstruct']!r} is the weight of the features relative to the "
-            "target, at least 0 and below 1; omit it and target= to only reconstruct"
-        )
+    _check_against_target(options, target)
     source = distributed.open_together(lambda: as_source(data, least_rows=3))
     n = source.shape[0]
     target = _check_target(target, n, options)
@@ -100,6 +92,10 @@ def prepare(
             options["random_state"], lambda: stored_seed(options["checkpoint"])
         )
     row_groups = check_row_groups(options["row_groups"], n)
+    noise = read_noise(options["noise"], source, options, linear=linear)
+    scaling = replace(
+        scaling, weights=read_weights(options["weights"], source, options, linear=linear)
+    )
     size = None
     if isinstance(options["k"], (str, Reach)):
         plan.begin("size", "choosing k ...")
@@ -124,11 +120,12 @@ def prepare(
         )
         _warn_if_a_feature(target, source, constraints)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is named below
-        covariances = fold_covariances(source, splits, scaling, device)
+        covariances = fold_covariances(source, splits, scaling, device, noise)
     source, stats = without_empty(source, covariances.stats)
     if source is not covariances.source:
         constraints = _constraints(source, options)
-        covariances = fold_covariances(source, splits, scaling, device)
+        scaling = replace(scaling, weights=taken(scaling.weights, source))
+        covariances = fold_covariances(source, splits, scaling, device, taken(noise, source))
     check_observed(stats.observed, source.names)
     check_range(stats, source.names)
     _warn_about_k(k, n, source.shape[1], stats)
@@ -151,7 +148,13 @@ def prepare(
         device=float64_device(device),
         seed=seed,
         protocol=describe_protocol(
-            splits, validation, options["random_state"], scaling.how, row_groups
+            splits,
+            validation,
+            options["random_state"],
+            scaling.how,
+            row_groups,
+            weighted=scaling.weights is not None,
+            noisy=noise is not None,
         ),
         budget=budget,
         checkpoint=_checkpoint(options, stats, seed, row_groups, config),
@@ -178,8 +181,14 @@ def _choose_size(
     k = options["k"]
     if isinstance(k, str) and k != "auto":
         raise InputError(f"k={k!r}: give a number, 'auto' or fewer.Reach(0.9)")
-    for name in ("budget", "sets", "reconstruct"):
-        if options[name] is not None and options[name] != 0:
+    for name in (
+        "budget",
+        "sets",
+        "reconstruct",
+        "noise",
+        *(() if target is None else ("weights",)),
+    ):
+        if options[name] is not None and np.any(options[name] != 0):
             raise InputError(f"k={k!r} cannot be combined with {name}; give a number")
     whole, more = source, 0
     if target is not None:
@@ -199,6 +208,7 @@ def _choose_size(
     if target is None:
         part, stats = without_empty(source, covariances.stats)
     if part is not source:
+        scaling = replace(scaling, weights=taken(scaling.weights, part))
         covariances = fold_covariances(part, splits, scaling, device)
     check_observed(stats.observed, part.names)
     # any number of units, without a limit to what they cost
@@ -227,6 +237,22 @@ def _check_options(strategies: Any, time_limit: Any) -> None:
     real = real and not isinstance(time_limit, bool)
     if time_limit is not None and not (real and time_limit > 0):
         raise InputError(f"time_limit={time_limit!r} must be a number of seconds above 0, or None")
+
+
+def _check_against_target(options: dict[str, Any], target: TargetData | None) -> None:
+    """Check options that are only for panels that predict."""
+    if target is None and options["strategies"] != "auto" and FILTERS_NAME in options["strategies"]:
+        raise InputError("strategies: 'filters' require a target; pass target=, or omit them")
+    for name in ("sample_weight", "class_weight", "target_kind", "target_weight"):
+        left_out = options[name] is None or (name == "target_kind" and options[name] == "auto")
+        if target is None and not left_out:
+            raise InputError(f"{name} requires target=")
+    check_number("reconstruct", options["reconstruct"], least=0)
+    if options["reconstruct"] >= 1 or (target is None and options["reconstruct"]):
+        raise InputError(
+            f"reconstruct={options['reconstruct']!r} is the weight of the features relative to the "
+            "target, at least 0 and below 1; omit it and target= to only reconstruct"
+        )
 
 
 def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) -> TargetData | None:

@@ -22,6 +22,7 @@ from fewer.estimate import (
     shared_rows,
     sums_of_groups,
     sums_over_rows,
+    without_noise,
 )
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import sample_size
@@ -29,7 +30,13 @@ from fewer.search import greedy, swap
 from fewer.search.objective import worth
 from fewer.selection.compare import Candidate, Comparison, LinearComparison, NetworkComparison
 from fewer.selection.context import SelectionContext
-from fewer.selection.strategies import Strategy, propose, propose_on_folds, search_panel
+from fewer.selection.strategies import (
+    Strategy,
+    folds_are_plain,
+    propose,
+    propose_on_folds,
+    search_panel,
+)
 from fewer.train.swaps import HeldOut, held_out_swaps
 from fewer.validation import Fold, best_ridge, paired_interval
 
@@ -97,8 +104,9 @@ def _for_linear(context: SelectionContext, winner: Candidate, everything: Fold) 
         panel = propose(context, winner.strategy, everything)
         # its objective is another one, but it must not be worse than greedy on all rows
         C, constraints = everything.matrix().to(context.search_device), context.constraints
-        base = greedy(C, constraints).panel()
-        if worth(C, panel, constraints, 0.0) > worth(C, base, constraints, 0.0):
+        penalty = everything.penalty(0.0)
+        base = greedy(C, constraints, ridge=penalty).panel()
+        if worth(C, panel, constraints, penalty) > worth(C, base, constraints, penalty):
             panel = base
     return _polish(context, panel, winner.ridge, everything)
 
@@ -190,6 +198,7 @@ def _polish(context: SelectionContext, panel: Columns, ridge: float, everything:
     plain = constraints.groups is None and constraints.budget is None
     plain = plain and not constraints.cost_weight and not constraints.limits
     plain = plain and context.loss == "mse"
+    plain = plain and folds_are_plain(context)
     many = n >= FEW_ROWS * len(panel)
     partition = len(splits) == len(splits.parts) > 1
     long = n * min(n, d) * d > LONGEST_POLISH
@@ -328,6 +337,7 @@ def score_on_held_out_rows(
     examples = max(1, sample_size(source.shape[1]) // len(folds))
     by_row = len(folds) < 2 or not isinstance(comparison, LinearComparison)
     sums, samples, sampled = [], [], []
+    noise = context.covariances.noise
     for fold, panel in zip(folds, winner.panels, strict=True):
         decoder = to_data_units(comparison.fit(winner, panel, fold), panel, fold)
         held = fold.held_rows
@@ -350,6 +360,8 @@ def score_on_held_out_rows(
             sample.fetch(decoder, rows, panel)
         else:
             sums.append(sums_over_rows(decoder, rows, panel, visit=sample.visit))
+        if noise is not None:
+            sums[-1] = without_noise(sums[-1], noise, decoder, panel)
         samples.append(sample.gathered())
     residuals, shown, reconstructed, chosen, row_errors, squares = zip(*samples, strict=True)
     counts = np.stack([part.count for part in sums])
@@ -363,6 +375,8 @@ def score_on_held_out_rows(
         explained[metric] = _explained(sums, folds, metric, units)
         if by_row:
             of_rows = np.concatenate(squares)[:, 2 * at : 2 * at + 2]
+            if noise is not None:  # the same for every row
+                of_rows = of_rows - _noise_of_rows(sums, folds, metric, noise, of_rows)
             wrong, total = (sums_of_groups(column, labels) for column in of_rows.T)
             over_rows = ratio_of_sums(wrong, total, shared_rows(folds), units)
             explained[metric] = over_rows._replace(value=explained[metric].value)
@@ -370,7 +384,7 @@ def score_on_held_out_rows(
         explained = {name: _raised(one, winner.optimism) for name, one in explained.items()}
     value = explained["units"]
     return HeldOutScore(
-        Score(value.value, per_feature, *value[1:]),
+        Score(value.value, per_feature.clip(min=0), *value[1:]),
         float(np.average([part.score() for part in sums], weights=[f.n_held for f in folds])),
         explained,
         sampled,
@@ -381,6 +395,20 @@ def score_on_held_out_rows(
         [part[:, 0] for part in row_errors],
         [part[:, 1] for part in row_errors],
     )
+
+
+def _noise_of_rows(
+    sums: list[ErrorSums],
+    folds: Sequence[Fold],
+    metric: str,
+    noise: NDArray[np.float64],
+    of_rows: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """What measurement errors add to the squared error of a row, and to its squares."""
+    units = [fold.unit(metric) ** 2 for fold in folds]
+    wrong = sum(float((part.wrong / unit).sum()) for part, unit in zip(sums, units, strict=True))
+    total = float(np.mean([(noise / unit).sum() for unit in units]))
+    return np.array([(of_rows[:, 0].sum() - wrong) / len(of_rows), total])
 
 
 def _raised(score: Estimate, factor: float) -> Estimate:
@@ -394,7 +422,7 @@ def _raised(score: Estimate, factor: float) -> Estimate:
 
 def _explained(sums: list[ErrorSums], folds: Sequence[Fold], metric: str, units: int) -> Estimate:
     """Explained variance over folds, in the units of the data or in scaled units."""
-    scales = [np.ones(1) if metric == "units" else fold.scale**2 for fold in folds]
+    scales = [fold.unit(metric) ** 2 for fold in folds]
     pairs = list(zip(sums, pooled_squares(sums), scales, strict=True))
     wrong = np.array([float((part.wrong / scale).sum()) for part, _, scale in pairs])
     total = np.array([float((squares / scale).sum()) for _, squares, scale in pairs])
@@ -453,9 +481,8 @@ class _Sample:
         """Squared error of each row and its squares about the training mean, in both metrics."""
         if not self.by_row:
             return x.new_zeros(0, 4)
-        gaps, scale = torch.isnan(x), torch.from_numpy(self.fold.scale)
-        parts = []
-        for unit in (1.0, scale):
+        gaps, parts = torch.isnan(x), []
+        for unit in (torch.from_numpy(self.fold.unit(metric)) for metric in ("units", "equal")):
             for other in (reconstructed, self.fold.mean):
                 left = ((x - other) / unit).masked_fill_(gaps, 0.0)
                 parts.append(left.square_().sum(1))

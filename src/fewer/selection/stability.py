@@ -38,6 +38,7 @@ def choices_of_halves(
     device: torch.device,
     groups: NDArray | None = None,
     target: Tensor | None = None,
+    noise: NDArray[np.float64] | None = None,
     begin: Callable[[int], object] = lambda number: None,
 ) -> tuple[Chosen, Fold]:
     """Which features are chosen (subsamples x features) from halves of the rows, and all rows.
@@ -48,14 +49,17 @@ def choices_of_halves(
     d = source.shape[1]
     splits = _halves(source, groups, subsamples, seed)
     whole = source if target is None else AppendedColumns(source, target.numpy())
-    covariances = fold_covariances(whole, splits, scaling, device)
     more = 0 if target is None else target.shape[1]
+    own = None if noise is None else np.pad(noise, (0, more))
+    covariances = fold_covariances(whole, splits, scaling, device, own)
     rules = constraints.followed_by(more)
     chosen = np.zeros((subsamples, d), dtype=bool)
     for number, fold in enumerate(covariances.folds):
         begin(number)
         C = emphasised(fold.matrix(), d) if more else fold.matrix()
-        chosen[number, search(C.to(device), rules, stall=0, seed=0).indices] = True
+        chosen[
+            number, search(C.to(device), rules, ridge=fold.penalty(0.0), stall=0, seed=0).indices
+        ] = True
     return chosen, covariances.everything
 
 

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fewer import distributed
 from fewer._threads import mapped
+from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import Summary
 from fewer.errors import FewerWarning
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
-from fewer.search.objective import residual_of
+from fewer.search.objective import Penalty, residual_of
 from fewer.selection.context import SelectionContext
 from fewer.selection.filters import FILTERS, filter_panel
 from fewer.train import (
@@ -53,6 +55,7 @@ LABEL_FREE = "search, without target"
 WITH_FEATURES = 0.25  # weight of reconstruction in a search for a target that it may help
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
+NOISY_RIDGES = (0.3, 3.0)  # where the noise of each feature is a penalty already
 # rounds without progress that end a search with a penalty, and one that another search continues
 FEW_ROUNDS, SOME_ROUNDS = 2, 3
 LONG_SEARCH = 2**17  # chosen features times all features: beyond, only swaps on folds that score
@@ -183,6 +186,18 @@ def _record(context: SelectionContext, strategy: Strategy, fold: Fold, panel: Co
         context.checkpoint.record(strategy.name, fold, panel)
 
 
+def _search_ridges(context: SelectionContext) -> tuple[float, ...]:
+    if context.covariances.noise is not None:
+        return NOISY_RIDGES
+    return SEARCH_RIDGES if context.config.linear else SEARCH_RIDGES[-1:]
+
+
+def folds_are_plain(context: SelectionContext) -> bool:
+    """Whether a penalty is the same for all features, and what is measured is the truth."""
+    covariances = context.covariances
+    return covariances.noise is None and covariances.scaling.weights is None
+
+
 def shortlist(context: SelectionContext) -> list[Strategy]:
     """Strategies to compare, with those that build on others last."""
     constraints, asked = context.constraints, context.strategies
@@ -194,6 +209,7 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
         return _shortlist_for_target(context)
     if asked == "auto":
         few = 2 if folds * constraints.d <= SMALL else 1
+        few = few if folds_are_plain(context) else 1
         asked = STRATEGIES[:few] if linear else STRATEGIES
     plain = Strategy("greedy", greedy_panel, weight=0.02)
     found = [plain] if linear else []
@@ -204,7 +220,7 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
                 Strategy(
                     f"search, ridge {ridge:g}", partial(search_panel, ridge=ridge), searches=True
                 )
-                for ridge in (SEARCH_RIDGES if linear else SEARCH_RIDGES[-1:])
+                for ridge in _search_ridges(context)
             ]
     if not linear:
         found.append(plain)
@@ -247,7 +263,8 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
 
 def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Greedy selection, the baseline."""
-    return greedy(fold.matrix().to(context.search_device), context.constraints).panel()
+    C = fold.matrix().to(context.search_device)
+    return greedy(C, context.constraints, ridge=fold.penalty(0.0)).panel()
 
 
 def search_panel(
@@ -274,14 +291,16 @@ def search_panel(
     if context.target is not None or not context.config.linear:  # it is not the last word
         stall, starts = 1, _few_starts(context)
     C, unit = fold.matrix().to(context.search_device), float(fold.variance.mean())
+    penalty = fold.penalty(ridge * unit)
     if in_data_units and not isinstance(C, FactoredCovariance):
         scale = torch.from_numpy(fold.scale).to(C.device)
         C = C * scale * scale[:, None]
+        penalty = 0.0 if fold.noise is None else fold.noise * scale.cpu().square()
     if context.covariances.factored and fold.number is not None and not single:
         start = context.found.get(("greedy", fold.number))
-        start = greedy(C, context.constraints).panel() if start is None else start
+        start = greedy_panel(context, fold) if start is None else start
         work = fold.n_train * len(C) * context.constraints.most_units
-        options: dict[str, Any] = {"thorough": work < QUICK_SWAPS, "ridge": ridge * unit}
+        options: dict[str, Any] = {"thorough": work < QUICK_SWAPS, "ridge": penalty}
         options["time_limit"] = context.budget.remaining()
         return swap(C, start, context.constraints, **options).indices
     if context.covariances.factored:
@@ -289,7 +308,7 @@ def search_panel(
     return search(
         C,
         context.constraints,
-        ridge=ridge * unit,
+        ridge=penalty,
         stall=stall,
         starts=starts,
         seed=context.seed,
@@ -308,8 +327,9 @@ def closed_form_panel(context: SelectionContext, fold: Fold) -> Columns:
     constraints, C = context.constraints, fold.matrix()
     fit = partial(fit_closed_form, C, costs=constraints.costs, cost_weight=constraints.cost_weight)
     start = _selected(context, fold, "closed form", fit)
-    left = context.budget.remaining()
-    return swap(C.to(context.search_device), start, constraints, time_limit=left).indices
+    options: dict[str, Any] = {"time_limit": context.budget.remaining()}
+    options["ridge"] = fold.penalty(0.0)
+    return swap(C.to(context.search_device), start, constraints, **options).indices
 
 
 def random_features_panel(context: SelectionContext, fold: Fold) -> Columns:
@@ -385,6 +405,7 @@ def supervised_search_panel(
     found = search(
         joint.to(context.search_device),
         context.constraints.followed_by(len(joint) - context.constraints.d),
+        ridge=joint_penalty(fold, joint),
         stall=None if context.config.linear else 0,  # swaps for the network follow
         seed=context.seed,
         time_limit=context.budget.remaining(),
@@ -416,11 +437,28 @@ def features_weight(
     if not share:
         return least
     C = fold.matrix().to(context.search_device)
-    rest = residual_of(C, greedy(C, context.constraints).panel(), 0.0) / float(C.trace())
+    rest = _unexplained(C, context.constraints, fold.penalty(0.0))
     joint = joint_covariance(context, fold, HARDLY).to(context.search_device)
     rules = context.constraints.followed_by(len(joint) - context.constraints.d)
-    missed = residual_of(joint, greedy(joint, rules).panel(), 0.0) / float(joint.trace())
+    missed = _unexplained(joint, rules, joint_penalty(fold, joint))
     return max(least, share / (1 - share) * max(missed, LEAST_REST) / max(rest, LEAST_REST))
+
+
+def _unexplained(C: Matrix, constraints: Constraints, penalty: Penalty) -> float:
+    """Fraction of the variance that greedy selection leaves."""
+    noise = float(penalty.sum()) if isinstance(penalty, Tensor) else 0.0
+    panel = greedy(C, constraints, ridge=penalty).panel()
+    return (residual_of(C, panel, penalty) - noise) / float(C.trace())
+
+
+def joint_penalty(fold: Fold, joint: Matrix, ridge: float = 0.0) -> Penalty:
+    """The penalties of a fold's features in `joint_covariance`; targets are never inputs."""
+    penalty, d = fold.penalty(ridge), len(fold.scale)
+    if not isinstance(penalty, Tensor):
+        return penalty
+    # features have been scaled by one number; with weights of rows their variances differ
+    own = joint.diagonal()[:d].sum().cpu() / float(fold.variance.sum())
+    return torch.cat([penalty * own, penalty.new_zeros(len(joint) - d)])
 
 
 def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> Matrix:
@@ -439,6 +477,7 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
         y,
         features=features,
         weights=weights,
+        noise=fold.noise,
         device=context.device,
     )
 

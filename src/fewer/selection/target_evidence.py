@@ -21,6 +21,7 @@ from fewer.selection.strategies import (
     LABEL_FREE,
     features_weight,
     joint_covariance,
+    joint_penalty,
     search_panel,
 )
 from fewer.train.surrogate import RandomFeatureSurrogate
@@ -58,12 +59,14 @@ def usefulness(
     """
     everything, C = context.covariances.everything, objective(context)
     trace = float(C.trace()) or 1.0
-    order, gains = nested(C, columns)
-    best, lost = substitutes(C, order, context.constraints, count=count)
+    penalty = joint_penalty(everything, C)
+    order, gains = nested(C, columns, penalty)
+    best, lost = substitutes(C, order, context.constraints, ridge=penalty, count=count)
     if context.config.linear:
         return order, gains / trace, best, lost / trace, None
     # a network may need what has nothing to do with the target by itself, and so its relatives
-    alike = substitutes(everything.matrix().cpu(), order, context.constraints, count=count)[0]
+    own, penalty = everything.matrix().cpu(), everything.penalty(0.0)
+    alike = substitutes(own, order, context.constraints, ridge=penalty, count=count)[0]
     rows = [list(dict.fromkeys([*one, *other])) for one, other in zip(best, alike, strict=True)]
     tried = np.full((len(order), 2 * count), -1)
     for row, found in zip(tried, rows, strict=True):
@@ -194,8 +197,10 @@ def _tradeoff(
     for share in SHARES:
         C = joint_covariance(context, fold, features_weight(context, fold, share))
         rules = constraints.followed_by(len(C) - constraints.d)
-        starts = [start, greedy(C, rules).panel()]  # the last panel is close
-        start = min((swap(C, one, rules) for one in starts), key=lambda one: one.objective).indices
+        penalty = joint_penalty(fold, C)
+        starts = [start, greedy(C, rules, ridge=penalty).panel()]  # the last panel is close
+        swapped = (swap(C, one, rules, ridge=penalty) for one in starts)
+        start = min(swapped, key=lambda one: one.objective).indices
         panels.append(start)
     panels.append(winner.panels[0])
     comparison.train(panels, fold)

@@ -222,13 +222,15 @@ def joint_covariance(
     *,
     features: float = FEATURES_WEIGHT,
     weights: Tensor | None = None,
+    noise: Tensor | None = None,
     device: torch.device | str = "cpu",
 ) -> Matrix:
     """The covariance of features (C) and centred targets, whose columns follow the features.
 
     Features are scaled so that together they have the variance ``features`` times that of the
     targets: what counts as a target, which does not change how well they predict. Rows may have
-    ``weights``; a factored C has the same rows as y.
+    ``weights``; a factored C has the same rows as y. ``noise`` is what C lacks on its diagonal of
+    the variances of the rows.
     """
     if weights is not None:
         weights = weights / weights.sum()
@@ -240,6 +242,8 @@ def joint_covariance(
         scale = (features * y.square().sum() / x.square().sum().clamp_min(1e-300)).sqrt()
         return FactoredCovariance(torch.cat([scale * x, y], dim=1))
     cross, C = _products(source, mean.to(device), y, weights, C)
+    if weights is not None and noise is not None:  # computed from the rows
+        C.diagonal().sub_(noise)
     own = y.T @ y / len(y) if weights is None else (y * weights[:, None]).T @ y
     scale = (features * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
     top = torch.cat([scale**2 * C, scale * cross], dim=1)
