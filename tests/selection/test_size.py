@@ -78,7 +78,7 @@ def test_auto_finds_the_planted_number(n):
     assert panel.indices.tolist() == [0, 1, 2, 3]
     assert panel.settings["k_rule"] == "auto"
     about = summarise(panel)
-    assert about["size"]["sentence"].startswith("k = 4: further features explain others no better")
+    assert about["size"]["sentence"].startswith("k = 4: additional features explain others no")
     assert "k='auto'" in about["call"]
     assert curve(X, range(1, 12), random_state=0).noise == 4
 

@@ -404,8 +404,8 @@ def _other_rules(size: dict[str, Any], others: str) -> str:
         f"standard error of the best score, the elbow is at {size['elbow']}, and "
     )
     if noise is None:
-        return found + f"even after {most}, further features explain {others} beyond chance."
-    return found + f"after {noise}, further features explain {others} no better than chance."
+        return found + f"even after {most}, additional features explain {others} beyond chance."
+    return found + f"after {noise}, additional features explain {others} no better than chance."
 
 
 def spending_sentence(settings: dict[str, Any]) -> str | None:
