@@ -97,7 +97,7 @@ def test_rules_for_a_k_that_was_given(panel):
     about, size = summarise(panel)["size"], panel.evidence.size
     assert size["rule"] == "given"
     assert size["chosen"] == panel.k
-    assert about["sentence"].startswith("k = 8: as requested. Explained variance")
+    assert about["sentence"].startswith("k = 8: as requested. Rules for k")
     assert f"the elbow is at {size['elbow']}, and " in about["sentence"]
     at = size["k"].index(8)
     assert about["low"][at] < size["explained_variance"][at] < about["high"][at]

@@ -387,13 +387,13 @@ def size_sentence(size: dict[str, Any], target: str | None = None) -> str:
         reason = "additional features explain others no better than permuted columns do"
     else:
         reason = "the fewest features within one standard error of the best score"
+    if size["rule"] == "given":
+        return f"k = {k}: {reason}.{_other_rules(size, others)}"
     at = size["k"].index(k)
     error = _errors(size)[at]
     reached = f"{size['explained_variance'][at]:.1%}"
-    text = f"k = {k}: {reason}. Explained variance {reached}" + (
-        "." if np.isnan(error) else f" ± {error:.1%}."
-    )
-    return text + _other_rules(size, others) if size["rule"] == "given" else text
+    reached += "" if np.isnan(error) else f" ± {error:.1%}"
+    return f"k = {k}: {reason}. The nested path that decides this explains {reached} at k = {k}."
 
 
 def _other_rules(size: dict[str, Any], others: str) -> str:
