@@ -2,7 +2,7 @@
 
 hashes   write requirements/dev.txt and docs.txt: the pins of constraints.txt with the SHA-256 of
          every wheel that the configured package index has for Python 3.11 to 3.14
-lowest   print the lowest version of every dependency that pyproject.toml allows
+lowest   print the lowest version of every dependency in pyproject.toml, but torch as pinned
 sbom     print a CycloneDX document of the library and of what it needs, as installed here
 
 torch has no hashes: the builds for CPUs and for CUDA have the same version and other files.
@@ -138,7 +138,8 @@ def lowest() -> list[str]:
         versions = [part.version for part in one.specifier if part.operator == ">="]
         if not versions:
             raise SystemExit(f"{text} in pyproject.toml has no lowest version")
-        found[f"{one.name}{''.join(f'[{x}]' for x in sorted(one.extras)[:1])}"] = versions[0]
+        found[one.name] = versions[0]
+    found[UNHASHED] = pins()[UNHASHED]  # the lowest would be a CUDA build of gigabytes
     return [f"{name}=={version}" for name, version in sorted(found.items())]
 
 
