@@ -16,7 +16,7 @@ from fewer._progress import Lines
 from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, owned
 from fewer.data.moments import Moments
 from fewer.errors import InputError, warn
-from fewer.estimate import Score
+from fewer.estimate import Score, fold_ridges, penalties
 from fewer.kinds import Several
 from fewer.panel import Leaderboard, Panel
 from fewer.reconstructor import Reconstructor
@@ -429,6 +429,8 @@ def _wrap(
     # with a target, the other features are reconstructed by a linear decoder
     rebuilding = LinearComparison(context) if context.target is not None else comparison
     linear = isinstance(rebuilding, LinearComparison)
+    if context.target is not None:
+        winner = _with_penalty(context, winner, folds)
     context.covariances.release()  # what follows needs its parts only
     decoder = to_data_units(rebuilding.fit(winner, columns, everything), columns, everything)
     alone = given or context.target is not None or context.robust_to
@@ -511,6 +513,17 @@ def _wrap(
         editor=None if large else Editor(context, columns, edited),
         settings=settings,
     )
+
+
+def _with_penalty(
+    context: SelectionContext, candidate: Candidate, folds: Sequence[Fold]
+) -> Candidate:
+    """A candidate for a target, with the penalty of the decoder that reconstructs the features."""
+    n, k = context.source.shape[0], min(len(panel) for panel in candidate.panels)
+    tried = penalties(n, k, len(folds))
+    ridge = distributed.broadcast(best_ridge(folds, candidate.panels, tried))
+    own = distributed.broadcast(fold_ridges(folds, candidate.panels, n))
+    return replace(candidate, ridge=ridge, fold_ridges=own)
 
 
 def _finish(
