@@ -734,6 +734,7 @@ def test_plots_show_the_panel_in_its_order(cells):
         fewer.pl.dotplot(cells, "sort")
 
 
+@pytest.mark.filterwarnings("ignore")  # of what scanpy does inside
 def test_two_umaps(cells):
     pytest.importorskip("scanpy", reason="scanpy is not installed")
     select_genes(cells, 5, **QUICK)
