@@ -353,7 +353,7 @@ def test_a_name_needs_a_table_and_a_target_a_panel(tumours):
     with pytest.raises(InputError, match="names a column, but the data are not a table"):
         fewer.select(numbers.to_numpy(), 2, target="diagnosis")
     plain = fewer.select(numbers, 2, strategies=["search"], **CPU)
-    with pytest.raises(InputError, match="predicts no target"):
+    with pytest.raises(InputError, match="has no target"):
         plain.predict(numbers[plain.features])
 
 
