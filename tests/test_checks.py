@@ -124,7 +124,7 @@ def test_few_rows_and_old_panels(panel, new, tmp_path):
     np.testing.assert_allclose(again.p, panel.check(new).p)
     old = Panel.load(tmp_path / "panel")
     old.reconstructor = replace(old.reconstructor, statistics=None)
-    with pytest.raises(InputError, match=r"saved by an earlier build.*make it again"):
+    with pytest.raises(InputError, match=r"saved by an earlier build.*recreate it"):
         old.check(new)
 
 

@@ -196,7 +196,7 @@ def test_nothing_unpacks_without_end(tmp_path, monkeypatch, packing):
     monkeypatch.setattr(screen, "RATIO", 10)
     with pytest.raises(FileFormatError, match="unpacks to more than"):
         fewer.data.open(tmp_path / f"x.csv.{packing}")
-    with pytest.raises(FileFormatError, match="claims to hold 8 MB in a file of"):
+    with pytest.raises(FileFormatError, match="declares 8 MB of data in a file of"):
         fewer.data.open(tmp_path / "x.npz")
 
 

@@ -97,7 +97,7 @@ def priced(table):
 
 def test_costs_alone_say_that_they_change_nothing(priced, typed):
     done = typed("select", "rows.csv", "-k", 3, "--costs", "costs.csv", *priced, *QUICK)
-    assert "costs alone do not change the choice" in done.stderr
+    assert "costs alone do not affect the selection" in done.stderr
     assert "--budget or --cost-weight" in done.stderr
     assert "total cost" in done.stdout
 
@@ -113,7 +113,7 @@ def test_costs_groups_and_totals_are_shown(priced, typed):
     page = Path("page.html").read_text()
     assert line in page
     assert settings["groups"][0] in done.stdout
-    assert f"<td>{settings['groups'][0]}</td>" in page
+    assert f'<td class="group">{settings["groups"][0]}</td>' in page
 
 
 def test_the_report_names_the_data_and_the_seed(priced, typed):
@@ -131,9 +131,9 @@ def test_the_report_names_the_data_and_the_seed(priced, typed):
 def test_no_rows_of_the_data_unless_wanted(folder, made_panel, typed):
     typed("report", made_panel, "--out", "with.html")
     typed("report", made_panel, "--out", "without.html", "--no-rows")
-    assert "rows of the data, which the plots" in Path("with.html").read_text()
+    assert "rows of the data, used for the plots" in Path("with.html").read_text()
     page = Path("without.html").read_text()
-    assert "rows of the data, which the plots" not in page
+    assert "rows of the data, used for the plots" not in page
     assert '"rows":null' in page
 
 

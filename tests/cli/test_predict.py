@@ -53,7 +53,7 @@ def test_probabilities(measured, target_panel, typed, folder):
 
 
 def test_impossible_requests_are_one_line_errors(measured, target_panel, made_panel, refused):
-    assert "predicts no target" in refused("predict", made_panel, "test.csv")
+    assert "has no target" in refused("predict", made_panel, "test.csv")
     assert "use .csv or .json" in refused("predict", target_panel, "test.csv", "--out", "a.png")
     assert "there is no panel gone" in refused("predict", "gone", "test.csv")
 
@@ -97,7 +97,7 @@ def test_sets_of_classes_and_predictions_beside_a_reconstruction(
     assert beside["diagnosis"].tolist() == table["diagnosis"].tolist()
     assert pd.read_csv("all.csv")["who"].tolist() == beside["who"].tolist()
     error = refused("impute", made_panel, "test.csv", "--out", "more.csv", "--predict")
-    assert "predicts no target" in error
+    assert "has no target" in error
     assert not Path("more.csv").exists()
 
 

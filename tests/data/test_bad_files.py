@@ -222,7 +222,7 @@ def test_options_that_do_not_apply(tmp_path):
     np.save(tmp_path / "x.npy", X)
     with pytest.raises(InputError, match=r"layer='counts' does not apply to .npy files"):
         fewer.data.open(tmp_path / "x.npy", layer="counts")
-    with pytest.raises(InputError, match=r"delimiter=';' does not apply .* do: names="):
+    with pytest.raises(InputError, match=r"delimiter=';' does not apply .* valid options: names="):
         fewer.data.open(X, delimiter=";")
     with pytest.raises(InputError, match="names has 2 names for 12 features"):
         fewer.data.open(X, names=["a", "b"])

@@ -82,7 +82,7 @@ def test_tables_and_queries(tmp_path, make):
     some = fewer.data.open(path, query="SELECT a, b FROM one WHERE a > 0 ORDER BY b")
     expected = FRAME[FRAME.a > 0].sort_values("b")[["a", "b"]]
     np.testing.assert_allclose(read_all(some), expected, rtol=1e-6)
-    with pytest.raises(InputError, match="exclude each other"):
+    with pytest.raises(InputError, match="mutually exclusive"):
         fewer.data.open(path, dataset="one", query="SELECT a FROM one")
     with pytest.raises(InputError, match="has no table 'nothing'; it has 'one', 'two': choose"):
         fewer.data.open(path, dataset="nothing")
@@ -241,7 +241,7 @@ def test_a_sheet_that_unpacks_to_far_more_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("fewer.data.screen.LEAST", 1000)
     monkeypatch.setattr("fewer.data.screen.RATIO", 2)
     path = sheet(tmp_path / "x.xlsx", ["a", "b"], *[[1, 2]] * 5000)
-    with pytest.raises(FileFormatError, match="claims to hold"):
+    with pytest.raises(FileFormatError, match=r"declares .* of data in a file"):
         fewer.data.open(path)
 
 
@@ -338,9 +338,9 @@ def test_addresses_are_fetched(tmp_path):
         address = f"http://127.0.0.1:{server.server_port}"
         found = fewer.data.open(f"{address}/rows.csv?version=2", ignore=["id", "number"])
         np.testing.assert_allclose(read_all(found), FRAME[["a", "b", "c"]], rtol=1e-6)
-        with pytest.raises(InputError, match=r"there is no http://127.*gone.csv"):
+        with pytest.raises(InputError, match=r"http://127.*gone.csv does not exist"):
             fewer.data.open(f"{address}/gone.csv")
-        with pytest.raises(InputError, match="names no file"):
+        with pytest.raises(InputError, match="is not a file"):
             fewer.data.open(address)
         options = {"strategies": ["search"], "validation": 0.2, "random_state": 0}
         with pytest.warns(fewer.errors.FewerWarning, match="non-numeric columns"):

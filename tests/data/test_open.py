@@ -295,7 +295,7 @@ def test_headers_of_numbers(tmp_path):
     assert fewer.data.open(path).shape == (2, 2)
     assert fewer.data.open(path, header=True).names == ["1.5", "2"]
     path.write_text("3,7\n1.5,0.5\n")
-    with pytest.warns(FewerWarning, match="say header=True"):
+    with pytest.warns(FewerWarning, match="use header=True"):
         assert fewer.data.open(path).shape == (2, 2)
 
 

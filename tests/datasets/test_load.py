@@ -73,9 +73,11 @@ def test_a_missing_file_says_where_to_get_it(empty, name, way):
 
 
 def test_an_unknown_name_has_a_suggestion():
-    with pytest.raises(InputError, match=r"no data set 'coil'; did you mean 'coil20'\? Known: mn"):
+    with pytest.raises(
+        InputError, match=r"no data set 'coil'; did you mean 'coil20'\? available: mn"
+    ):
         load("coil")
-    with pytest.raises(InputError, match=r"no data set 'xyz'; Known: mnist, "):
+    with pytest.raises(InputError, match=r"no data set 'xyz'; available: mnist, "):
         load("xyz")
     with pytest.raises(InputError, match=r"digits has no options; got 'n'"):
         load("digits", n=3)

@@ -21,7 +21,7 @@ def test_heavy_tails_are_said_with_the_trimmed_share():
     assert tails["share"] > 0.3
     assert tails["trimmed"] > tails["explained"] + 0.02
     sentence = tails_sentence(panel.settings)
-    assert f"1% of the held-out rows have {tails['share']:.0%} of the squared error" in sentence
+    assert f"1% of the held-out rows account for {tails['share']:.0%} of the squared" in sentence
     assert f"{tails['trimmed']:.1%}" in sentence
 
 
