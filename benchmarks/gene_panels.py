@@ -21,7 +21,7 @@ the ridge penalty that is best in hindsight.
 ``groupby``; "fewer, as measured" is that with ``noise=None``. Of geneBasis and Spapros there is the
 published idea in a few lines: geneBasis, genes one by one for the largest distance between a gene
 and its mean over neighbours on the panel; Spapros, half of the panel by loadings of principal
-components, half by trees for each type. PERSIST is in no package index.
+components, half by trees for each type. PERSIST is not compared.
 """
 
 import argparse

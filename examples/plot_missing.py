@@ -39,8 +39,8 @@ for fraction, panel, found in zip(fractions, panels, trained, strict=True):
 
 # %%
 # There are many good panels: different features, much the same error. A row to be reconstructed may
-# have missing values, too. They are replaced by the mean of the training rows, which costs some
-# accuracy.
+# have missing values, too. It is then reconstructed from the features it does have, which costs
+# some accuracy.
 
 complete, measured = panels[0], test[panels[0].features]
 used = [error(complete, measured.mask(rng.random(measured.shape) < x)) for x in fractions]

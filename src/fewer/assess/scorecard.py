@@ -65,7 +65,7 @@ class Scorecard:
     p_value : float
         Of the test that the features are no better than random ones.
     exchanges : list of dict
-        The exchanges that help most: ``out``, ``into``, and the explained variance gained on
+        The swaps that help most: ``out``, ``into``, and the explained variance gained on
         held-out rows with its standard error over the folds; the features were chosen with all
         rows in view.
     contributions : list of dict
@@ -158,7 +158,7 @@ class Scorecard:
     def __str__(self) -> str:
         lines = [self.sentence()]
         for row in self.exchanges:
-            lines.append(f"exchange {row['out']} for {row['into']}: {row['gain']:+.1%}")
+            lines.append(f"swap {row['out']} for {row['into']}: {row['gain']:+.1%}")
         return "\n".join(lines)
 
 
