@@ -42,6 +42,16 @@ def test_a_curve_as_table_picture_and_json(folder, asked, typed):
     assert exact["explained_variance"][1] > found["explained_variance"][2] - 0.03
 
 
+def test_every_size_is_tried_to_reach_a_fraction(folder, asked):
+    whole = asked("curve", "train.csv", "--reach", "0.95")
+    assert whole["k"] == list(range(1, len(whole["k"]) + 1))
+    at = whole["reach"]["k"] - 1
+    assert whole["explained_variance"][at] >= 0.95 > whole["explained_variance"][at - 1]
+    held = asked("curve", "train.csv", "--reach", "0.95", "--validation", "0.2")
+    assert held["k"][-1] == whole["k"][-1]  # a search for each size, so there are fewer of them
+    assert len(held["k"]) <= 10
+
+
 def test_sizes_are_chosen_by_default(folder, asked):
     found = asked("curve", "train.csv")
     assert found["k"] == [1, 2, 3, 4, 5, 6]

@@ -145,7 +145,10 @@ def curve(
     ] = False,
     reach: Annotated[
         float | None,
-        typer.Option(help="Also print the smallest k that explains this fraction, such as 0.9."),
+        typer.Option(
+            help="Also print the smallest k that explains this fraction, such as 0.9; without "
+            "--k, every size up to 100 is tried."
+        ),
     ] = None,
     target: Annotated[
         str | None,
@@ -185,12 +188,17 @@ def curve(
         d = source.shape[1]
         if sizes and sizes[0] > d:
             raise InputError(f"--k {k}: there are only {d} features; use smaller sizes")
+        held = holding.rows(source, reading)
+        if reach is not None and not sizes:
+            # one nested path scores every size; a single held-out part has a search for each
+            most, nested = min(100, d), isinstance(held, (str, int))
+            sizes = [*range(1, most + 1)] if nested else _default_sizes(2 * most)
         found = compute_curve(
             source,
             [size for size in sizes if size <= d] or _default_sizes(d),
             target=target,
             exact=exact or None,
-            validation=holding.rows(source, reading),
+            validation=held,
             progress=update,
             **scoring.arguments(source),
         )
