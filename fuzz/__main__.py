@@ -3,13 +3,19 @@
 plain     damage whole files at random, in a process that is started again when it dies
 atheris   coverage-guided, with the same damage as one of its mutations (pip install atheris)
 seeds     write the whole files into fuzz/corpus/TARGET
+
+With ``--record``, runs of atheris are added to results/fuzz.json, and a target whose executions
+there have reached ``--runs`` is left out: a long run may be stopped and continued.
 """
 
 import argparse
+import datetime
+import fcntl
 import hashlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -24,6 +30,8 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 FINDINGS = FOLDER / "findings"
+RECORD = FOLDER.parent / "results" / "fuzz.json"
+RUNS_PER_PROCESS = 20_000  # of atheris
 HANG = 90.0  # seconds without progress
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files in memory, on Linux
 
@@ -38,6 +46,9 @@ def main() -> int:
         "--seconds", type=float, default=float("inf"), help="CPU seconds per target"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--record", action="store_true", help="atheris: continue results/fuzz.json up to --runs"
+    )
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     from fuzz.targets import TARGETS
@@ -53,7 +64,7 @@ def main() -> int:
     failed = 0
     for name in targets:
         if given.engine == "atheris":
-            failed += fuzz_with_atheris(name, given.runs, given.seed)
+            failed += fuzz_with_atheris(name, given.runs, given.seed, given.record)
         else:
             found = supervise(name, given.runs, given.seed, given.seconds)
             print(json.dumps(found), flush=True)
@@ -174,18 +185,58 @@ def keep(name: str, data: bytes, reason: str) -> None:
 # -- atheris -------------------------------------------------------------------------------------
 
 
-def fuzz_with_atheris(name: str, runs: int, seed: int) -> int:
-    """Coverage-guided runs in a process of their own; 1 if it found something."""
+def fuzz_with_atheris(name: str, runs: int, seed: int, record: bool) -> int:
+    """Coverage-guided runs, in one process after another; how many of them found something."""
     folder = write_seeds(name)
     FINDINGS.mkdir(exist_ok=True)
+    done, findings = 0, 0
+    if record:
+        done = recorded().get(name, {}).get("executions", 0)
+    while done < runs:
+        some = min(runs - done, RUNS_PER_PROCESS)
+        executed, failed = _atheris_process(name, folder, some, seed + done)
+        done, findings = done + executed, findings + failed
+        if not executed:  # it could not even start
+            break
+        if record:
+            add_to_record(name, executed, failed)
+    print(json.dumps({"target": name, "engine": "atheris", "runs": done, "findings": findings}))
+    return findings
+
+
+def _atheris_process(name: str, folder: Path, runs: int, seed: int) -> tuple[int, int]:
+    """Executions of one process, and 1 if it found something."""
     scratch = tempfile.mkdtemp(dir=SCRATCH)
     command = [sys.executable, "-m", "fuzz.coverage", name, scratch, str(folder), f"-runs={runs}"]
     command += [f"-seed={seed + 1}", "-timeout=90", "-rss_limit_mb=4096", "-max_len=65536"]
     command += [f"-artifact_prefix={FINDINGS}/{name}-", "-print_final_stats=1", "-verbosity=0"]
     try:
-        return int(subprocess.run(command, check=False).returncode != 0)
+        ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    units = re.search(r"number_of_executed_units: (\d+)", ended.stderr)
+    if ended.returncode or units is None:
+        print(ended.stderr[-4000:], file=sys.stderr, flush=True)
+    return int(units[1]) if units else 0, int(ended.returncode != 0)
+
+
+def recorded() -> dict[str, dict[str, Any]]:
+    """Executions of atheris so far, by target."""
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+
+
+def add_to_record(name: str, executed: int, findings: int) -> None:
+    """Add runs to results/fuzz.json, where other processes may add those of other targets."""
+    with open(FOLDER / "findings" / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = recorded()
+        entry = found.setdefault(name, {"executions": 0, "findings": 0})
+        entry["executions"] += executed
+        entry["findings"] += findings
+        entry["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+        part = RECORD.with_suffix(".part")
+        part.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        part.replace(RECORD)
 
 
 if __name__ == "__main__":

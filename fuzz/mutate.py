@@ -125,7 +125,10 @@ def mutated_folder(data: bytes, rng: random.Random, others: Sequence[bytes] = ()
         change = mutated_json
     elif name.endswith(".safetensors") and rng.random() < 0.9:
         change = mutated_tensors
-    files[name] = change(files[name], rng)
+    try:
+        files[name] = change(files[name], rng)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        files[name] = mutated(files[name], rng)  # JSON that an earlier change bent out of shape
     if rng.random() < 0.02:
         del files[name]
     return pack(files)

@@ -321,6 +321,21 @@ def test_a_helper_that_hangs_or_dies(tmp_path, monkeypatch, dies):
     assert fewer.data.open(tmp_path / "x.h5").shape == X.shape  # by a new helper
 
 
+def test_a_crash_or_a_hang_ends_only_the_fork_that_reads(monkeypatch):
+    def crash(path, whole, most):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    readers = {"fine": lambda *given: None, "crash": crash, "hang": lambda *given: time.sleep(60)}
+    monkeypatch.setattr(screen, "READERS", readers)
+    found = {
+        kind: screen._read_in_fork({"kind": kind, "path": "", "size": 0, "seconds": seconds})
+        for kind, seconds in (("crash", 30.0), ("hang", 0.2), ("fine", 30.0))
+    }
+    assert found["fine"] == ""
+    assert "crash" in found["crash"]
+    assert "takes more than" in found["hang"]
+
+
 def test_a_wrong_length_in_feather_is_found_before_it_is_used(tmp_path):
     import pyarrow as pa
 

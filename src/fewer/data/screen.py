@@ -3,14 +3,18 @@
 HDF5 and Arrow are libraries in C and C++ that can crash, hang, or take memory by a length that a
 file merely claims. `screen` therefore lets a helper process open such a file first: it looks at all
 of its structure, and reads all of the data of a file of up to 16 MB, with limited memory and time.
-The helper is started once, is reused, and ends with the process that started it. Errors that a
-library raises are left to whoever reads the file next, since they may be about a part that nobody
-wants. The helper runs this file as a program, which is why nothing of fewer is imported at the top.
+The helper is started once, is reused, and ends with the process that started it; where it can, it
+reads each file in a fork, so that a crash does not cost it the libraries that it has loaded. Errors
+that a library raises are left to whoever reads the file next, since they may be about a part that
+nobody wants. The helper runs this file as a program, which is why nothing of fewer is imported at
+the top.
 """
 
 import atexit
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -26,13 +30,19 @@ RATIO = 1000  # deflate compresses a constant to a thousandth
 MEMORY = 4 * 2**30
 PIECE = 2**22
 SECONDS = 20.0
+SPARE_SECONDS = 5.0  # for a helper to end its own fork
 START_SECONDS = 120.0
 MOST_OBJECTS = 10**6
+CRASHED = "it makes the library that reads it crash"
 
 
 def most_bytes(size: int) -> int:
     """Bytes that a file of a size may hold when it is unpacked: 64 MB, and 1,000 times its size."""
     return LEAST + RATIO * size
+
+
+def _too_slow(seconds: float) -> str:
+    return f"reading it takes more than {seconds:.0f} seconds"
 
 
 # -- in the process that wants to read ---------------------------------------------------------
@@ -59,15 +69,13 @@ class _Helper:
                 if not _answer(process, START_SECONDS)[0]:
                     self.stop()
                     return ""
-                answer, late = _answer(process, SECONDS)
+                answer, late = _answer(process, SECONDS + SPARE_SECONDS)
             except OSError:
                 answer, late = "", False
             if answer:
                 return str(json.loads(answer)["refused"])
             self.stop()
-            if late:
-                return f"reading it takes more than {SECONDS:.0f} seconds"
-            return "it makes the library that reads it crash"
+            return _too_slow(SECONDS) if late else CRASHED
 
     def _started(self) -> "subprocess.Popen[str] | None":
         if self.owner != os.getpid():  # also after a fork: the pipes are those of the parent
@@ -134,7 +142,8 @@ def screen(path: Path, kind: str) -> None:
     from fewer.errors import FileFormatError  # noqa: PLC0415
 
     size = path.stat().st_size
-    refused = _helper.ask({"kind": kind, "path": str(path.absolute()), "size": size})
+    request = {"kind": kind, "path": str(path.absolute()), "size": size, "seconds": SECONDS}
+    refused = _helper.ask(request)
     if refused:
         raise FileFormatError(f"{path} is damaged or truncated ({refused}); write or copy it again")
 
@@ -272,45 +281,76 @@ READERS = {
 }
 
 
-def _limit_memory(allowed: int | None) -> None:
-    """Let this process take so much more memory than it has now; None for any."""
+def _limit_memory(allowed: int) -> None:
+    """Let this process take so much more memory than it has now."""
     try:
         import resource  # noqa: PLC0415 (not on every system)
 
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        own = pages * resource.getpagesize() + (allowed or 0)
-        if allowed is None or (most not in (-1, resource.RLIM_INFINITY) and own > most):
-            own = most
-        resource.setrlimit(resource.RLIMIT_AS, (own, most))
+        own = pages * resource.getpagesize() + allowed
+        if most in (-1, resource.RLIM_INFINITY) or own <= most:
+            resource.setrlimit(resource.RLIMIT_AS, (own, most))
     except (ImportError, OSError, ValueError):
         pass
+
+
+def _read(request: dict[str, Any]) -> str:
+    """Read a file; why it is refused, or ""."""
+    size = request["size"]
+    whole, most = size <= WHOLE_FILE, most_bytes(size)
+    if whole:
+        _limit_memory(min(2 * most, MEMORY))
+    try:
+        READERS[request["kind"]](request["path"], whole, most)
+    except _Refused as error:
+        return str(error)[:500]
+    except MemoryError:
+        return "it takes more memory than a file of its size should"
+    except Exception:  # the caller meets it again, if it reads that part
+        return ""
+    return ""
+
+
+def _read_in_fork(request: dict[str, Any]) -> str:
+    """`_read` in a process of its own, which may crash or be ended."""
+    out, into = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            signal.alarm(int(request["seconds"] + SPARE_SECONDS))  # should the helper be killed
+            for pipe in (0, 1):  # whoever waits for the helper learns when it has died
+                os.close(pipe)
+            os.write(into, b"=" + _read(request).encode("utf-8", "replace"))
+        finally:
+            os._exit(0)
+    os.close(into)
+    try:
+        if not select.select([out], [], [], request["seconds"])[0]:
+            return _too_slow(request["seconds"])
+        answer = os.read(out, 4096)
+        return answer[1:].decode("utf-8") if answer else CRASHED
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(out)
 
 
 def _main() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     for line in sys.stdin:
         request = json.loads(line)
-        kind, size = request["kind"], request["size"]
-        whole, most = size <= WHOLE_FILE, most_bytes(size)
-        refused = ""
         try:
-            _warm_up(kind)
+            _warm_up(request["kind"])
         except ImportError:  # the caller says which library is missing
-            kind = ""
+            print("ready", json.dumps({"refused": ""}), sep="\n", flush=True)
+            continue
         print("ready", flush=True)
-        _limit_memory(min(2 * most, MEMORY) if whole else None)
-        try:
-            if kind:
-                READERS[kind](request["path"], whole, most)
-        except _Refused as error:
-            refused = str(error)
-        except MemoryError:
-            refused = "it takes more memory than a file of its size should"
-        except Exception:  # the caller meets it again, if it reads that part
-            refused = ""
-        _limit_memory(None)
-        print(json.dumps({"refused": refused[:500]}), flush=True)
+        refused = _read_in_fork(request) if hasattr(os, "fork") else _read(request)
+        print(json.dumps({"refused": refused}), flush=True)
+        if not hasattr(os, "fork"):  # its memory is limited now
+            return
 
 
 def _warm_up(kind: str) -> None:
