@@ -323,7 +323,7 @@ def test_a_helper_that_hangs_or_dies(tmp_path, monkeypatch, dies):
 
 def test_a_crash_or_a_hang_ends_only_the_fork_that_reads(monkeypatch):
     def crash(path, whole, most):
-        os.kill(os.getpid(), signal.SIGSEGV)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     readers = {"fine": lambda *given: None, "crash": crash, "hang": lambda *given: time.sleep(60)}
     monkeypatch.setattr(screen, "READERS", readers)
