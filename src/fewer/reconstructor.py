@@ -19,7 +19,7 @@ from fewer._threads import entry_point
 from fewer.data import ColumnView, Source, read_all, read_blocks
 from fewer.data import open as open_any
 from fewer.data.columns import check_array, check_values, match_columns
-from fewer.data.open import as_source, column_names, is_source_like
+from fewer.data.open import FINDS_COLUMNS, as_source, column_names, is_source_like
 from fewer.data.source import array_source, blocks, read_metadata
 from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, whole_suffix, write_rows
@@ -485,7 +485,7 @@ def _open_with_metadata(known: list[str], measured: Any, options: dict[str, Any]
     table = hasattr(measured, "columns")
     if not table and not is_source_like(measured):
         return as_source(measured)
-    where = {name: options.get(name) for name in ("dataset", "query")}
+    where = {name: options.get(name) for name in FINDS_COLUMNS}
     have = [str(name) for name in measured.columns] if table else column_names(measured, **where)
     features = set(known)
     others = [name for name in have or () if name not in features]

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -143,3 +145,35 @@ def test_a_panel_without_rows(priced, typed):
         shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
     rows = [shape for name, shape in shapes.items() if "rows" in name or "reconstructed" in name]
     assert all(0 in shape for shape in rows)
+
+
+@pytest.fixture
+def spoilt(table):
+    """A file with two cells that are not numbers, one with a comma, in awkwardly named columns."""
+    rows = table.rename(columns={"mean_area": "it's, say, area"}).astype({"mean_radius": object})
+    rows["it's, say, area"] = rows["it's, say, area"].astype(object)
+    rows.loc[3, "mean_radius"], rows.loc[5, "it's, say, area"] = "off", "12,5"
+    rows.to_csv("rows.csv", index=False)
+    return rows
+
+
+def test_each_remedy_for_bad_cells_works_as_printed(spoilt, refused, asked):
+    said = refused("inspect", "rows.csv")
+    remedies = {}
+    for option in ("--missing", "--ignore"):
+        remedies[option] = shlex.split(said[said.index(option) :])[1]
+    assert remedies["--missing"] == 'off,"12,5"'
+    found = asked("inspect", "rows.csv", "--missing", remedies["--missing"])
+    one = pytest.approx(1 / len(spoilt))  # of the rows
+    assert [found["missing"][name] for name in ("mean_radius", "it's, say, area")] == [one, one]
+    without = asked("inspect", "rows.csv", "--ignore", remedies["--ignore"])
+    assert without["features"] == found["features"] - 2
+
+
+def test_score_of_one_of_several_tables(folder, made_panel, asked):
+    rows = pd.read_csv("test.csv")
+    with sqlite3.connect("lab.sqlite") as database:
+        rows.to_sql("new", database, index=False)
+        rows.head(2).to_sql("other", database, index=False)
+    found = asked("score", made_panel, "lab.sqlite", "--dataset", "new")
+    assert found["rows"] == len(rows)

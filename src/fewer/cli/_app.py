@@ -3,7 +3,10 @@
 Everything heavy is imported inside the commands, so that ``fewer --help`` answers at once.
 """
 
+import ast
+import csv
 import dataclasses
+import io
 import os
 import re
 import shlex
@@ -47,6 +50,7 @@ OPTIONS = (  # parameters of the library that have a command-line option of the 
     "missing|robust_to|expect_missing|loss|validation|sample_weight|class_weight|reconstruct|reach|"
     "subsamples|threshold|query|host|port|sets|at_least|at_most"
 )
+WORD = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""  # text as Python writes it
 
 app = typer.Typer(
     name="fewer",
@@ -181,14 +185,16 @@ def _describe_error(error: Exception) -> tuple[int, str]:
 
 def _as_options(text: str) -> str:
     """The library's messages name parameters; name the command-line options instead."""
-    text = re.sub(r"\b(ignore|missing)=\[('[^]]*)\]", _listed_option, text)
+    text = re.sub(rf"\b(ignore|missing)=(\[{WORD}(?:, {WORD})*\])", _listed_option, text)
     text = re.sub(rf"\b({OPTIONS})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)
     return re.sub(r"\bk=(?=\d)", "-k ", text)
 
 
 def _listed_option(match: re.Match[str]) -> str:
-    """ignore=['a', 'b'] as --ignore a,b."""
-    return f"--{match[1]} " + shlex.quote(",".join(re.findall("'([^']*)'", match[2])))
+    """ignore=['a', 'b'] as --ignore a,b; what holds a comma is in double quotes."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(ast.literal_eval(match[2]))
+    return f"--{match[1]} " + shlex.quote(line.getvalue())
 
 
 # in the order in which a new user needs them

@@ -241,24 +241,33 @@ class Reading:
             "dataset": self.dataset,
             "query": self.query,
             "layer": self.layer,
-            "delimiter": {"tab": "\t", r"\t": "\t"}.get(self.delimiter or "", self.delimiter),
+            "delimiter": self._delimiter(),
             "header": self.header,
             "memory_limit": self.memory_limit,
         }
         if self.ignore:
             from fewer.cli import _parsing as parse
-            from fewer.data.open import column_names
 
-            columns = column_names(data, self.dataset, self.query)
-            found["ignore"] = [str(x) for x in parse.features(self.ignore, columns, "--ignore")]
+            names = self.columns(data)
+            found["ignore"] = [str(x) for x in parse.features(self.ignore, names, "--ignore")]
         found["missing"] = self._words()
         if panel is not None and not found["missing"]:
             found["missing"] = list(panel.settings.get("missing", ()))
         return {name: value for name, value in found.items() if value not in (None, [])}
 
+    def columns(self, data: Any) -> list[str] | None:
+        """All columns of a file that holds a table; None of anything else."""
+        from fewer.data.open import column_names
+
+        return column_names(data, self.dataset, self.query, self._delimiter(), self.header)
+
+    def _delimiter(self) -> str | None:
+        return {"tab": "\t", r"\t": "\t"}.get(self.delimiter or "", self.delimiter)
+
     def _words(self) -> list[str]:
-        words = [word.strip() for text in self.missing or () for word in text.split(",")]
-        return [word for word in words if word]
+        from fewer.cli import _parsing as parse
+
+        return [word for text in self.missing or () for word in parse.split_values(text)]
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,20 @@ def _items(text: str, known: set[str], option: str) -> Iterator[str]:
         for line in _text(path, option, "a text file with one name per line").splitlines():
             item = line.strip()
             if item and not item.startswith("#"):
-                yield item if item in known else _first_cell(item)
+                yield item if item in known else (split_values(item) or [item])[0]
     elif path.suffix in (".txt", ".csv", ".tsv") and not glob.has_magic(text):
         raise InputError(f"{option} {text}: no such file or feature")
     else:
-        yield from (item.strip() for item in text.split(",") if item.strip())
+        yield from split_values(text)
+
+
+def split_values(text: str) -> list[str]:
+    """Comma-separated values; one that holds a comma itself is in double quotes."""
+    try:
+        found = next(csv.reader([text], skipinitialspace=True), [])
+    except csv.Error:  # longer than any value
+        found = [text]
+    return [item.strip() for item in found if item.strip()]
 
 
 def _text(path: Path, option: str, what: str) -> str:
@@ -55,14 +64,6 @@ def _text(path: Path, option: str, what: str) -> str:
         raise InputError(f"{option} {path} is not {what} in UTF-8 ({error})") from error
     except OSError as error:
         raise InputError(f"{option} {path} cannot be read ({error.strerror or error})") from error
-
-
-def _first_cell(line: str) -> str:
-    """The first of the comma-separated values of a line, which may be quoted."""
-    try:
-        return next(csv.reader([line]))[0].strip()
-    except csv.Error:  # longer than any name
-        return line
 
 
 def _matching(item: str, names: Sequence[str] | None, known: set[str], option: str) -> list[Any]:

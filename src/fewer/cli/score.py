@@ -104,12 +104,11 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     from fewer.data import moments
     from fewer.data import open as open_any
     from fewer.data.columns import match_columns
-    from fewer.data.open import column_names
 
     loaded = opt.load_panel(path)
     names = () if loaded.target is None else loaded.target.columns
     cells = opt.holds_cells(data)
-    columns = open_any(data).metadata_columns if cells else column_names(data) or ()
+    columns = open_any(data).metadata_columns if cells else reading.columns(data) or ()
     with_target = bool(names) and set(names) <= set(columns)
     source = reading.open_for(loaded, data, metadata=names if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
@@ -253,12 +252,11 @@ def _scorecard(
     seed: int,
 ) -> "Scorecard":
     from fewer.assess import score as judge
-    from fewer.data.open import column_names
 
     if target is None and opt.is_panel(panel):
         known = opt.load_panel(Path(panel)).target
         named = () if known is None else known.columns
-        if len(named) == 1 and named[0] in (column_names(data) or ()):
+        if len(named) == 1 and named[0] in (reading.columns(data) or ()):
             target = named[0]
     source = reading.open_features(data, metadata=(row_groups, target))
     return judge(

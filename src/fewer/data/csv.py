@@ -133,10 +133,12 @@ def only_member(path: Path) -> zipfile.ZipInfo:
     return held[0]
 
 
-def csv_columns(path: Path) -> list[str] | None:
-    """Names of all columns of a text file; None where it has no header."""
+def csv_columns(
+    path: Path, delimiter: str | None = None, header: bool | None = None
+) -> list[str] | None:
+    """Names of all columns of a text file, whatever its cells hold; None without a header."""
     import_optional("pyarrow")
-    layout = _layout(path, (None, None, ()), ())
+    layout = _layout_of_names(path, (delimiter, header, ()))
     return layout.names if layout.header else None
 
 
@@ -234,6 +236,10 @@ class _Text(io.RawIOBase):
 def _layout(
     path: Path, how: tuple[str | None, bool | None, tuple[str, ...]], ignore: Sequence[str]
 ) -> _Layout:
+    return _with_types(_layout_of_names(path, how), ignore)
+
+
+def _layout_of_names(path: Path, how: tuple[str | None, bool | None, tuple[str, ...]]) -> _Layout:
     sample = _first_lines(path)
     lines = [line for line in sample.splitlines()[:200] if line.strip()]
     if not lines:
@@ -264,7 +270,7 @@ def _layout(
     layout = _Layout(path, delimiter, decimal, header, names, [], [], longest, missing)
     if len(rows) == 1 and header:
         raise InputError(f"{path} holds names of columns but no rows")
-    return _with_types(layout, ignore)
+    return layout
 
 
 def _first_lines(path: Path) -> str:
@@ -382,7 +388,7 @@ def _tell_of_dashes(layouts: Iterable[_Layout], features: list[str], asked: Sequ
     if found:
         cells = join_names([f"{word!r} ({count:,})" for word, count in found.items()], quoted=False)
         warn(
-            f"{first}: cells with {cells} were read as missing values;  "
+            f"{first}: cells with {cells} were read as missing values; "
             f"missing={list(found)!r} silences this warning"
         )
 

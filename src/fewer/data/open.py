@@ -43,6 +43,7 @@ from fewer.data.tables import (
 from fewer.errors import InputError, TypeInputError
 
 TABLES = (*TEXT, *PARQUET, *FEATHER)
+FINDS_COLUMNS = ("dataset", "query", "delimiter", "header")  # options of `column_names`
 MANY = 20  # rows in ascending order that are no accident
 FORMS: list[tuple[tuple[str, ...], str, Callable[..., Source], tuple[str, ...]]] = [
     ((".npy",), ".npy files", open_npy, ("names",)),
@@ -231,7 +232,7 @@ def open_with_metadata(data: Any, names: Sequence[str], **options: Any) -> Sourc
 
 def _check_columns(data: Any, names: Sequence[str], options: dict[str, Any]) -> None:
     """Refuse names that are not columns of a table or of a file of one."""
-    which = {name: options.get(name) for name in ("dataset", "query")}
+    which = {name: options.get(name) for name in FINDS_COLUMNS}
     have = [str(name) for name in data.columns] if is_table(data) else column_names(data, **which)
     if have is None:
         return
@@ -243,7 +244,11 @@ def _check_columns(data: Any, names: Sequence[str], options: dict[str, Any]) -> 
 
 
 def column_names(
-    data: Any, dataset: str | None = None, query: str | None = None
+    data: Any,
+    dataset: str | None = None,
+    query: str | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
 ) -> list[str] | None:
     """All columns of a file that holds a table, features or not; None of anything else."""
     if not _is_path(data) and not _is_path_list(data):
@@ -251,7 +256,7 @@ def column_names(
     first = _files(data)[0]
     form = _form(first)
     if form in TEXT:
-        return csv_columns(first)
+        return csv_columns(first, delimiter, header)
     if form in (*EXCEL, *SQLITE, *DUCKDB):
         found: list[str] | None = table_columns(first, form, dataset, query)
         return found
