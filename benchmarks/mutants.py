@@ -2,41 +2,56 @@
 
     python -m benchmarks.mutants [MODULE ...] [--count N] [--seed S]     # make mutants
 
-Of each module N places are drawn: comparisons, arithmetic, constants, conditions and return values.
-The tests of the module then run in a forked process with one change, up to the first failure; a
-mutant that no test notices survives, and is listed. `--hand` runs the hand-made mutants of `HAND`,
-which once survived. Processes that tests start run the unchanged code.
+Of each module N places are drawn: comparisons, arithmetic, constants and conditions. Its tests run
+once under coverage. For each mutant, a forked process then runs the tests that execute the changed
+statement, fastest first, until one fails or takes too long; tests that would start after BUDGET
+seconds are not run. A mutant that no test notices survives, and is listed. `--hand` runs the
+hand-made mutants of `HAND`, which once survived. Processes that tests start run the unchanged code.
+
+Never changed, in any module: docstrings, annotations, default arguments, decorators and `__all__`;
+texts (f-strings, `raise` statements, calls of `warn`); the values of seeds; `strict` of zip.
 """
 
 import argparse
 import ast
 import copy
 import datetime
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import io
 import json
 import os
 import random
 import signal
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import coverage
 import pytest
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "mutants.json"
+BUDGET = 15.0  # seconds of tests per mutant
 # rewriting of assertions would load a module that is named on the command line, unchanged
-OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain"]
+OPTIONS = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--assert=plain"]
 # modules, and the tests that should notice when they are wrong, besides their docstrings
 TESTS = {
-    "constraints.py": ["tests/test_constraints.py", "tests/search/test_prices.py"],
+    "constraints.py": [
+        "tests/test_constraints.py",
+        "tests/search/test_prices.py",
+        "tests/search/test_limits.py",
+    ],
     "search/dependence.py": ["tests/search/test_substitutes.py", "tests/selection/test_edit.py"],
     "search/eigen.py": ["tests/search/test_eigen.py", "tests/baselines/test_bounds.py"],
     "search/exchange.py": [
@@ -44,33 +59,67 @@ TESTS = {
         "tests/search/test_prices.py",
         "tests/search/test_factored.py",
         "tests/search/test_rules.py",
+        "tests/search/test_limits.py",
     ],
     "search/greedy.py": [
         "tests/search/test_greedy.py",
         "tests/search/test_nested.py",
         "tests/search/test_factored.py",
         "tests/search/test_rules.py",
+        "tests/search/test_limits.py",
     ],
     "search/objective.py": [
         "tests/search/test_objective.py",
         "tests/search/test_objective_memory.py",
         "tests/search/test_swap.py",
         "tests/search/test_greedy.py",
+        "tests/search/test_noise.py",
+        "tests/test_numbers.py",
     ],
-    "search/robust.py": ["tests/search/test_robust.py"],
-    "search/subset.py": ["tests/search/test_subset.py", "tests/search/test_rules.py"],
-    "search/substitutes.py": ["tests/search/test_substitutes.py"],
+    "search/robust.py": ["tests/search/test_robust.py", "tests/selection/test_robust.py"],
+    "search/subset.py": [
+        "tests/search/test_subset.py",
+        "tests/search/test_rules.py",
+        "tests/search/test_prices.py",
+        "tests/search/test_limits.py",
+    ],
+    "search/substitutes.py": [
+        "tests/search/test_substitutes.py",
+        "tests/search/test_limits.py",
+        "tests/selection/test_edit.py",
+    ],
     "search/swap.py": [
         "tests/search/test_swap.py",
         "tests/search/test_factored.py",
         "tests/search/test_rules.py",
         "tests/search/test_subset.py",
+        "tests/search/test_limits.py",
     ],
-    "validation.py": ["tests/test_validation.py", "tests/test_estimate.py"],
-    "reconstructor.py": ["tests/test_reconstructor.py", "tests/test_panel_files.py"],
+    "validation.py": [
+        "tests/test_validation.py",
+        "tests/test_estimate.py",
+        "tests/search/test_noise.py",
+        "tests/selection/test_noise.py",
+        "tests/selection/test_wide.py",
+    ],
+    "reconstructor.py": [
+        "tests/test_reconstructor.py",
+        "tests/test_panel_files.py",
+        "tests/test_panel.py",
+        "tests/test_rows.py",
+    ],
     "nn/concrete.py": ["tests/nn/test_concrete.py", "tests/nn/test_autoencoder.py"],
-    "panel.py": ["tests/test_panel.py", "tests/test_strangers.py", "tests/test_panel_files.py"],
-    "data/csv.py": ["tests/data/test_csv.py", "tests/data/test_bad_files.py"],
+    "panel.py": [
+        "tests/test_panel.py",
+        "tests/test_strangers.py",
+        "tests/test_panel_files.py",
+        "tests/test_display.py",
+    ],
+    "data/csv.py": [
+        "tests/data/test_csv.py",
+        "tests/data/test_bad_files.py",
+        "tests/data/test_open.py",
+    ],
 }
 SWAPPED: dict[type, type] = {
     ast.Lt: ast.LtE,
@@ -122,11 +171,25 @@ HAND = [
 ]
 
 
+@dataclass
+class Mutant:
+    """A changed module, what was changed, and the lines of the changed statement."""
+
+    tree: ast.Module
+    what: str
+    lines: range | None = None  # None: any test may notice
+    on_import: bool = True  # whether the change takes effect when the module is imported
+
+
 class _Mutation(ast.NodeTransformer):
     """Counts the places that can be changed, and changes one of them."""
 
     def __init__(self, at: int = -1) -> None:
         self.at, self.seen, self.what = at, 0, ""
+        self.lines: range | None = None
+        self.on_import = True
+        self._statement: Any = None
+        self._functions: list[ast.FunctionDef] = []
 
     def _here(self) -> bool:
         self.seen += 1
@@ -134,6 +197,23 @@ class _Mutation(ast.NodeTransformer):
 
     def _note(self, node: Any, what: str) -> None:
         self.what = f"line {node.lineno}: {what}"
+        self.on_import = not self._functions
+        # a function that keeps its results runs in the first test only, but matters in others
+        kept = any(_kept(f) for f in self._functions)
+        if self._functions and not kept:
+            first, last = self._statement.lineno, self._statement.end_lineno
+            if body := getattr(self._statement, "body", None):
+                last = max(first, body[0].lineno - 1)
+            self.lines = range(first, last + 1)
+
+    def visit(self, node: ast.AST) -> Any:
+        if not isinstance(node, ast.stmt):
+            return super().visit(node)
+        outer, self._statement = self._statement, node
+        try:
+            return super().visit(node)
+        finally:
+            self._statement = outer
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         if isinstance(node.value, ast.Constant):
@@ -146,7 +226,24 @@ class _Mutation(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        return node  # texts of errors
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return node
+
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        if node.arg in ("seed", "strict") and isinstance(node.value, ast.Constant):
+            return node
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name == "warn":
+            return node
+        if name in ("manual_seed", "default_rng"):
+            node.func = self.visit(node.func)
+            return node
+        return self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if type(node.ops[0]) in SWAPPED and self._here():
@@ -191,7 +288,9 @@ class _Mutation(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.body = [self.visit(part) for part in node.body]  # neither annotations nor decorators
+        self._functions.append(node)
+        node.body = [self.visit(part) for part in node.body]
+        self._functions.pop()
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
@@ -199,7 +298,11 @@ class _Mutation(ast.NodeTransformer):
         return node
 
 
-def mutants(module: str, count: int, seed: int) -> list[tuple[ast.Module, str]]:
+def _kept(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(one).split(".")[-1] == "cache" for one in function.decorator_list)
+
+
+def mutants(module: str, count: int, seed: int) -> list[Mutant]:
     """Changed modules, each with what was changed."""
     source = (ROOT / "src/fewer" / module).read_text(encoding="utf-8")
     tree, lines = ast.parse(source), source.splitlines()
@@ -211,11 +314,11 @@ def mutants(module: str, count: int, seed: int) -> list[tuple[ast.Module, str]]:
         one = _Mutation(at)
         changed = ast.fix_missing_locations(one.visit(copy.deepcopy(tree)))
         text = lines[int(one.what.split()[1].rstrip(":")) - 1].strip()
-        found.append((changed, f"{one.what}: {text}"))
+        found.append(Mutant(changed, f"{one.what}: {text}", one.lines, one.on_import))
     return found
 
 
-def hand_made(module: str) -> list[tuple[ast.Module, str]]:
+def hand_made(module: str) -> list[Mutant]:
     """The changes of `HAND` to a module."""
     source = (ROOT / "src/fewer" / module).read_text(encoding="utf-8")
     found = []
@@ -224,7 +327,7 @@ def hand_made(module: str) -> list[tuple[ast.Module, str]]:
             if old not in source:
                 raise SystemExit(f"{module} has no {old!r} any more; update HAND")
             changed = ast.parse(source.replace(old, new))
-            found.append((changed, f"by hand: {old.strip()!r} to {new.strip()!r}"))
+            found.append(Mutant(changed, f"by hand: {old.strip()!r} to {new.strip()!r}"))
     return found
 
 
@@ -258,63 +361,234 @@ class _Finder(importlib.abc.MetaPathFinder):
         )
 
 
-def load_libraries(tests: list[str]) -> None:
-    """Import what the tests need, and forget fewer and the tests: forked processes import them."""
-    with redirect_stdout(io.StringIO()):
-        pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *tests])
-    for name in list(sys.modules):
-        if name.split(".")[0] in ("fewer", "tests"):
-            del sys.modules[name]
+def _code(code: CodeType) -> Iterator[CodeType]:
+    """All code objects of a module, outermost first."""
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _code(part)
 
 
-def notices(module: str, tree: ast.Module | None, tests: list[str], seconds: float) -> bool:
-    """Whether a test fails, or takes too long, where a module is changed."""
+def changes(module: str, tree: ast.Module) -> dict[FunctionType, CodeType]:
+    """The new code of functions of a module that has been imported already."""
+    path = ROOT / "src/fewer" / module
+    before = compile(path.read_text(encoding="utf-8"), path, "exec")
+    pairs = zip(_code(before), _code(compile(tree, path, "exec")), strict=True)
+    new = {old: changed for old, changed in pairs if old != changed}
+    functions = [one for one in gc.get_objects() if type(one) is FunctionType]
+    return {one: new[one.__code__] for one in functions if one.__code__ in new}
+
+
+def in_child(work: Callable[[], bool]) -> bool:
+    """What work returns in a forked process without output; True if a signal ends it."""
     child = os.fork()
     if child == 0:
-        nowhere = os.open(os.devnull, os.O_RDWR)
+        real, nowhere = os.dup(2), os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
-        failed = 1
+        code = 2
         try:
-            if tree is not None:
-                sys.meta_path.insert(0, _Finder(module, tree))
-            signal.alarm(int(seconds) + 1)
-            failed = int(pytest.main([*OPTIONS, *tests]) != 0)
+            code = int(work())
+        except BaseException:
+            os.write(real, traceback.format_exc().encode())
         finally:
-            os._exit(failed)
-    return os.waitpid(child, 0)[1] != 0
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) not in (0, 1):
+        raise RuntimeError("error while running tests")  # of this program, not of a test
+    return status != 0
+
+
+class _Tests:
+    """pytest's plugin: times and lines of the tests of a module, and which mutants they notice."""
+
+    def __init__(self, module: str, todo: list[Mutant], folder: Path) -> None:
+        self.module, self.todo, self.folder = module, todo, folder
+        self.ids: list[str] = []  # of the tests to run for a change that any may notice
+        self.survived: list[Mutant] = []
+        self.failed = False
+        self.watch: coverage.Coverage | None = None
+        self.context = ""  # a test, or a fixture that several share
+        self.seconds: dict[str, float] = {}  # that each of these takes
+        self.lines: dict[str, set[int]] = {}  # that each of these executes
+        self.inner = 0.0  # seconds in fixtures so far
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.failed |= report.failed
+
+    # -- the first run, unchanged: which lines does every test execute?
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: Any, request: pytest.FixtureRequest
+    ) -> Generator[None, Any, Any]:
+        if fixturedef.scope == "function" or self.watch is None:
+            return (yield)
+        name = f"{fixturedef.baseid}::{fixturedef.argname}"
+        outer, self.context = self.context, name
+        self.watch.switch_context(name)
+        began, inner = time.monotonic(), self.inner
+        try:
+            return (yield)
+        finally:
+            took = time.monotonic() - began
+            self.seconds[name] = self.seconds.get(name, 0.0) + took - (self.inner - inner)
+            self.inner = inner + took
+            self.context = outer
+            self.watch.switch_context(outer)
+
+    def _measure(self, items: list[pytest.Item]) -> bool:
+        path = str(ROOT / "src/fewer" / self.module)
+        self.watch = coverage.Coverage(data_file=None, config_file=False, include=[path])
+        self.watch.start()
+        for at, item in enumerate(items):
+            self.context = str(at)
+            self.watch.switch_context(self.context)
+            began, inner = time.monotonic(), self.inner
+            following = items[at + 1] if at + 1 < len(items) else None
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+            self.seconds[str(at)] = time.monotonic() - began - (self.inner - inner)
+        self.watch.stop()
+        lines: dict[str, list[int]] = {}
+        for line, contexts in self.watch.get_data().contexts_by_lineno(path).items():
+            for one in contexts:
+                lines.setdefault(one, []).append(line)
+        (self.folder / "tests.json").write_text(json.dumps([self.seconds, lines]))
+        return self.failed
+
+    # -- the other runs: tests in order, up to the first that fails
+
+    def _order(self, items: list[pytest.Item], lines: range | None) -> list[int]:
+        """Tests that execute a line, cheapest first; those that share a slow fixture together."""
+        units: dict[str, list[int]] = {}
+        fixtures: dict[str, set[str]] = {}
+        for at, item in enumerate(items):
+            info: Any = getattr(item, "_fixtureinfo", None)
+            used = {
+                f"{one.baseid}::{one.argname}"
+                for several in (info.name2fixturedefs.values() if info else ())
+                for one in several
+            } & set(self.seconds)
+            executed = self.lines.get(str(at), set()).union(
+                *(self.lines.get(one, set()) for one in used)
+            )
+            if lines is None or not executed.isdisjoint(lines):
+                slow = any(self.seconds[one] > 0.3 for one in used)
+                key = str(item.path) if slow else str(at)
+                units.setdefault(key, []).append(at)
+                fixtures.setdefault(key, set()).update(used)
+        costs = {
+            key: sum(self.seconds[one] for one in [*map(str, own), *fixtures[key]])
+            for key, own in units.items()
+        }
+        chosen, spent = [], 0.0
+        for key in sorted(units, key=costs.__getitem__):
+            spent += sum(self.seconds[one] for one in fixtures[key])
+            for at in sorted(units[key], key=lambda at: self.seconds[str(at)]):
+                if spent <= BUDGET:
+                    chosen.append(at)
+                spent += self.seconds[str(at)]
+        return chosen
+
+    def _fails(
+        self, items: list[pytest.Item], order: list[int], changed: dict[FunctionType, CodeType]
+    ) -> bool:
+        for function, code in changed.items():
+            function.__code__ = code
+        for at, following in zip_longest(order, order[1:]):
+            took = self.seconds[str(at)]
+            signal.setitimer(signal.ITIMER_VIRTUAL, 10 + 10 * took)  # in CPU time
+            signal.setitimer(signal.ITIMER_REAL, 120 + 30 * took)
+            item = items[at]
+            item.ihook.pytest_runtest_protocol(
+                item=item, nextitem=None if following is None else items[following]
+            )
+            if self.failed:
+                return True
+        return False
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = session.items
+        if in_child(lambda: self._measure(items)):
+            pytest.exit("a test fails without any change", returncode=1)
+        self.seconds, lines = json.loads((self.folder / "tests.json").read_text())
+        self.lines = {one: set(found) for one, found in lines.items()}
+        order = self._order(items, None)
+        self.ids = [items[at].nodeid for at in order]
+        if in_child(lambda: self._fails(items, order, {})):
+            pytest.exit("a test fails without any change", returncode=1)
+        for mutant in self.todo:
+            if not mutant.on_import:
+                changed = changes(self.module, mutant.tree)
+                if not changed:
+                    raise RuntimeError(f"no function was changed: {mutant.what}")
+                order = self._order(items, mutant.lines)
+                if not in_child(partial(self._fails, items, order, changed)):
+                    self.survived.append(mutant)
+        return True
+
+
+def _fails_imported(module: str, tree: ast.Module | None, options: list[str]) -> bool:
+    """Whether a test fails after the changed module has been imported."""
+    if tree is not None:
+        sys.meta_path.insert(0, _Finder(module, tree))
+    signal.setitimer(signal.ITIMER_VIRTUAL, 10 + 5 * BUDGET)
+    signal.setitimer(signal.ITIMER_REAL, 120 + 10 * BUDGET)
+    return pytest.main(options) != 0
+
+
+def survivors(module: str, todo: list[Mutant]) -> list[Mutant]:
+    """Mutants that no test of a module notices."""
+    with tempfile.TemporaryDirectory() as name:
+        options = [*OPTIONS, "--basetemp", f"{name}/tests"]
+        tests = _Tests(module, todo, Path(name))
+        if pytest.main([*options, f"src/fewer/{module}", *TESTS[module]], plugins=[tests]) != 0:
+            raise SystemExit(f"the tests of {module} fail without any change")
+        survived = tests.survived
+        if others := [one for one in todo if one.on_import]:
+            # forked processes import fewer and its tests again, but not other libraries
+            for loaded in list(sys.modules):
+                if loaded.split(".")[0] in ("fewer", "tests"):
+                    del sys.modules[loaded]
+            options += tests.ids
+            if in_child(partial(_fails_imported, module, None, options)):
+                raise SystemExit(f"the tests of {module} fail without any change")
+            for one in others:
+                if not in_child(partial(_fails_imported, module, one.tree, options)):
+                    survived.append(one)
+    return [one for one in todo if one in survived]
 
 
 def main() -> None:
     """Run the command line, and add the outcome to results/mutants.json."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("modules", nargs="*", help=f"some of {', '.join(TESTS)}; all if none")
-    parser.add_argument("--count", type=int, default=40, help="mutants per module")
+    parser.add_argument("--count", type=int, default=25, help="mutants per module")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--hand", action="store_true", help="run the hand-made mutants instead")
     given = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
     sys.dont_write_bytecode = True
-    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    for module in given.modules or TESTS:
-        tests = [f"src/fewer/{module}", *TESTS[module]]
+    modules = given.modules or list(TESTS)
+    if len(modules) > 1:  # each in a process of its own
+        rest = ["--count", str(given.count), "--seed", str(given.seed), *["--hand"] * given.hand]
+        for module in modules:
+            subprocess.run([sys.executable, "-m", "benchmarks.mutants", module, *rest], check=True)
+        return
+    for module in modules:
         todo = hand_made(module) if given.hand else mutants(module, given.count, given.seed)
         if not todo:
             continue
-        load_libraries(tests)
-        began = time.monotonic()
-        if notices(module, None, tests, 600):
-            raise SystemExit(f"the tests of {module} fail without any change")
-        seconds = 20 + 5 * (time.monotonic() - began)
-        survived = []
-        for tree, what in todo:
-            if not notices(module, tree, tests, seconds):
-                survived.append(what)
-                print(f"{module}: survived: {what}", flush=True)
+        began = sum(os.times()[:4])
+        survived = [one.what for one in survivors(module, todo)]
+        for what in survived:
+            print(f"{module}: survived: {what}", flush=True)
         killed = len(todo) - len(survived)
-        print(f"{module}: {killed} of {len(todo)} killed", flush=True)
-        key = f"{module}, by hand" if given.hand else module
+        seconds = sum(os.times()[:4]) - began
+        print(f"{module}: {killed} of {len(todo)} killed, {seconds:.0f} CPU seconds", flush=True)
+        key = f"{module}, {'by hand' if given.hand else f'seed {given.seed}'}"
+        results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
         results[key] = {
             "date": datetime.date.today().isoformat(),
             "mutants": len(todo),

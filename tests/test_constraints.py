@@ -222,3 +222,33 @@ def test_a_panel_is_checked_against_limits():
         with pytest.raises(InputError, match=words):
             rule.check(panel)
     assert rule.best(np.array([0.0, 0, 0, 9, 1])).tolist() == [0, 3]
+
+
+def test_the_best_panel_is_within_the_budget_to_the_last_digit():
+    """Solvers of integer programs allow sums a millionth above their limits."""
+    costs = [0.5, 0.5000002, 0.4, 0.3, 0.2]
+    scores = np.array([9.0, 8.0, 5.0, 1.0, 1.0])
+    rule = resolve(None, 5, 2, costs=costs, budget=1.0)
+    assert rule.best(scores).tolist() == [0, 2]
+    several = {"x": [0.0] * 5, "y": costs}
+    rule = resolve(None, 5, 2, costs=several, budget={"x": 1.0, "y": 1.0})
+    assert rule.best(scores).tolist() == [0, 2]
+    rule = resolve(None, 5, 2, costs=[0.6, 0.4, 0.1, 0.1, 0.1], budget=1.0)
+    assert rule.best(scores).tolist() == [0, 1]  # just affordable
+
+
+def test_features_to_include_may_use_up_the_budget():
+    rule = resolve(None, 3, None, include=[0], costs=[3, 9, 9], budget=3)
+    assert rule.most_units == 1
+    rule.check([0])
+
+
+def test_columns_that_follow_cannot_be_chosen_and_change_nothing_else():
+    rule = resolve(None, 4, 2, groups=[[1, 3]], costs=[1, 2, 3, 4], budget=5, exclude=[2])
+    longer = rule.followed_by(2)
+    assert longer.d == 6
+    assert longer.allowed.tolist() == [True, True, False, True, False, False]
+    assert [unit.tolist() for unit in longer.units] == [unit.tolist() for unit in rule.units]
+    assert longer.unit_costs.tolist() == rule.unit_costs.tolist() == [1, 4]
+    assert resolve(None, 4, 2).followed_by(1).allowed.tolist() == [True] * 4 + [False]
+    assert rule.followed_by(0) is rule

@@ -10,7 +10,7 @@ from sklearn.model_selection import KFold
 import fewer
 from fewer.data.source import Source, array_source
 from fewer.errors import InputError
-from fewer.validation import fold_covariances, split_rows
+from fewer.validation import fold_covariances, paired_interval, split_rows
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 4)) @ RNG.normal(size=(4, 8)) + 0.5 * RNG.normal(size=(90, 8)) + 3
@@ -144,3 +144,55 @@ def test_a_linear_panel_reads_the_rows_at_most_three_times(options):
     assert panel.evidence.rows.shape[1] == 12  # the evidence reads nothing more from a file
     assert source.read <= 3 * 400
     assert panel.evidence.stability is None
+
+
+def test_errors_of_wide_data_equal_those_of_a_regression():
+    wide = X[:20].repeat(20, axis=1) + 0.1 * np.random.default_rng(1).normal(size=(20, 160))
+    fold = fold_covariances(array_source(wide), split_rows(20, 4)).folds[1]
+    assert fold.covariances.factored
+    train, held = wide[fold.train_rows], wide[fold.held_rows]
+    others = np.setdiff1d(np.arange(160), COLUMNS)
+    for ridge in (0.0, 0.3, 2.0):
+        fitted = Ridge(alpha=max(ridge, 1e-12) * len(train)).fit(train[:, COLUMNS], train)
+        wrong = (fitted.predict(held[:, COLUMNS]) - held) ** 2
+        assert fold.error(COLUMNS, ridge) == pytest.approx(wrong.mean())
+        known = wrong[:, others].sum() / wrong.size
+        assert fold.error(COLUMNS, ridge, known=True) == pytest.approx(known)
+
+
+def test_errors_behind_noise_by_hand():
+    noise = np.linspace(0.05, 0.1, 8)
+    folds = fold_covariances(array_source(X), split_rows(90, 3), noise=noise).folds
+    for fold in folds:
+        train, held = X[fold.train_rows], X[fold.held_rows]
+        np.testing.assert_allclose(fold.noise, noise)
+        np.testing.assert_allclose(fold.measured_variance, train.var(axis=0))
+        np.testing.assert_allclose(fold.variance, train.var(axis=0) - noise)
+        measured = train.var(axis=0)
+        wanted = noise + 0.2 * measured / measured.mean()
+        np.testing.assert_allclose(fold.penalty(0.2), wanted)
+        # a decoder of measured values, judged by what is behind the noise of held-out rows
+        C, M = (
+            np.cov(train.T, bias=True),
+            (held - train.mean(axis=0)).T @ (held - train.mean(axis=0)),
+        )
+        M /= len(held)
+        G, S = M - np.diag(noise), COLUMNS
+        B = np.linalg.solve(C[np.ix_(S, S)], (C - np.diag(noise))[S])
+        wrong = G.diagonal() - 2 * (B * G[S]).sum(0) + (B * (M[np.ix_(S, S)] @ B)).sum(0)
+        assert fold.error(S) == pytest.approx(wrong.mean())
+
+
+def test_intervals_of_paired_differences_by_hand():
+    one, five = np.zeros(5), np.array([1.0, 2.0, 4.0, 3.0, 0.0])
+    mean, low, high = paired_interval(five, one)
+    half = 2.7764451 * five.std(ddof=1) / 5**0.5  # Student's t with 4 degrees of freedom
+    assert (mean, low, high) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
+    # rows that repeat a group add nothing
+    alike = paired_interval(five.repeat(3), one.repeat(3), np.arange(5).repeat(3))
+    assert alike == pytest.approx((mean, low, high))
+    # folds differ by more than their rows: t with 1 degree, and the rows that folds share
+    mean, low, high = paired_interval(np.array([1.0, 1, 3, 3]), np.array([0, 0, 1, 1]))
+    half = 12.7062047 * 2**0.5 * (1 / 2 + 1) ** 0.5
+    assert (mean, low, high) == pytest.approx((2.0, 2.0 - half, 2.0 + half))
+    assert paired_interval(np.array([2.0]), np.array([0])) == (2.0, 2.0, 2.0)

@@ -242,7 +242,7 @@ class Constraints:
             found = milp(-scores, constraints=rows, bounds=Bounds(least, 1), integrality=np.ones(n))
             if found.x is None:
                 return None
-            panel = self.features(np.flatnonzero(found.x > 0.5))
+            panel = self.features(np.flatnonzero(found.x.round()))
             if self.within(panel):
                 return panel
         return None
@@ -266,12 +266,12 @@ class Constraints:
         if not more:
             return self
         d = self.d + more
-        groups, costs = self.groups, self.costs
+        groups, costs, following = self.groups, self.costs, np.arange(self.d, d)
         if groups is not None:
-            groups = np.concatenate([groups, groups.max() + 1 + np.arange(more)])
+            groups = np.concatenate([groups, following])  # numbers of groups are below self.d
         if costs is not None:
             costs = np.concatenate([costs, np.zeros(more)])
-        exclude = np.concatenate([self.exclude, np.arange(self.d, d)])
+        exclude = np.concatenate([self.exclude, following])
         return replace(self, d=d, exclude=exclude, costs=costs, groups=groups, group_names=None)
 
     def check(self, indices: Iterable[int]) -> None:
@@ -279,11 +279,11 @@ class Constraints:
         panel = np.sort(np.fromiter(indices, dtype=np.int64))
         if len(np.unique(panel)) != len(panel):
             raise InputError(f"the panel repeats a feature: {panel.tolist()}")
-        for feature in np.intersect1d(panel, self.exclude)[:1]:
+        for feature in np.intersect1d(panel, self.exclude):
             raise InputError(f"feature {feature} is on the panel but excluded")
-        for feature in np.setdiff1d(self.include, panel)[:1]:
+        for feature in np.setdiff1d(self.include, panel):
             raise InputError(f"feature {feature} must be included but is not on the panel")
-        for feature in np.setdiff1d(self.complete(panel), panel)[:1]:
+        for feature in np.setdiff1d(self.complete(panel), panel):
             raise InputError(f"feature {feature} is missing though its group is on the panel")
         count = len(self._units_on(panel))
         if self.k is not None and count != self.k:
@@ -435,7 +435,7 @@ class _Lookup:
         if name in self.repeated:
             raise InputError(f"{role} has {name!r}, which names several columns; use its number")
         if name not in self.at:
-            close = difflib.get_close_matches(name, self.at, n=3)
+            close = difflib.get_close_matches(name, self.at)
             hint = f"did you mean {join_names(close)}?" if close else "no name is close"
             raise InputError(f"{role} has {name!r}, which is not a feature; {hint}")
         return self.at[name]
@@ -510,7 +510,7 @@ def _several_costs(costs: Any, budget: Mapping[Any, Any], look: _Lookup) -> tupl
         prices = _prices(costs[name], look)
         columns = np.flatnonzero(prices)
         most = float(budget[name])
-        limits.append(Limit(str(name), columns, prices[columns], 0, most, cost=True))
+        limits.append(Limit(str(name), columns, prices[columns], most=most, cost=True))
     return costs[first], budget[first], limits
 
 
@@ -633,7 +633,7 @@ def _affordable(constraints: Constraints) -> None:
     if paid > constraints.ceiling:
         raise InputError(f"include costs {paid:g}, budget={constraints.budget:g}; raise the budget")
     rest = np.sort(np.delete(constraints.unit_costs, constraints.included_units))
-    need = (1 if must == 0 else 0) if constraints.k is None else constraints.k - must
+    need = int(must == 0) if constraints.k is None else constraints.k - must
     cheapest = paid + float(rest[:need].sum())
     if cheapest > constraints.ceiling:
         raise InputError(

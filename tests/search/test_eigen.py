@@ -1,9 +1,11 @@
 """Eigenvectors: exact where the matrix is small, good enough where it is wide."""
 
 import numpy as np
+import pytest
 import torch
 
 from fewer.data.factored import FactoredCovariance
+from fewer.search import eigen
 from fewer.search.eigen import largest_eigenvectors, leading_eigenvectors, smallest_eigenvectors
 
 
@@ -49,3 +51,21 @@ def test_few_rows_have_the_axes_of_their_covariance():
     torch.testing.assert_close((rows @ more[:, 4:]), torch.zeros(4, 3).double())
     again = leading_eigenvectors(factored, 7)
     torch.testing.assert_close(more, again, rtol=0, atol=0)
+
+
+def test_the_unit_of_few_rows_does_not_matter():
+    rows = torch.from_numpy(np.random.default_rng(2).normal(size=(4, 9)))
+    axes = leading_eigenvectors(FactoredCovariance(rows), 3)
+    torch.testing.assert_close(leading_eigenvectors(FactoredCovariance(1e-12 * rows), 3), axes)
+    assert leading_eigenvectors(FactoredCovariance(0 * rows), 2).isfinite().all()
+
+
+@pytest.mark.parametrize(("wide", "count"), [(2000, 3), (100, 12)])
+def test_axes_are_exact_unless_they_are_few_of_a_wide_matrix(wide, count, monkeypatch):
+    monkeypatch.setattr(eigen, "WIDE", wide)
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(300, 150))  # no gaps between eigenvalues: iteration is imprecise here
+    C = rows.T @ rows
+    exact = np.linalg.eigh(C)[1][:, ::-1][:, :count]
+    axes = leading_eigenvectors(torch.from_numpy(C), count).numpy()
+    np.testing.assert_allclose(axes @ axes.T, exact @ exact.T, atol=1e-9)

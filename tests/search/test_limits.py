@@ -9,6 +9,7 @@ import torch
 from fewer.constraints import resolve
 from fewer.errors import InputError
 from fewer.search import greedy, search, swap
+from fewer.search.exchange import Limits
 from fewer.search.objective import residual_of
 from fewer.search.substitutes import substitutes
 
@@ -105,3 +106,33 @@ def test_a_budget_without_k_buys_what_is_required():
     found = search(C, rule).indices
     rule.check(found)
     assert {8, 9} & {*found.tolist()}
+
+
+@pytest.mark.parametrize("groups", [None, [[0, 1]]])
+@pytest.mark.parametrize("k", [3, 4])
+def test_swaps_and_additions_that_limits_allow(k, groups):
+    sets = {"a": [0, 1, 2], "b": [3, 4]}
+    rule = resolve(
+        None, 7, k, sets=sets, at_least={"a": 2}, at_most={"a": 3, "b": 1}, groups=groups
+    )
+    limits, n = Limits(rule, torch.device("cpu")), len(rule.units)
+    panels = [p for p in combinations(range(n), k) if rule.within(rule.features(p))]
+    S = torch.tensor(panels)
+    fits = limits.exchangeable(S)
+    for b, panel in enumerate(panels):
+        for i in range(k):
+            for unit in set(range(n)) - set(panel):
+                after = [unit if at == i else one for at, one in enumerate(panel)]
+                assert bool(fits[b, i, unit]) == rule.within(rule.features(after))
+    assert limits.met(S).all()
+    if groups is not None:  # a group may bring more than is required: only a bound then
+        return
+    for begun in [p for size in range(k) for p in combinations(range(n), size)]:
+        finished = [set(p) for p in panels if {*begun} <= {*p}]
+        if not finished:
+            continue
+        S = torch.tensor([[*begun, *[n] * (k - len(begun))]])
+        open_ = torch.tensor([[unit not in begun for unit in range(n)]])
+        wanted = [unit not in begun and any(unit in p for p in finished) for unit in range(n)]
+        assert limits.addable(open_, S)[0].tolist() == wanted
+        assert not limits.met(S).any()

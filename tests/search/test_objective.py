@@ -4,6 +4,7 @@ import torch
 
 from fewer.errors import InputError
 from fewer.search import greedy, residual, search, swap
+from fewer.search.objective import regular_inverse, regular_root, solve_normal
 from tests.search.brute import KINDS, explained, instance
 
 
@@ -70,3 +71,55 @@ def test_bad_options_are_refused(call):
         call(np.eye(3), 1, ridge=-1)
     with pytest.raises(InputError, match="k=4 is more"):
         call(np.eye(3), 4)
+
+
+def test_what_is_nearly_a_copy_adds_nothing():
+    # the second feature is the first plus a millionth of the third: rounding, not information
+    C = np.array([[1.0, 1.0, 0.0], [1.0, 1 + 1e-12, 1e-6], [0.0, 1e-6, 1.0]])
+    assert residual(C, [0, 1]) == pytest.approx(1.0, abs=1e-6)
+    # a thousandth of it is information
+    C[1, 1], C[1, 2], C[2, 1] = 1 + 1e-6, 1e-3, 1e-3
+    assert residual(C, [0, 1]) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_covariance_may_be_zero_or_negative_by_rounding_only():
+    assert residual(np.zeros((2, 2)), [0]) == 0
+    assert residual(np.diag([1e12, -1e-2]), [0]) == 0
+    for C in (np.diag([1e-12, -1e-12]), np.diag([-1.0, -1.0])):
+        with pytest.raises(InputError, match="is negative"):
+            residual(C, [0])
+    # what is behind noise may vary less than nothing, but the measured values may not
+    assert residual(np.diag([1.0, -0.1]), [0], [0.0, 0.3]) == pytest.approx(0.2)
+    with pytest.raises(InputError, match=r"C\[1, 1\] is negative"):
+        residual(np.diag([1.0, -0.1]), [0], [0.0, 0.05])
+
+
+def test_normal_equations_in_any_units():
+    rng = np.random.default_rng(0)
+    units = np.array([1.0, 1e3, 1e-3])
+    rows = rng.normal(size=(20, 3)) @ rng.normal(size=(3, 3)) * units
+    gram, cross = rows.T @ rows, rows.T @ rng.normal(size=(20, 2))
+    found = solve_normal(torch.from_numpy(gram), torch.from_numpy(cross))
+    np.testing.assert_allclose(found, np.linalg.solve(gram, cross), rtol=1e-8)
+    found = solve_normal(torch.from_numpy(gram), torch.from_numpy(cross), 0.7)
+    np.testing.assert_allclose(found, np.linalg.solve(gram + 0.7 * np.eye(3), cross), rtol=1e-8)
+
+
+def test_singular_normal_equations_have_the_shortest_solution():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(20, 2))
+    rows = np.column_stack([rows, rows[:, 0], np.zeros(20)])  # a copy, and a constant
+    rows[:, :3] /= np.linalg.norm(rows[:, :3], axis=0)
+    gram, cross = rows.T @ rows, rows.T @ rng.normal(size=(20, 2))
+    found = solve_normal(torch.from_numpy(gram), torch.from_numpy(cross))
+    np.testing.assert_allclose(found, np.linalg.pinv(gram, hermitian=True) @ cross, atol=1e-12)
+
+
+def test_inverses_are_precise_and_leave_empty_places_alone():
+    A = torch.tensor([[[4.0, 1, 0], [1, 3, 0], [0, 0, 0]]], dtype=torch.float64)
+    full = torch.tensor([[True, True, False]])
+    wanted = torch.eye(3, dtype=torch.float64)
+    wanted[:2, :2] = torch.linalg.inv(A[0, :2, :2])
+    torch.testing.assert_close(regular_inverse(A, full, 0.0)[0], wanted, rtol=1e-9, atol=1e-12)
+    P, R = regular_root(A, full, 0.0)
+    torch.testing.assert_close(R[0] @ R[0].T, P[0])

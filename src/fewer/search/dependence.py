@@ -32,7 +32,7 @@ def dependence(
     panel = np.asarray(S, dtype=np.int64)
     at = torch.as_tensor(panel, device=matrix.device)
     rows = matrix[at]  # k x d
-    full = torch.ones(1, len(panel), dtype=torch.bool, device=rows.device)
+    full = torch.ones_like(at, dtype=torch.bool)[None]
     P = regular_inverse(rows[:, at][None].clone(), full, penalty_at(penalty, at[None]))[0]
     V = P @ rows
     units = panel if constraints is None else constraints.unit_of[panel]

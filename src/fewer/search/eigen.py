@@ -51,7 +51,7 @@ def leading_eigenvectors(
     for _ in range(ROUNDS):
         axes = torch.linalg.qr(ratio * (rough @ (ratio * axes)))[0]
     inside = axes.T @ (ratio * (rough @ (ratio * axes)))
-    turn = torch.linalg.eigh((inside + inside.T) / 2)[1].flip(1)[:, :count]
+    turn = torch.linalg.eigh(inside + inside.T)[1].flip(1)[:, :count]
     return torch.linalg.qr((axes @ turn).cpu().double())[0]
 
 
@@ -65,11 +65,11 @@ def _leading_of_rows(X: Tensor, count: int) -> Tensor:
     )
     # QR also removes what rounding has left of large eigenvectors in small ones
     found, triangle = torch.linalg.qr(torch.cat([vectors, extra], dim=1))
-    return found * torch.where(triangle.diagonal() < 0, -1.0, 1.0)
+    return found * triangle.diagonal().sign()
 
 
 def _eigenvectors(M: Values, first: int, last: int) -> tuple[Values, Values]:
     from scipy.linalg import eigh  # noqa: PLC0415 (8 MB, which a linear panel does not need)
 
     with for_matrix(len(M)):
-        return eigh(M, subset_by_index=(first, last), check_finite=False)
+        return eigh(M, subset_by_index=(first, last))

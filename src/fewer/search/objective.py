@@ -76,7 +76,7 @@ def residual_of(C: Matrix, S: Any, ridge: Penalty) -> float:
     elif failed or L.diagonal().min() ** 2 < DEPENDENT:
         # dependent columns: the pseudo-inverse drops directions without variance
         values, vectors = torch.linalg.eigh(A)
-        keep = values > DEPENDENT * values[-1].clamp_min(1e-300)
+        keep = values > DEPENDENT * values[-1]
         whitened = (vectors[:, keep] / values[keep].sqrt()).T @ (scale[:, None] * rows)
         explained = _squared(whitened, gram)
     else:
@@ -177,15 +177,15 @@ def covariance(C: Any, device: str | torch.device | None = None, penalty: Penalt
     if isinstance(penalty, Tensor):
         variances = variances + penalty.to(variances.device)
     largest = float(variances.max())
-    if float((down - across).abs().max()) > 1e-6 * len(matrix) * largest:
-        raise InputError(
-            "C is not symmetric, so it is not a covariance; pass X.T @ X / n with centred X"
-        )
-    if float(variances.min()) < -1e-9 * max(largest, 0.0) or largest < 0:
+    if float(variances.min()) < -1e-9 * max(largest, 0.0):
         worst = int(variances.argmin())
         raise InputError(
             f"C[{worst}, {worst}] is negative, so C is no covariance; if it was computed from "
             f"rows, look for a huge outlier in column {worst}"
+        )
+    if float((down - across).abs().max()) > 1e-6 * len(matrix) * largest:
+        raise InputError(
+            "C is not symmetric, so it is not a covariance; pass X.T @ X / n with centred X"
         )
     return matrix.contiguous()
 
