@@ -318,7 +318,7 @@ def _said(cells: Any) -> str:
 
 
 def _batches(data: Any, name: str) -> NDArray:
-    labels = _labels(data, name, "batch_key")
+    labels = _labels(data, name, "batch_key", "batch")
     if len(set(labels)) < 2:
         raise InputError(f"batch_key={name!r} has one batch only, {str(labels[0])!r}; leave it out")
     return labels
@@ -337,7 +337,7 @@ def _cell_weights(
     if study_weights is not None:
         found *= cells.weights(study_weights)
     if cell_type_key is not None:
-        labels = _labels(cells, cell_type_key, "cell_type_key")
+        labels = _labels(cells, cell_type_key, "cell_type_key", "type")
         kinds, kind = np.unique(labels, return_inverse=True)
         total = np.bincount(kind, weights=found)
         if len(kinds) < 2 or not total.all():
@@ -366,10 +366,10 @@ def _gene_weights(
     return np.array([known[str(gene)] for gene in source.names or ()])
 
 
-def _labels(data: Any, name: str, option: str) -> NDArray:
+def _labels(data: Any, name: str, option: str, what: str) -> NDArray:
     found = obs_column(data, name, option)
     if any(value is None or value != value for value in found.tolist()):  # noqa: PLR0124 (NaN)
-        raise InputError(f"{option}={name!r}: some cells have no value; drop them or name one")
+        raise InputError(f"{option}={name!r}: some cells have no {what}; drop them or name one")
     return np.array([str(value) for value in found])
 
 
