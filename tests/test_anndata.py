@@ -10,7 +10,7 @@ from scipy import sparse
 
 import fewer
 from fewer.data import moments, read_all
-from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise
+from fewer.data.counts import NormalizedCounts, counting_noise
 from fewer.errors import FewerWarning, InputError, MissingExtraError, TypeInputError
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
@@ -598,14 +598,52 @@ def test_each_study_is_held_out_once(studies):
 
 
 def test_weights_of_studies_are_those_of_their_cells():
-    one, two = make_cells(90, seed=4), make_cells(30, seed=5)
-    rows = Studies([one, two])
-    source, labels = rows.open(), rows.labels(None)
-    again = Studies([one, anndata.concat([two] * 3, index_unique="-")])
-    thrice = BatchCentered(again.open(), again.labels(None))
-    weighted = BatchCentered(source, labels, rows.factors("equal", labels))
-    ours, theirs = (fewer.data.covariance(each).matrix for each in (weighted, thrice))
-    np.testing.assert_allclose(ours, theirs, atol=1e-9 * float(theirs.diagonal().max()))
+    one, two = make_cells(300, seed=4), make_cells(100, seed=5)
+    fixed = {"strategies": ["search"], "random_state": 0, "inplace": False, "noise": None}
+    ours = select_genes([one, two], 3, study_weights="equal", **fixed)
+    thrice = select_genes([one, anndata.concat([two] * 3, index_unique="-")], 3, **fixed)
+    assert ours.features == thrice.features
+    assert float(ours.held_out) == pytest.approx(float(thrice.held_out), rel=1e-6)
+
+
+def test_types_count_the_same_however_few_cells_they_have():
+    draw = np.random.default_rng(0)
+    rare = np.arange(600) < 12
+    X = 0.1 * draw.normal(size=(600, 20))
+    X[~rare, :10] += draw.normal(size=(588, 1))  # varies among the many cells of one type
+    X[rare, 10:] += 2 * draw.normal(size=(12, 1))  # and among the few of the other
+    cells = anndata.AnnData(X)
+    cells.obs["kind"] = np.where(rare, 2, 7)  # numbers are labels, too
+    cells.obs["weight"] = np.where(rare, 1 / 12, 1 / 588)
+    cells.var["weight"] = (np.arange(20) >= 10) + 0.0
+    fixed = {**QUICK, "inplace": False}
+    assert select_genes(cells, 1, **fixed).indices[0] < 10
+    balanced = select_genes(cells, 1, cell_type_key="kind", **fixed)
+    assert balanced.indices[0] >= 10
+    named = select_genes(cells, 1, cell_weights="weight", **fixed)
+    assert named.features == balanced.features
+    assert float(named.held_out) == pytest.approx(float(balanced.held_out))
+    given = select_genes(cells, 1, cell_weights=cells.obs["weight"].to_numpy(), **fixed)
+    assert float(given.held_out) == pytest.approx(float(balanced.held_out))
+    assert select_genes(cells, 1, weights="weight", **fixed).indices[0] >= 10
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cell_weights": "mass"}, "cell_weights='mass' is not in obs"),
+        ({"cell_weights": [1.0]}, r"cell_weights has shape \(1,\)"),
+        ({"cell_type_key": "same"}, "cell_type_key='same' has one group only"),
+        ({"sample_weight": [1.0]}, "sample_weight= is called cell_weights= here"),
+        ({"weights": "mass"}, "weights='mass' is not in var"),
+        ({"cell_type_key": "kind", "likelihood": "nb"}, "cells cannot be weighted together"),
+    ],
+)
+def test_weights_that_cannot_be(cells, options, words):
+    other = cells.copy()
+    other.obs["same"] = "one"
+    with pytest.raises(InputError, match=words):
+        select_genes(other, 3, **QUICK, **options)
 
 
 @pytest.mark.parametrize(

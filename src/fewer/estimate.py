@@ -234,7 +234,7 @@ def held_out_squares(folds: Sequence[Fold]) -> list[Vector]:
 
     From covariances, in the units of the data; rows are complete.
     """
-    sizes = np.array([fold.n_held for fold in folds], dtype=np.float64)
+    sizes = np.array([fold.held_weight for fold in folds], dtype=np.float64)
     means = torch.stack([fold.held_mean for fold in folds])
     centre = torch.from_numpy(sizes / sizes.sum()) @ means
     found = [n * fold.held_squares(centre) for n, fold in zip(sizes, folds, strict=True)]
@@ -317,14 +317,17 @@ def sums_over_rows(
     source: Source,
     columns: Columns,
     visit: Visit | None = None,
+    weights: Vector | None = None,
 ) -> ErrorSums:
     """Read rows, reconstruct them from their chosen columns, and sum over all processes.
+
+    With ``weights``, one for each row, all sums are weighted.
 
     ``visit`` is called with each block that this process reads: row numbers, values and
     reconstructions.
     """
     part, start = shard_of_rank(source), shard_bounds(source.shape[0])[0]
-    work = partial(_sums, decoder, columns=columns, visit=visit, start=start)
+    work = partial(_sums, decoder, columns=columns, visit=visit, start=start, weights=weights)
     with for_operations(part.shape[0] * part.shape[1]):
         if visit is None:  # rows of a cluster stay there
             sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_up))
@@ -391,6 +394,7 @@ def _sums(
     columns: Columns,
     visit: Visit | None,
     start: int,
+    weights: Vector | None = None,
 ) -> tuple[Tensor, ...]:
     """Per feature: number of values, their sum and squared sum, and the sum of squared errors.
 
@@ -407,12 +411,17 @@ def _sums(
             visit(slice(start + rows.start, start + rows.stop), x, output)
         # in place: blocks of wide rows are large
         left = output.to(x.dtype).sub_(x).masked_fill_(gaps, 0.0).square_()
+        w = None
+        if weights is not None:
+            own = weights[start + rows.start : start + rows.stop]
+            w = torch.from_numpy(own)[:, None].to(x.dtype)
+            left.mul_(w)
         wrong += left.sum(0)
         e = left.sum(1).double()
         x.sub_(middle).masked_fill_(gaps, 0.0)
-        count += len(x) - gaps.sum(0)
-        first += x.sum(0)
-        squares = x.square_()
+        count += len(x) - gaps.sum(0) if w is None else ((~gaps) * w).sum(0)
+        first += x.sum(0) if w is None else (x * w).sum(0)
+        squares = x.square_() if w is None else x.square_().mul_(w)
         second += squares.sum(0)
         t = squares.sum(1).double()
         over_rows += torch.stack(
@@ -436,8 +445,8 @@ def panel_sums(
         if fold.noise is None:
             left.clamp_min_(0.0)
             left[panel] = 0.0
-        count = np.full(len(left), float(fold.n_held))
-        wrong = fold.n_held * left.numpy() * fold.scale**2
+        count = np.full(len(left), fold.held_weight)
+        wrong = fold.held_weight * left.numpy() * fold.scale**2
         found.append(HeldOutSums([wrong], squares[at], count, fold.held_mean.numpy()))
     if covariances.stats.has_missing:
         parts = zip(found, squares_about_common_mean(found), strict=True)

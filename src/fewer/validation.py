@@ -16,9 +16,9 @@ of any panel follows from X X' and X Y'.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from fewer.data.moments import (
     part_covariances,
     part_factors,
 )
-from fewer.data.source import RowView, ScaledSource, Source
+from fewer.data.source import RowView, ScaledSource, Source, View, read_blocks
 from fewer.errors import InputError
 from fewer.search.objective import DEPENDENT, Penalty, penalty_at, solve_normal
 
@@ -253,9 +253,12 @@ Terms = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Mean (in the units of the data) and covariance (in ``units``) of n rows."""
+    """Mean (in the units of the data) and covariance (in ``units``) of n rows.
 
-    n: int
+    Where rows have weights, n is their sum.
+    """
+
+    n: float
     mean: Tensor
     matrix: Matrix
     units: Vector
@@ -277,6 +280,8 @@ class FoldCovariances:
     and all rows, each in its own scaled units, so that neither has to be copied; their difference
     is the held-out part. ``everything`` is the fold that trains on all rows and holds out none.
 
+    With ``row_weights``, on average 1, means and covariances are weighted, and so are all errors.
+
     With ``noise``, the variance of the measurement error of each feature in the units of the data,
     the covariances are those of what is behind it (the signal S = C - N), and so are all errors:
     with B = (S_SS + N_SS)^-1 S_S, the mean squared error of feature j is
@@ -293,8 +298,9 @@ class FoldCovariances:
         parts: Sequence[Summary],
         whole: Summary | None = None,
         noise: Vector | None = None,
+        row_weights: Vector | None = None,
     ) -> None:
-        self.noise = noise
+        self.noise, self.row_weights = noise, row_weights
         self.source, self.stats, self.splits, self.scaling = source, stats, splits, scaling
         ones = np.ones(len(stats.mean))
         self.parts = [Part(part.n, part.mean.cpu(), part.matrix, ones) for part in parts]
@@ -341,7 +347,7 @@ class FoldCovariances:
         mean = self.mean(train)
         variance, out = self.diagonal(train, mean), self.diagonal(held, mean)
         n_train, n_held = self._count(train), self._count(held)
-        total = (n_train * variance + n_held * out) / max(n_train + n_held, 1)
+        total = (n_train * variance + n_held * out) / max(n_train + n_held, 1e-300)
         spread = np.maximum(variance, HARDLY_VARIES * total)
         spread += 0.0 if self.noise is None else self.noise  # as measured
         return Fold(self, number, mean, *self.scaling.fit(mean.numpy(), spread))
@@ -372,7 +378,7 @@ class FoldCovariances:
             return self._all
         return self._held[number] if held else self._train[number]
 
-    def _count(self, terms: Terms) -> int:
+    def _count(self, terms: Terms) -> float:
         return sum(sign * self.parts[p].n for sign, p in terms)
 
     def _weighted(self, terms: Terms) -> Iterator[tuple[float, Part]]:
@@ -437,7 +443,7 @@ class FoldCovariances:
 
     def rows(self, fold: "Fold", terms: Terms, columns: Tensor | None = None) -> Tensor:
         """Rows of wide data about a fold's training mean, in its units, over their root number."""
-        n = self._count(terms)
+        n = int(self._count(terms))
         scale = torch.from_numpy(fold.scale)
         device, d = self.parts[0].matrix.device, len(scale)
         found = torch.empty(
@@ -450,10 +456,10 @@ class FoldCovariances:
             own, gap, unit = part.matrix.rows, part.mean - fold.mean, scale
             if columns is not None:
                 own, gap, unit = own[:, columns.to(device)], gap[columns], unit[columns]
-            here = found[start : start + part.n]
+            here = found[start : start + int(part.n)]
             torch.mul(own, (part.n / n) ** 0.5, out=here)
             here.add_((gap / n**0.5).to(device)).div_(unit.to(device))
-            start += part.n
+            start += int(part.n)
         return found
 
     def grams(self, fold: "Fold") -> _Grams:
@@ -520,6 +526,17 @@ class Fold:
     def n_held(self) -> int:
         """Number of held-out rows."""
         return len(self.held_rows)
+
+    def weights_of(self, rows: Columns) -> Vector | None:
+        """Weights of some rows, on average 1 over all rows; None where all count the same."""
+        weights = self.covariances.row_weights
+        return None if weights is None else weights[rows]
+
+    @property
+    def held_weight(self) -> float:
+        """Sum of the weights of the held-out rows; their number where all count the same."""
+        weights = self.weights_of(self.held_rows)
+        return float(self.n_held) if weights is None else float(weights.sum())
 
     def unit(self, metric: str) -> Vector:
         """Of each feature in a metric: "units", as in the data, or "equal", as it is scaled."""
@@ -768,13 +785,17 @@ def fold_covariances(
     scaling: str | Scaling = "none",
     device: torch.device | None = None,
     noise: Vector | None = None,
+    row_weights: Vector | None = None,
 ) -> FoldCovariances:
     """Read the rows once and keep the covariance of every part of them.
 
-    Where values are missing, or the device cannot hold all parts at once, each part is read
-    separately. Every process reads its own rows, and all get the result.
+    ``row_weights`` are on average 1. Where values are missing, or the device cannot hold all parts
+    at once, each part is read separately. Every process reads its own rows, and all get the result.
     """
     scaling = Scaling(scaling) if isinstance(scaling, str) else scaling
+    if row_weights is not None:
+        found = _weighted_parts(source, splits, row_weights, device)
+        return FoldCovariances(source, found[0], splits, scaling, *found[1:], noise, row_weights)
     if is_wide(source) and noise is None and scaling.weights is None:
         with for_operations(source.shape[0] * source.shape[1], LONG_PASS):
             found = part_factors(source, splits.labels, len(splits.parts), device)
@@ -786,6 +807,71 @@ def fold_covariances(
     parts = [_on_cpu(covariance(RowView(source, rows), device=device)) for rows in splits.parts]
     whole = _on_cpu(covariance(source, device=device)) if stats.has_missing else None
     return FoldCovariances(source, stats, splits, scaling, parts, whole, noise)
+
+
+class _RootWeighted(View):
+    """Rows about a center times the roots of their weights, with these roots as a last column.
+
+    Second moments about zero then hold the sums of weights, of weighted rows and of their products.
+    Missing values are those of the center, which adds nothing.
+    """
+
+    dtype = np.dtype(np.float64)
+    is_sparse = False
+    names = None
+
+    def __init__(self, source: Source, center: Vector, weights: Vector) -> None:
+        super().__init__(source)
+        self.shape = source.shape[0], source.shape[1] + 1
+        self.center, self.roots = torch.from_numpy(center), torch.from_numpy(np.sqrt(weights))
+
+    def over(self, source: Source | None, rows: np.ndarray) -> Self:
+        other = super().over(source, rows)
+        other.roots = self.roots[torch.from_numpy(rows)]
+        return other
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        x = self.source.rows(index, torch.float64).sub_(self.center).nan_to_num_(nan=0.0)
+        root = self.roots[index][:, None]
+        return torch.cat([x.mul_(root), root], 1).to(dtype)
+
+    def sparse_rows(self, index: np.ndarray | slice) -> None:
+        return None
+
+
+def _weighted_parts(
+    source: Source, splits: Splits, weights: Vector, device: torch.device | None
+) -> tuple[Moments, list[Summary], Summary | None]:
+    """Weighted moments of all rows, and the weighted covariance of each part."""
+    stats = moments(source, device)
+    center = stats.mean
+    if stats.has_missing:  # missing values count as the weighted mean of the others
+        total, seen = np.zeros(len(center)), np.zeros(len(center))
+        for rows, x in read_blocks(source):
+            w = torch.from_numpy(weights[rows])
+            total += (w @ (x - torch.from_numpy(center)).nan_to_num(nan=0.0).double()).numpy()
+            seen += (w @ (~torch.isnan(x)).double()).numpy()
+        center = center + total / np.where(seen > 0, seen, 1.0)
+    view = _RootWeighted(source, center, weights)
+    _, found = part_covariances(view, splits.labels, len(splits.parts), device)
+    if found is None:
+        found = [_on_cpu(covariance(RowView(view, rows), device=device)) for rows in splits.parts]
+    parts, middle = [], torch.from_numpy(center)
+    for one in found:
+        mean, products = one.mean.cpu(), one.matrix.cpu()
+        products.addr_(mean, mean)  # about zero
+        share = float(products[-1, -1])
+        gap = products[:-1, -1] / max(share, 1e-300)
+        matrix = (products[:-1, :-1] / max(share, 1e-300)).addr_(gap, gap, alpha=-1)
+        parts.append(Covariance(one.n * share, middle + gap, matrix))  # type: ignore[arg-type]
+    n = sum(part.n for part in parts)
+    mean = sum((part.mean * (part.n / n) for part in parts), torch.zeros_like(middle))
+    squares = [
+        (part.matrix.diagonal() + (part.mean - mean).square()) * (part.n / n) for part in parts
+    ]
+    variance = sum(squares, torch.zeros_like(middle)).clamp_min(0)
+    stats = replace(stats, mean=mean.numpy(), variance=variance.numpy())
+    return stats, list(parts), None
 
 
 def _on_cpu(found: Covariance) -> Covariance:

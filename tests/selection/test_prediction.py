@@ -181,7 +181,7 @@ def test_the_target_may_be_a_column_of_a_file(tumours, tmp_path, ending):
         ("diagnosis", {"class_weight": {"mild": 2}}, "class_weight has 'mild'"),
         ("diagnosis", {"class_weight": {"benign": 0}}, "class_weight"),
         (np.arange(426.0), {"class_weight": "balanced"}, "class_weight needs a target of classes"),
-        (None, {"sample_weight": np.ones(426)}, "sample_weight requires target="),
+        (None, {"class_weight": "balanced"}, "class_weight requires target="),
         (np.repeat([0, 1], [400, 26]), {"validation": "time"}, "are all the same"),
         (
             pd.Series([None] * 142 + ["a", "b"] * 142),

@@ -29,7 +29,7 @@ __all__ = ["for_genes", "select_in_stages"]
 MOST_GENES = 5000  # of which a covariance is computed; of more genes, that of the next number
 VARIABLE_GENES = 5000
 EVIDENCE_CELLS = 2000
-PER_CELL = ("target", "row_groups", "sample_weight")
+PER_CELL = ("target", "row_groups")
 PER_GENE = ("costs", "weights", "noise")
 
 
@@ -42,6 +42,11 @@ def select_in_stages(source: Source, k: int | None, **options: Any) -> Panel:
         raise InputError(
             f"groups need a covariance of all {d:,} genes, more than {MOST_GENES:,}; drop some "
             "genes first, such as those with the smallest variance"
+        )
+    if options.get("sample_weight") is not None:
+        raise InputError(
+            f"weights of cells need a covariance of all {d:,} genes, more than {MOST_GENES:,}; "
+            "drop some genes first, such as those with the smallest variance"
         )
     names = source.names or [str(j) for j in range(d)]
     stats = moments(source)

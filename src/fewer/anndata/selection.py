@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fewer import __version__
-from fewer._checks import check_choice, check_suffix, find_names
+from fewer._checks import check_choice, check_suffix, find_names, join_names
 from fewer._files import check_path, write_whole
 from fewer._optional import import_optional
 from fewer.anndata.cells import (
@@ -33,6 +33,7 @@ from fewer.errors import InputError, warn
 from fewer.panel import Panel
 from fewer.reconstructor import Filling
 from fewer.reconstructor import impute as write_imputed
+from fewer.train.training_data import check_weights
 
 MOST_HELD_OUT = 10  # studies or batches that are held out one at a time
 
@@ -46,6 +47,9 @@ def select_genes(
     batch_key: str | None = None,
     genes: str = "shared",
     study_weights: Any = None,
+    cell_type_key: str | None = None,
+    cell_weights: Any = None,
+    weights: Any = None,
     likelihood: str | None = None,
     platform: Platform | None = None,
     include: Any = (),
@@ -93,6 +97,16 @@ def select_genes(
     study_weights : "equal" or mapping from name of study to weight, default=None
         How much each cell of a study counts in choice, decoder and score; "equal" gives all
         studies the same total weight. By default all cells count the same.
+    cell_type_key : str, default=None
+        A column of obs whose groups all count the same, however few cells they have: a type with
+        50 cells as much as one with 5,000. Also of a numeric column, whose values are labels.
+    cell_weights : array of length n, or name of an obs column, default=None
+        How much each cell counts in choice, decoder and score; at least 0. Several weights of a
+        cell are multiplied. They are in the covariance, so that the search stays exact. Cells
+        cannot be weighted together with ``likelihood`` or ``platform``.
+    weights : mapping, array or name of a var column, default=None
+        How much the error of each gene counts: ``{"RP*": 0, "CD8A": 5}`` by name or pattern, 1
+        for the others.
     likelihood : {"poisson", "nb"}, default=None
         Decode by Poisson or negative-binomial regression of the counts on the genes that a linear
         decoder chooses, instead of least squares on logarithms. Reconstructions keep their units:
@@ -149,9 +163,9 @@ def select_genes(
     >>> impute(cells, panel).layers["fewer"].shape
     (300, 12)
     """
-    for name in ("target", "row_groups"):
+    renamed = {"target": "groupby", "row_groups": "batch_key", "sample_weight": "cell_weights"}
+    for name, instead in renamed.items():
         if name in options:
-            instead = "groupby" if name == "target" else "batch_key"
             raise InputError(f"{name}= is called {instead}= here, and names a column of obs")
     reading: dict[str, Any] = {
         "layer": layer,
@@ -164,7 +178,7 @@ def select_genes(
     if isinstance(data, (list, tuple, Mapping)):
         cells = Studies(data, genes)
         source, batches = cells.open(**reading), cells.labels(batch_key)
-        rows: Source = BatchCentered(source, batches, cells.factors(study_weights, batches))
+        rows: Source = BatchCentered(source, batches)
         if len(set(batches)) <= MOST_HELD_OUT:
             options.setdefault("validation", len(set(batches)))  # each is held out once
         if likelihood is not None:
@@ -179,6 +193,9 @@ def select_genes(
     parts = cells.parts if isinstance(cells, Studies) else {"AnnData": cells}
     sources = cells.sources if isinstance(cells, Studies) else [source]
     source.description = f"{_said(cells)}, {describe_units(sources[0])['units']}"
+    options["sample_weight"] = _cell_weights(cells, study_weights, cell_type_key, cell_weights)
+    if options["sample_weight"] is not None and (likelihood or platform) is not None:
+        raise InputError("cells cannot be weighted together with likelihood or platform")
     groups = None if groupby is None else _groups(cells, groupby)
     if groupby is not None:
         options = {"reconstruct": 0.5, "strategies": ["search"]} | options
@@ -190,6 +207,7 @@ def select_genes(
         row_groups=batches,
         include=include.to_list() if hasattr(include, "to_list") else include,
         exclude=exclude.to_list() if hasattr(exclude, "to_list") else exclude,
+        weights=_gene_weights(parts, weights, source, gene_symbols),
         scale=scale,
         noise=_noise(source, noise, k, options | {"other": likelihood or platform}),
         random_state=random_state,
@@ -201,6 +219,7 @@ def select_genes(
         "layer": layer,
         "groupby": groupby,
         "batch_key": batch_key,
+        "cell_type_key": cell_type_key,
         "gene_symbols": gene_symbols,
         "studies": cells.described if isinstance(cells, Studies) else None,
     }
@@ -299,13 +318,59 @@ def _said(cells: Any) -> str:
 
 
 def _batches(data: Any, name: str) -> NDArray:
-    found = obs_column(data, name, "batch_key")
-    if any(value is None or value != value for value in found.tolist()):  # noqa: PLR0124 (NaN)
-        raise InputError(f"batch_key={name!r}: some cells have no batch; drop them or name one")
-    labels = np.array([str(value) for value in found])
+    labels = _labels(data, name, "batch_key", "batch")
     if len(set(labels)) < 2:
         raise InputError(f"batch_key={name!r} has one batch only, {str(labels[0])!r}; leave it out")
     return labels
+
+
+def _cell_weights(
+    cells: Any, study_weights: Any, cell_type_key: str | None, cell_weights: Any
+) -> NDArray[np.float64] | None:
+    """The weight of each cell, or None where all count the same."""
+    found = np.ones(cells.shape[0])
+    if cell_weights is not None:
+        given = cell_weights
+        if isinstance(given, str):
+            given = obs_column(cells, given, "cell_weights")
+        found = found * check_weights(given, len(found), "cell_weights")
+    if study_weights is not None:
+        found *= cells.weights(study_weights)
+    if cell_type_key is not None:
+        labels = _labels(cells, cell_type_key, "cell_type_key", "type")
+        kinds, kind = np.unique(labels, return_inverse=True)
+        total = np.bincount(kind, weights=found)
+        if len(kinds) < 2 or not total.all():
+            why = "has one group only" if len(kinds) < 2 else "has a group whose cells weigh 0"
+            raise InputError(f"cell_type_key={cell_type_key!r} {why}; leave it out or mend it")
+        found /= total[kind]
+    return None if np.ptp(found) == 0 else found
+
+
+def _gene_weights(
+    parts: Mapping[str, Any], name: Any, source: Source, gene_symbols: str | None
+) -> Any:
+    """Weights as given; of a column of var, those of the first study that has the gene."""
+    if not isinstance(name, str):
+        return name
+    known: dict[str, float] = {}
+    for part in parts.values():
+        if name not in part.var:
+            have = join_names([str(each) for each in part.var], 12) or "no columns"
+            raise InputError(f"weights={name!r} is not in var, which has {have}")
+        values = part.var[name].to_numpy()
+        if values.dtype.kind not in "biuf":
+            raise InputError(f"weights={name!r} is a column of {values.dtype}, not of numbers")
+        for gene, value in zip(gene_names(part, gene_symbols), values, strict=True):
+            known.setdefault(gene, float(value))
+    return np.array([known[str(gene)] for gene in source.names or ()])
+
+
+def _labels(data: Any, name: str, option: str, what: str) -> NDArray:
+    found = obs_column(data, name, option)
+    if any(value is None or value != value for value in found.tolist()):  # noqa: PLR0124 (NaN)
+        raise InputError(f"{option}={name!r}: some cells have no {what}; drop them or name one")
+    return np.array([str(value) for value in found])
 
 
 def _groups(data: Any, name: str) -> Any:

@@ -93,6 +93,11 @@ class Studies:
         self.sizes = [part.shape[0] for part in self.parts.values()]
 
     @property
+    def shape(self) -> tuple[int]:
+        """The number of cells."""
+        return (sum(self.sizes),)
+
+    @property
     def described(self) -> dict[str, int]:
         """How many cells each study has."""
         return dict(zip(self.parts, self.sizes, strict=True))
@@ -147,10 +152,8 @@ class Studies:
             )
         return [name for name in every if name in shared]
 
-    def factors(self, weights: Any, labels: NDArray) -> NDArray[np.float64] | None:
-        """By what rows are multiplied about their mean, so that studies count by ``weights``."""
-        if weights is None:
-            return None
+    def weights(self, weights: Any) -> NDArray[np.float64]:
+        """The weight of each cell, as that of its study."""
         if isinstance(weights, str):
             check_choice("study_weights", weights, ("equal",))
             each = {name: 1 / n for name, n in zip(self.parts, self.sizes, strict=True)}
@@ -163,5 +166,4 @@ class Studies:
             each = {str(name): float(weight) for name, weight in weights.items()}
             for name, weight in each.items():
                 check_number(f"study_weights[{name!r}]", weight, above=0)
-        found = np.repeat([each[name] for name in self.parts], self.sizes)
-        return np.sqrt(found * len(labels) / found.sum())
+        return np.repeat([each[name] for name in self.parts], self.sizes)

@@ -188,7 +188,7 @@ def select(
     ] = 0.0,
     sample_weight: Annotated[
         str | None,
-        choice(help="With --target: column of row weights."),
+        choice(help="Column of row weights, for choice, decoder and scores."),
     ] = None,
     class_weight: Annotated[
         str | None,

@@ -117,22 +117,15 @@ def _normalised(
 
 
 class BatchCentered(View):
-    """Rows moved by the mean of all rows less the mean of their batch: batches have equal means.
-
-    With ``factors``, one for each row, rows are then moved away from that mean by as much: their
-    squares about it have the squared factors as weights.
-    """
+    """Rows moved by the mean of all rows less the mean of their batch: batches have equal means."""
 
     is_sparse = False
     dtype = np.dtype(np.float64)
 
-    def __init__(
-        self, source: Source, batches: np.ndarray, factors: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, source: Source, batches: np.ndarray) -> None:
         super().__init__(source)
         labels, self._batch = np.unique(batches, return_inverse=True)
         whole = moments(source).mean
-        self._whole, self._factors = torch.from_numpy(whole), factors
         parts = [
             moments(RowView(source, np.flatnonzero(self._batch == at))).mean
             for at in range(len(labels))
@@ -142,15 +135,11 @@ class BatchCentered(View):
     def over(self, source: Source | None, rows: np.ndarray) -> Self:
         other = super().over(source, rows)
         other._batch = self._batch[rows]
-        other._factors = None if self._factors is None else self._factors[rows]
         return other
 
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         found = self.source.rows(index, torch.float64)
         found.add_(self._move[torch.from_numpy(self._batch[index])])
-        if self._factors is not None:
-            factor = torch.from_numpy(self._factors[index])[:, None]
-            found.sub_(self._whole).mul_(factor).add_(self._whole)
         return found.to(dtype)
 
 

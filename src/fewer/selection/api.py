@@ -156,8 +156,9 @@ def select(
         Limits on the number of features per set, such as ``at_least={"north": 2}`` or
         ``at_most=1``. Limits that no panel can meet raise an error that names the conflict.
     sample_weight : array of length n, or name of a column, default=None
-        Non-negative row weights for selection with a target, for training its predictor and for
-        its scores.
+        Non-negative weights of the rows: in the covariance, so that the search for a linear
+        decoder stays exact, and in decoders and scores; with a target, in its predictor, too.
+        Prediction intervals do not use them. Without a target, for linear decoders.
     class_weight : "balanced" or mapping from class to weight, default=None
         Weight of the rows of each class in selection and training; "balanced" gives all classes
         the same total weight. Scores do not use it.

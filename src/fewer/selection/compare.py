@@ -196,6 +196,7 @@ class LinearComparison(Comparison):
         """Least squares with the candidate's penalty."""
         mean, noisy = fold.scaled_mean, fold.noise is not None
         exact = self.context.covariances.stats.has_missing and self.context.loss == "mse"
+        exact = exact and self.context.covariances.row_weights is None
         if exact and fold.number is None:
             source = fold.train_source
             stats = moments(source)

@@ -455,7 +455,7 @@ def _score_fold(context: SelectionContext, fold: Fold, maps: list[_LinearMap]) -
     """Sums over a fold's held-out rows, from their covariance or, with gaps, from the rows."""
     if context.covariances.stats.has_missing:
         return _FoldScores(fold, maps, sums_of_rows(fold, [each.apply for each in maps]))
-    n, square = float(fold.n_held), fold.scale**2
+    n, square = fold.held_weight, fold.scale**2
     least = 0.0 if fold.noise is None else -np.inf  # an estimate of the signal may be below 0
     errors = [n * each.residuals(fold).clamp_min(least).numpy() * square for each in maps]
     mean = fold.held_mean
@@ -480,12 +480,12 @@ def _fold_curve(
     for role, (order, ridge) in orders.items():
         path = fold.path_residuals(order[: int(sizes[-1])], ridge)
         left = path[torch.from_numpy(np.minimum(sizes, len(path)) - 1)]  # a budget may buy fewer
-        found[role] = fold.n_held * (left @ weight).numpy()
+        found[role] = fold.held_weight * (left @ weight).numpy()
     axes = next(m for m in scores.maps if m.role == "pca" and m.metric == metric).weights
     turned = _spread(fold, metric)[:, None] * axes
     kept = torch.cumsum((turned * fold.held_product(turned)).sum(0), 0).numpy()
     trace = float(weight @ fold.held_diagonal)
-    found["pca"] = fold.n_held * (trace - kept[np.minimum(sizes, len(kept)) - 1])
+    found["pca"] = fold.held_weight * (trace - kept[np.minimum(sizes, len(kept)) - 1])
     return found
 
 

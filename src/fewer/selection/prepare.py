@@ -14,7 +14,7 @@ from fewer.constraints import Constraints, resolve
 from fewer.data.columns import check_range, without_empty
 from fewer.data.moments import Moments, moments
 from fewer.data.open import as_source
-from fewer.data.source import Source
+from fewer.data.source import Source, is_remote
 from fewer.errors import InputError, warn
 from fewer.estimate import describe_protocol
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
@@ -29,6 +29,7 @@ from fewer.train import Checkpoint, TrainingConfig
 from fewer.train.assignment import nodes_for
 from fewer.train.checkpoint import stored_seed
 from fewer.train.device import float64_device, pick_device
+from fewer.train.training_data import check_weights
 from fewer.validation import (
     FOLDS,
     Scaling,
@@ -96,6 +97,7 @@ def prepare(
     scaling = replace(
         scaling, weights=read_weights(options["weights"], source, options, linear=linear)
     )
+    row_weights = _row_weights(options, source, target, linear=linear)
     size = None
     if isinstance(options["k"], (str, Reach)):
         plan.begin("size", "choosing k ...")
@@ -120,12 +122,13 @@ def prepare(
         )
         _warn_if_a_feature(target, source, constraints)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is named below
-        covariances = fold_covariances(source, splits, scaling, device, noise)
+        covariances = fold_covariances(source, splits, scaling, device, noise, row_weights)
     source, stats = without_empty(source, covariances.stats)
     if source is not covariances.source:
         constraints = _constraints(source, options)
         scaling = replace(scaling, weights=taken(scaling.weights, source))
-        covariances = fold_covariances(source, splits, scaling, device, taken(noise, source))
+        own = taken(noise, source)
+        covariances = fold_covariances(source, splits, scaling, device, own, row_weights)
     check_observed(stats.observed, source.names)
     check_range(stats, source.names)
     _warn_about_k(k, n, source.shape[1], stats)
@@ -186,6 +189,7 @@ def _choose_size(
         "sets",
         "reconstruct",
         "noise",
+        *(("sample_weight",) if target is None else ()),
         *(() if target is None else ("weights",)),
     ):
         if options[name] is not None and np.any(options[name] != 0):
@@ -243,7 +247,7 @@ def _check_against_target(options: dict[str, Any], target: TargetData | None) ->
     """Check options that are only for panels that predict."""
     if target is None and options["strategies"] != "auto" and FILTERS_NAME in options["strategies"]:
         raise InputError("strategies: 'filters' require a target; pass target=, or omit them")
-    for name in ("sample_weight", "class_weight", "target_kind", "target_weight"):
+    for name in ("class_weight", "target_kind", "target_weight"):
         left_out = options[name] is None or (name == "target_kind" and options[name] == "auto")
         if target is None and not left_out:
             raise InputError(f"{name} requires target=")
@@ -267,6 +271,28 @@ def _check_target(target: TargetData | None, n: int, options: dict[str, Any]) ->
     if options["strategies"] != "auto" and "closed_form" in options["strategies"]:
         raise InputError("strategies: 'closed_form' cannot use a target; use search, gradient")
     return with_weights(target, options["sample_weight"], options["class_weight"])
+
+
+def _row_weights(
+    options: dict[str, Any], source: Source, target: TargetData | None, *, linear: bool
+) -> NDArray[np.float64] | None:
+    """How much each row counts in reconstructing the features, on average 1."""
+    if options["sample_weight"] is None:
+        return None
+    found = check_weights(options["sample_weight"], source.shape[0])
+    if target is None and not linear:
+        raise InputError(
+            "sample_weight without target= is for linear decoders; use decoder='linear'"
+        )
+    if target is None and options["loss"] != "mse":
+        raise InputError(f"sample_weight cannot be combined with loss={options['loss']!r}")
+    if is_remote(source):
+        if target is None:
+            raise InputError(
+                "sample_weight cannot be used with rows on other machines; open the rows here"
+            )
+        return None
+    return found / found.mean()
 
 
 def _warn_if_a_feature(target: TargetData, source: Source, constraints: Constraints) -> None:

@@ -359,7 +359,8 @@ def score_on_held_out_rows(
             sums.append(sums_over_rows(decoder, rows, panel))
             sample.fetch(decoder, rows, panel)
         else:
-            sums.append(sums_over_rows(decoder, rows, panel, visit=sample.visit))
+            own = fold.weights_of(held)
+            sums.append(sums_over_rows(decoder, rows, panel, visit=sample.visit, weights=own))
         if noise is not None:
             sums[-1] = without_noise(sums[-1], noise, decoder, panel)
         samples.append(sample.gathered())
@@ -375,8 +376,13 @@ def score_on_held_out_rows(
         explained[metric] = _explained(sums, folds, metric, units)
         if by_row:
             of_rows = np.concatenate(squares)[:, 2 * at : 2 * at + 2]
-            if noise is not None:  # the same for every row
-                of_rows = of_rows - _noise_of_rows(sums, folds, metric, noise, of_rows)
+            weights = folds[0].weights_of(np.concatenate(seen))
+            each = np.ones((len(of_rows), 1)) if weights is None else weights[:, None]
+            of_rows = of_rows * each
+            if noise is not None:  # the same for every row, but for its weight
+                of_rows = of_rows - each * _noise_of_rows(
+                    sums, folds, metric, noise, of_rows.sum(0) / each.sum()
+                )
             wrong, total = (sums_of_groups(column, labels) for column in of_rows.T)
             over_rows = ratio_of_sums(wrong, total, shared_rows(folds), units)
             explained[metric] = over_rows._replace(value=explained[metric].value)
@@ -385,7 +391,7 @@ def score_on_held_out_rows(
     value = explained["units"]
     return HeldOutScore(
         Score(value.value, per_feature.clip(min=0), *value[1:]),
-        float(np.average([part.score() for part in sums], weights=[f.n_held for f in folds])),
+        float(np.average([part.score() for part in sums], weights=[f.held_weight for f in folds])),
         explained,
         sampled,
         list(residuals),
@@ -402,13 +408,17 @@ def _noise_of_rows(
     folds: Sequence[Fold],
     metric: str,
     noise: NDArray[np.float64],
-    of_rows: NDArray[np.float64],
+    mean: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """What measurement errors add to the squared error of a row, and to its squares."""
+    """What measurement errors add to the squared error of a row, and to its squares.
+
+    ``mean`` is that of both over rows.
+    """
     units = [fold.unit(metric) ** 2 for fold in folds]
     wrong = sum(float((part.wrong / unit).sum()) for part, unit in zip(sums, units, strict=True))
     total = float(np.mean([(noise / unit).sum() for unit in units]))
-    return np.array([(of_rows[:, 0].sum() - wrong) / len(of_rows), total])
+    rows = sum(fold.held_weight for fold in folds)
+    return np.array([mean[0] - wrong / rows, total])
 
 
 def _raised(score: Estimate, factor: float) -> Estimate:

@@ -125,7 +125,7 @@ class PanelScores:
         for fold in self.folds:
             vectors = leading_eigenvectors(fold.matrix(), k, device=device)
             kept = float((vectors * fold.held_product(vectors)).sum())
-            left.append(fold.n_held * (float(fold.held_diagonal.sum()) - kept))
+            left.append(fold.held_weight * (float(fold.held_diagonal.sum()) - kept))
         return self.explained(np.array(left))
 
     def _errors(self, fold: Fold, panels: Sequence[Columns], ridges: Sequence[float]) -> Vector:
@@ -133,13 +133,13 @@ class PanelScores:
         every = self.only == slice(None)
         if not self.dense and every:
             found = [fold.errors(panel, ridges, known=True) for panel in panels]
-            return np.array(found).T * len(fold.scale) * fold.n_held
+            return np.array(found).T * len(fold.scale) * fold.held_weight
         if not self.dense:
             left = [
                 [float(fold.residuals(p, fold.decoder(p, r))[self.only].sum()) for p in panels]
                 for r in ridges
             ]
-            return np.maximum(np.array(left), 0.0) * fold.n_held
+            return np.maximum(np.array(left), 0.0) * fold.held_weight
         C = fold.matrix().cpu()
         assert isinstance(C, Tensor)
         H = fold.held_product(torch.eye(len(C), dtype=torch.float64))
@@ -149,7 +149,7 @@ class PanelScores:
         some = max(1, BATCH // S.shape[1] ** 2)
         moments = C, H, CC, CH
         parts = [_batch_errors(moments, whole, some_S, ridges, every) for some_S in S.split(some)]
-        return torch.cat(parts, 1).numpy() * fold.n_held
+        return torch.cat(parts, 1).numpy() * fold.held_weight
 
 
 def _batch_errors(

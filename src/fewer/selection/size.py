@@ -169,7 +169,7 @@ def size_path(
         kept = (vectors * fold.held_product(vectors)).sum(0).cumsum(0)
         most = np.minimum(sizes, len(kept)) - 1
         whole = float(fold.held_diagonal.sum())
-        components.append(fold.n_held * (whole - kept.numpy()[most]))
+        components.append(fold.held_weight * (whole - kept.numpy()[most]))
     each = torch.stack(tried)  # folds x ridges x sizes x d
     best = np.where(few, ridge_of_others(each.sum(3).numpy()), 0)  # folds x sizes
     if covariances.stats.has_missing:
@@ -178,7 +178,7 @@ def size_path(
     else:
         at = np.arange(len(sizes))
         chosen = [part[row, at] for part, row in zip(each, best, strict=True)]
-        wrong = [fold.n_held * part.numpy() for fold, part in zip(folds, chosen, strict=True)]
+        wrong = [fold.held_weight * part.numpy() for fold, part in zip(folds, chosen, strict=True)]
         pairs = zip(held_out_squares(folds), folds, strict=True)
         squares = [(own / fold.scale**2)[only] for own, fold in pairs]
     total = np.sum(squares, axis=0)
