@@ -3,6 +3,7 @@
 import gzip
 import os
 import sys
+import zlib
 
 import h5py
 import numpy as np
@@ -158,8 +159,32 @@ def test_a_damaged_chunk_of_hdf5(tmp_path):
     with path.open("r+b") as file:
         file.seek(chunk.byte_offset + 20)
         file.write(b"\xff" * 40)
-    with pytest.raises(FileFormatError, match=r"x\.h5:X is damaged"):
+    with pytest.raises(FileFormatError, match=r"x\.h5 is damaged or truncated \(X: .*filter"):
         read_all(fewer.data.open(path, memory_limit=LITTLE))
+
+
+def test_a_chunk_of_hdf5_that_claims_gigabytes(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset(
+            "X", (10, 5), "f8", chunks=(2**24, 5), maxshape=(None, 5), compression="gzip"
+        )
+        made.id.write_direct_chunk((0, 0), zlib.compress(np.zeros((10, 5)).tobytes()))
+        file.create_dataset("other", data=np.zeros((3, 2)))
+    with pytest.raises(FileFormatError, match="claims more than"):
+        fewer.data.open(tmp_path / "x.h5", dataset="other")
+
+
+def test_parts_of_hdf5_that_nobody_can_read_do_no_harm(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = X
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_chunk((4,))
+        made.set_filter(32999, h5py.h5z.FLAG_OPTIONAL, ())  # a filter that is not installed
+        space = h5py.h5s.create_simple((8,))
+        other = h5py.h5d.create(file.id, b"other", h5py.h5t.IEEE_F64LE, space, made)
+        other.write_direct_chunk((0,), b"unreadable")
+        h5py.h5d.create(file.id, b"time", h5py.h5t.UNIX_D32LE, space)  # NumPy has no such type
+    np.testing.assert_allclose(read_all(fewer.data.open(tmp_path / "x.h5", dataset="X")), X)
 
 
 def test_a_damaged_copy_is_recreated(tmp_path):

@@ -5,7 +5,7 @@ file merely claims. `screen` therefore lets a helper process open such a file fi
 of its structure, and reads all of the data of a file of up to 16 MB, with limited memory and time.
 The helper is started once, is reused, and ends with the process that started it; where it can, it
 reads each file in a fork, so that a crash does not cost it the libraries that it has loaded. Errors
-that a library raises are left to whoever reads the file next, since they may be about a part that
+that Arrow raises are left to whoever reads the file next, since they may be about a part that
 nobody wants. The helper runs this file as a program, which is why nothing of fewer is imported at
 the top.
 """
@@ -219,9 +219,12 @@ def _read_hdf5(path: str, whole: bool, most: int, *, foreign: bool = True) -> No
                         if not foreign:
                             raise _Refused(f"the values of {name!r} are in other files")
                         continue
-                    total = _count(total, int(item.dtype.itemsize) * _product(item.shape), most)
-                    if whole:
-                        _read_dataset(item)
+                    with suppress(TypeError):  # a type that NumPy does not have
+                        _count(0, item.dtype.itemsize * _product(item.chunks), most)
+                        size = item.dtype.itemsize * _product(item.shape)
+                        total = _count(total, size, most)
+                        if whole and _has_filters(item):
+                            _read_dataset(item, name)
 
 
 def _read_h5ad(path: str, whole: bool, most: int) -> None:
@@ -230,7 +233,17 @@ def _read_h5ad(path: str, whole: bool, most: int) -> None:
 
 def _read_attributes(item: Any) -> None:
     for name in item.attrs:
-        item.attrs[name]
+        with suppress(TypeError):  # a type that NumPy does not have
+            item.attrs[name]
+
+
+def _has_filters(item: Any) -> bool:
+    """Whether all filters are there that unpack a dataset."""
+    import h5py  # noqa: PLC0415
+
+    made = item.id.get_create_plist()
+    kinds = [made.get_filter(at)[0] for at in range(made.get_nfilters())]
+    return all(h5py.h5z.filter_avail(kind) for kind in kinds)
 
 
 def _product(sizes: Any) -> int:
@@ -240,7 +253,7 @@ def _product(sizes: Any) -> int:
     return found
 
 
-def _read_dataset(item: Any) -> None:
+def _read_dataset(item: Any, name: str) -> None:
     if not item.shape:
         item[()]
         return
@@ -249,10 +262,8 @@ def _read_dataset(item: Any) -> None:
     for start in range(0, item.shape[0], step):
         try:
             item[start : start + step]
-        except MemoryError:
-            raise
-        except Exception:  # a filter that is not there, or a damaged chunk
-            return
+        except OSError as error:
+            raise _Refused(f"{name}: {error}") from error
 
 
 def _read_duckdb(path: str, whole: bool, most: int) -> None:
@@ -307,8 +318,10 @@ def _read(request: dict[str, Any]) -> str:
         return str(error)[:500]
     except MemoryError:
         return "it takes more memory than a file of its size should"
-    except Exception:  # the caller meets it again, if it reads that part
-        return ""
+    except Exception as error:
+        # what is left unread after an error of HDF5 may take any amount of memory; others say by
+        # a MemoryError that it was too much, and the caller meets the rest where it reads that part
+        return str(error)[:500] if request["kind"] in ("hdf5", "h5ad") else ""
     return ""
 
 
