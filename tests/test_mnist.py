@@ -43,6 +43,7 @@ def test_schedules_rank_as_in_the_paper(mnist):
             *mnist,
             k=20,
             solver="gradient",
+            refine=None,
             schedule=schedule,
             start_temperature=start,
             end_temperature=end,
