@@ -9,7 +9,8 @@ seconds are not run. A mutant that no test notices survives, and is listed. `--h
 hand-made mutants of `HAND`, which once survived. Processes that tests start run the unchanged code.
 
 Never changed, in any module: docstrings, annotations, default arguments, decorators and `__all__`;
-texts (f-strings, `raise` statements, calls of `warn`); the values of seeds; `strict` of zip.
+texts (f-strings, `raise` statements, calls of `warn`); the values of seeds; `strict` of zip;
+constants of a module (upper case), which are sizes, times and tolerances that only tune.
 """
 
 import argparse
@@ -221,7 +222,10 @@ class _Mutation(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        if any(isinstance(one, ast.Name) and one.id == "__all__" for one in node.targets):
+        names = [one for target in node.targets for one in ast.walk(target)]
+        if not self._functions and any(
+            isinstance(one, ast.Name) and (one.id == "__all__" or one.id.isupper()) for one in names
+        ):
             return node
         return self.generic_visit(node)
 
