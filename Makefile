@@ -69,8 +69,8 @@ lowest: $(READY)
 	$(PYTHON) -m venv build/lowest
 	$(BIN)/python tools/supply.py lowest > build/lowest/constraints.txt
 	build/lowest/bin/python -m pip install --quiet --constraint build/lowest/constraints.txt \
-		--editable ".[tables,stores,dask,onnx,anndata,excel,duckdb,serve,tensorboard]" \
-		hypothesis polars pytest pytest-xdist
+		--editable ".[tables,stores,dask,onnx,anndata,excel,duckdb,remote,serve,tensorboard]" \
+		hypothesis openapi-spec-validator polars pytest pytest-xdist
 	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -m "not slow" -n 2 --dist loadfile tests
 
 # bill of materials (CycloneDX) of the library and what it needs

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parent.parent
 BUILD = ["hatchling", "editables", "setuptools"]  # what an editable installation needs besides
 PYTHONS = ("cp311", "cp312", "cp313", "cp314")
 UNHASHED = "torch"
+# what the lowest typer, matplotlib and scikit-learn go with: later ones warn of what these do
+OF_THEIR_TIME = {"click": "8.2.1", "pyparsing": "3.2.0", "pytest": "8.4.2"}
 
 
 def project() -> dict[str, Any]:
@@ -139,6 +141,8 @@ def lowest() -> list[str]:
         if not versions:
             raise SystemExit(f"{text} in pyproject.toml has no lowest version")
         found[one.name] = versions[0]
+    tools = [Requirement(text).name for text in project()["optional-dependencies"]["dev"]]
+    found = {name: pins()[name] for name in tools if name in pins()} | OF_THEIR_TIME | found
     found[UNHASHED] = pins()[UNHASHED]  # the lowest would be a CUDA build of gigabytes
     return [f"{name}=={version}" for name, version in sorted(found.items())]
 
