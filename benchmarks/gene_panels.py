@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--data", default="pbmc,simulated,donors")
     parser.add_argument("--k", default="32,64,150")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--skip", default="", help="panels to leave out, comma-separated")
+    parser.add_argument("--skip", default="", help="panels to leave out, by ';'")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -309,7 +309,7 @@ def main() -> None:
         for seed, case in cases(name, args.seeds):
             for k in map(int, args.k.split(",")):
                 for label, choose in choosers(case, k, seed).items():
-                    if label in args.skip.split(","):
+                    if label in args.skip.split(";"):
                         continue
                     began = time.process_time()
                     panel = choose()

@@ -8,11 +8,24 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from scipy import sparse
 from sklearn.datasets import load_digits
 
 from fewer import ColumnSubset, select
+from fewer.data.source import array_source
 from fewer.errors import InputError
+from fewer.nn.decoder import MeasuredDecoder
+from fewer.reconstructor import (
+    QUANTILE_LEVELS,
+    Filling,
+    Imputed,
+    Reconstructor,
+    bound_paths,
+    impute,
+    interpolated,
+    run_decoder,
+)
 
 X = load_digits().data[:300, 8:24]
 
@@ -109,7 +122,7 @@ def test_text_in_a_chosen_column_is_still_refused():
 def least_squares(rows, chosen, new):
     """All columns of new rows from the chosen ones, by regression on other rows."""
     inputs = np.column_stack([np.ones(len(rows)), rows[:, chosen]])
-    weights = np.linalg.lstsq(inputs, rows)[0]
+    weights = np.linalg.lstsq(inputs, rows, rcond=None)[0]
     return np.column_stack([np.ones(len(new)), new[:, chosen]]) @ weights
 
 
@@ -266,3 +279,191 @@ def test_the_output_has_the_type_of_the_input_table():
         values = pl.from_arrow(again) if library == "pyarrow" else again
         np.testing.assert_allclose(values.to_numpy(), found.to_numpy())
     assert isinstance(panel.reconstruct(frame[panel.features].to_numpy()), np.ndarray)
+
+
+# -- by hand -----------------------------------------------------------------------------------
+
+LEVELS = np.array(QUANTILE_LEVELS)
+
+
+class Broken(torch.nn.Module):
+    """A decoder that fails as torch does."""
+
+    def __init__(self, message):
+        super().__init__()
+        self.message = message
+
+    def forward(self, x):
+        raise RuntimeError(self.message)
+
+
+def linear(columns, names=None, d=5, **more):
+    """A reconstructor of d features, each the sum of the chosen ones times its number."""
+    net = torch.nn.Linear(len(columns), d)
+    with torch.no_grad():
+        net.weight.copy_(torch.arange(d)[:, None].float().expand(d, len(columns)))
+        net.bias.zero_()
+    decoder = MeasuredDecoder(net, fill=torch.full((len(columns),), 0.5)).double().eval()
+    decoder.known = torch.tensor(columns)
+    names = None if names is None else np.array(names, dtype=object)
+    return Reconstructor(np.array(columns), decoder, d, names, **more)
+
+
+def test_bounds_are_interpolated_quantiles():
+    quantiles = np.sort(np.random.default_rng(0).normal(size=(len(LEVELS), 5)), axis=0)
+    model = linear([1, 3], quantiles=quantiles)
+    measured = np.array([[1.0, 2.0], [0.0, 4.0]])
+    for interval in (0.01, 0.5, 0.6, 0.9, 0.99):
+        found, low, high = model.reconstruct(measured, interval=interval)
+        tail = (1 - interval) / 2
+        for j in (0, 2, 4):
+            np.testing.assert_allclose(found[:, j], j * measured.sum(axis=1))
+            wanted = np.interp([tail, 1 - tail], LEVELS, quantiles[:, j])
+            np.testing.assert_allclose(low[:, j] - found[:, j], wanted[0])
+            np.testing.assert_allclose(high[:, j] - found[:, j], wanted[1])
+        for bound in (low, high):
+            np.testing.assert_array_equal(bound[:, [1, 3]], measured)
+    for interval in (0.0, 0.991, 1.0, -0.5, "0.5"):
+        with pytest.raises(InputError, match=r"must be above 0 and at most 0\.99"):
+            model.reconstruct(measured, interval=interval)
+
+
+def test_bounds_are_as_wide_as_the_difficulty_of_a_row_says(panel):
+    assert interpolated(np.array([[0.0, 10.0], [2.0, 30.0]]), np.array([1.0, -5, 9])).tolist() == [
+        20,
+        10,
+        30,
+    ]
+    gappy = X[:6, panel.indices].copy()
+    gappy[3:, 1] = np.nan
+    widths = {}
+    for factor in (None, 1.0, 2.0):
+        table = None if factor is None else np.array([[0.0, factor], [1.0, factor]])
+        model = replace(panel.reconstructor, difficulty=table)
+        _, low, high = model.reconstruct(gappy, interval=0.8)
+        widths[factor] = high - low
+        np.testing.assert_allclose(model.difficulty_of(gappy), 1.0 if factor is None else factor)
+    np.testing.assert_allclose(widths[2.0], 2 * widths[1.0], atol=1e-9)
+    np.testing.assert_allclose(widths[None], widths[1.0], atol=1e-9)
+    alone = replace(panel.reconstructor, joint=None)
+    assert alone.difficulty_of(gappy).tolist() == [1.0] * 6
+    # nearer rows are expected to have smaller errors
+    table = np.array([[-10.0, 1.0], [10.0, 2.0]])
+    model = replace(panel.reconstructor, difficulty=table)
+    mean = X[:, panel.indices].mean(axis=0)
+    near, far = model.difficulty_of(np.stack([mean, mean + 30]))
+    assert near < far
+
+
+@pytest.mark.parametrize("message", ["mat1 and mat2 must have the same dtype", "scalar type Float"])
+def test_decoders_that_do_not_work_in_float64_are_named(message):
+    decoder = MeasuredDecoder(Broken(message), fill=torch.zeros(2))
+    with pytest.raises(InputError, match="does not work in float64"):
+        run_decoder(decoder, np.zeros((3, 2)))
+    other = MeasuredDecoder(Broken("out of memory"), fill=torch.zeros(2))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run_decoder(other, np.zeros((3, 2)))
+
+
+def test_files_without_names_of_features_are_taken_by_position(tmp_path):
+    rows = np.array([[1.0, 2.0], [3.0, 5.0]])
+    names = list("abcde")
+    pd.DataFrame(rows, columns=["u", "v"]).to_csv(tmp_path / "two.csv", index=False)
+    pd.DataFrame(rows, columns=["3", "1"]).to_parquet(tmp_path / "numbers.parquet")
+    pd.DataFrame(rows, columns=["d", "b"]).to_csv(tmp_path / "names.csv", index=False)
+    unnamed, named = linear([1, 3]), linear([1, 3], names)
+    for how in (unnamed.read, lambda path: impute(unnamed, path, None).values[0][:, [1, 3]]):
+        np.testing.assert_array_equal(how(tmp_path / "two.csv"), rows)
+        np.testing.assert_array_equal(how(tmp_path / "numbers.parquet"), rows[:, ::-1])
+    for how in (named.read, lambda path: impute(named, path, None).values[0][:, [1, 3]]):
+        np.testing.assert_array_equal(how(tmp_path / "names.csv"), rows[:, ::-1])
+        with pytest.raises(InputError, match="lacks 2 of the 2 chosen features"):
+            how(tmp_path / "two.csv")
+    with pytest.raises(InputError, match="measured has 2 columns; give the 3 chosen"):
+        linear([0, 1, 3]).read(tmp_path / "two.csv")
+    with pytest.raises(InputError, match="measured has 2 columns; give the 3 chosen"):
+        impute(linear([0, 1, 3]), tmp_path / "two.csv", None)
+
+
+def test_whole_rows_are_matched_by_name_or_position():
+    names = list("abcde")
+    rows = np.arange(10.0).reshape(2, 5)
+    frame = pd.DataFrame(rows, columns=names)
+    named, unnamed = linear([1, 3], names), linear([1, 3])
+    shuffled = frame[list("ecabd")].assign(patient="p")
+    np.testing.assert_array_equal(named.match(shuffled), rows)
+    for model in (named, unnamed):
+        np.testing.assert_array_equal(model.match(rows), rows)
+        with pytest.raises(InputError, match="X has 4 columns; the panel was made for 5"):
+            model.match(rows[:, :4])
+    np.testing.assert_array_equal(unnamed.match(frame), rows)
+    np.testing.assert_array_equal(unnamed.take(sparse.csr_array(rows)), rows[:, [1, 3]])
+    np.testing.assert_array_equal(unnamed.take(array_source(rows)), rows[:, [1, 3]])
+
+
+def test_what_was_filled_in_is_counted(tmp_path):
+    nan = np.nan
+    frame = pd.DataFrame(
+        {"a": [1, nan, 3], "b": [nan, 5, nan], "d": [2, 6, nan], "year": [1999, 2000, 2001]}
+    )
+    model, seen, fractions = linear([1, 3], list("abcde")), [], []
+    done = impute(model, frame, None, check=seen.append, progress=fractions.append)
+    assert (done.rows, done.missing, done.incomplete_rows, done.empty_rows) == (3, 3, 2, 1)
+    assert (done.kept, done.absent, done.predicted) == (2, [], False)
+    np.testing.assert_array_equal(np.concatenate(seen), frame[["b", "d"]])
+    assert fractions == [1.0]
+    # inputs that are missing are the training mean of 0.5, and measured values are kept
+    total = np.array([2.5, 11, 1])
+    wanted = np.stack([[1, 0, 3], [2.5, 5, 1], 2 * total, [2, 6, 3], 4 * total], axis=1)
+    np.testing.assert_allclose(done.values[0], wanted)
+    # columns that are not features are copied, numbers too
+    frame.to_csv(tmp_path / "in.csv", index=False)
+    impute(model, tmp_path / "in.csv", tmp_path / "out.csv")
+    written = pd.read_csv(tmp_path / "out.csv")
+    assert written["year"].tolist() == [1999, 2000, 2001]
+    np.testing.assert_allclose(written[list("abcde")], wanted)
+    with pytest.raises(InputError, match="measured lacks 1 of the 2 chosen features: 'd'"):
+        impute(model, frame.drop(columns="d"), None)
+    part = impute(model, frame.drop(columns="d"), None, Filling(allow_absent=True))
+    assert (part.absent, part.missing, part.empty_rows) == (["d"], 5, 2)
+    again = impute(model, frame, None, Filling(replace_measured=True))
+    assert again.kept == 0
+    np.testing.assert_allclose(again.values[0][:, 0], 0.0)
+    with pytest.raises(InputError, match="use_all needs the covariances"):
+        impute(model, frame, None, Filling(use_all=True))
+
+
+def test_what_was_filled_in_is_said():
+    some = Imputed(10, (), 3, 2, 1, ["a"], 0, predicted=True)
+    assert some.describe(4) == (
+        "3 of 40 values of the panel's features were missing, in 2 rows, and predicted from the "
+        "values present; not in the data: 'a'; 1 rows have none"
+    )
+    older = replace(some, absent=[], empty_rows=0, predicted=False).describe(4)
+    assert older.endswith(
+        "set to the training mean (an older panel: make it again to have them predicted)"
+    )
+    assert replace(some, missing=0).describe(4) == ""
+
+
+def test_noisy_values_are_kept_only_where_asked():
+    model = linear([1, 3], noise=np.full(5, 0.1), quantiles=np.repeat(LEVELS[:, None], 5, 1))
+    model.decoder.known = None
+    values = np.array([[1.0, 2.0], [np.nan, 2.0]])
+    for denoise in (True, False):
+        found = model.decode(values, denoise=denoise)
+        sums = np.array([3.0, 2.5])
+        np.testing.assert_allclose(found[:, 2], 2 * sums)
+        np.testing.assert_allclose(found[:, 1], sums if denoise else [1.0, sums[1]])
+        np.testing.assert_allclose(found[:, 3], 3 * sums if denoise else 2.0)
+    found, low, high = model.parts(values[:1], 0.5)
+    np.testing.assert_allclose(low - found, 0.25)  # of noisy features, too
+    np.testing.assert_allclose(high - found, 0.75)
+
+
+def test_the_bounds_of_a_file_have_its_ending():
+    low, high = bound_paths("folder/all.csv.gz")
+    assert (low.as_posix(), high.as_posix()) == (
+        "folder/all.lower.csv.gz",
+        "folder/all.upper.csv.gz",
+    )

@@ -73,6 +73,8 @@ def deep(levels):
         ({"evidence__curve": {"k": [1, 2], "units": {"pca": [0.1]}}}, "not of the same length"),
         ({"evidence__source": {}}, r"'evidence.source.kind' is missing"),
         ({"evidence": []}, "'evidence' is .*; it must be an object"),
+        ({"estimates": {}}, "estimates do not fit the score"),
+        ({"estimates__units": [0.5]}, "estimates do not fit the score"),
     ],
 )
 def test_descriptions_are_checked(saved, values, reason):
@@ -113,6 +115,22 @@ def outside(tensors):
     tensors["evidence.substitutes"][0, 0] = 99
 
 
+def foreign_columns(tensors):
+    tensors["joint.columns"] = 1 - tensors["joint.columns"]
+
+
+def short_statistics(tensors):
+    tensors["statistics.mean"] = tensors["statistics.mean"][:1].clone()
+
+
+def no_difficulty(tensors):
+    tensors["difficulty"] = torch.zeros(0, 2, dtype=torch.float64)
+
+
+def no_width(tensors):
+    tensors["difficulty"][0, 1] = 0.0
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -124,6 +142,10 @@ def outside(tensors):
         (whole_numbers, "errors has the shape .* type int64"),
         (repeat, "decoder.order is not an order"),
         (outside, "evidence.substitutes has numbers that are not columns"),
+        (foreign_columns, "joint.columns are not the chosen features"),
+        (short_statistics, "statistics.mean has the shape"),
+        (no_difficulty, "difficulty is not a table of distances and factors"),
+        (no_width, "difficulty is not a table of distances and factors"),
     ],
 )
 def test_tensors_are_checked(saved, spoil, reason):

@@ -63,6 +63,7 @@ class Finding:
     message: str
     p: float = math.nan
     value: float | None = None  # that is suspected, of a sentinel
+    elsewhere: int = 0  # other features of the data that hold this value without suspicion
 
     def __str__(self) -> str:
         return self.message if self.feature is None else f"{self.feature}: {self.message}"
@@ -388,7 +389,9 @@ class _Column:
         p = float(_at_least(gone, self.n, expected))
         if p >= level or gone / self.n < before + 0.01:
             return []
-        message = f"{gone / self.n:.1%} of the values are missing; {before:.1%} of the training's"
+        message = (
+            f"{gone / self.n:.1%} of the values are missing ({before:.1%} of the training rows)"
+        )
         return [Finding(self.name, "missing", message, p)]
 
     def _stuck(self, level: float) -> Finding | None:

@@ -42,6 +42,7 @@ __all__ = [
 
 Values = NDArray[np.float64]
 
+BLOCK_WIDTH = 1024  # rows of fewer values are decoded in blocks as for so many
 CHECKED_ROWS = 20_000  # of a file: more say nothing new about its features
 # of held-out residuals, for prediction intervals
 QUANTILE_LEVELS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
@@ -293,7 +294,7 @@ def run_decoder(decoder: MeasuredDecoder, measured: NDArray) -> NDArray:
         return row[None]
     dtype = np.float32 if measured.dtype == np.float32 else np.float64
     parts = []
-    for rows in blocks(len(measured), max(measured.shape[1], 1024)):
+    for rows in blocks(len(measured), max(measured.shape[1], BLOCK_WIDTH)):
         values = torch.from_numpy(np.array(measured[rows], dtype=np.float64))
         try:
             parts.append(decoder(values).numpy().astype(dtype, copy=False))

@@ -41,6 +41,7 @@ from fewer.data.moments import (
 )
 from fewer.data.source import RowView, ScaledSource, Source, View, read_blocks
 from fewer.errors import InputError
+from fewer.search.eigen import without_chance
 from fewer.search.objective import DEPENDENT, Penalty, penalty_at, solve_normal
 
 __all__ = [
@@ -62,6 +63,7 @@ FOLD_BYTES = 2**29  # covariances of all folds: larger ones only where rows are 
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # in units of the mean variance
 IN_ORDER = ("time", "blocks")  # ways to split rows whose order matters
 LEAST_SIGNAL = 1e-3  # of the variance, whatever the noise
+FEW_ROWS = 3  # per feature: with fewer, correlations of noisy features may be due to chance
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
 
 
@@ -320,6 +322,7 @@ class FoldCovariances:
         )
         # the one training covariance that is assembled at a time, by fold number and scale
         self._assembled: tuple[tuple[int | None, bytes], Matrix] | None = None
+        self._for_choice: tuple[tuple[int | None, bytes], Matrix] | None = None
         # of every fold of wide data whose rows have been assembled
         self._grams: dict[tuple[int | None, bytes], _Grams] = {}
         if len(splits) == 1 and whole is None and not self.factored:
@@ -437,9 +440,23 @@ class FoldCovariances:
             self._assembled = known
         return known[1]
 
+    def assemble_for_choice(self, fold: "Fold") -> Matrix:
+        """`assemble`; with noise and few rows, without the correlations that chance explains."""
+        matrix = self.assemble(fold)
+        if not fold.chancy:
+            return matrix
+        assert isinstance(matrix, Tensor)
+        assert fold.noise is not None
+        key = (fold.number, fold.scale.tobytes())
+        known = self._for_choice
+        if known is None or known[0] != key:
+            known = self._for_choice = None
+            known = self._for_choice = (key, without_chance(matrix, fold.noise, fold.n_train))
+        return known[1]
+
     def release(self) -> None:
         """Free the covariance that is assembled; it is assembled again when it is needed."""
-        self._assembled = None
+        self._assembled = self._for_choice = None
 
     def rows(self, fold: "Fold", terms: Terms, columns: Tensor | None = None) -> Tensor:
         """Rows of wide data about a fold's training mean, in its units, over their root number."""
@@ -562,6 +579,15 @@ class Fold:
     def matrix(self) -> Matrix:
         """Covariance of the training rows, d x d; valid until that of another fold is computed."""
         return self.covariances.assemble(self)
+
+    def matrix_for_choice(self) -> Matrix:
+        """What a search minimises the residual of; `matrix`, or a better estimate of the signal."""
+        return self.covariances.assemble_for_choice(self)
+
+    @property
+    def chancy(self) -> bool:
+        """Whether rows are so few that chance correlations of noisy features matter."""
+        return self.noise is not None and self.n_train < FEW_ROWS * len(self.scale)
 
     @cached_property
     def _noise(self) -> tuple[Tensor, Tensor] | None:

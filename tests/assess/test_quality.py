@@ -22,7 +22,8 @@ def test_clean_columns_are_not_suspected(clean):
     for X in (clean, load_wine().data, load_diabetes().data):
         assert inspect(X).findings == []
     pixels = load_digits().data
-    assert find_suspicious(fewer.data.open(pixels), range(64), np.ptp(pixels, axis=0) == 0) == []
+    source = fewer.data.open(pixels)
+    assert find_suspicious(source, range(64), np.ptp(pixels, axis=0) == 0) == ([], source)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,38 @@ def test_a_code_inside_of_the_range(clean):
     X[:, 3] += 400
     X[::30, 3] = 999
     assert inspect(X).sentinels == [999]
+
+
+def test_a_code_that_is_rare_and_inside_of_the_range():
+    X = np.random.default_rng(0).normal(0, 50, size=(500, 3))
+    X[::30, 1] = -1
+    found = inspect(X)
+    assert [one.message.split(";")[0] for one in found.findings] == ["-1 occurs 17 times"]
+    assert found.sentinels == [-1]
+    assert inspect(X.round()).sentinels == []  # whole numbers repeat
+
+
+def test_a_code_that_is_valid_in_another_column_is_not_suggested(clean):
+    X = np.column_stack([clean, np.random.default_rng(0).poisson(3, len(clean))])
+    X[::60, 0], X[::60, 1] = 0, 9999
+    found = inspect(X)
+    assert {(one.feature, one.value) for one in found.findings} == {(0, 0), (1, 9999)}
+    assert "(also in another feature, where it may be valid)" in found.findings[0].message
+    assert found.sentinels == [9999]
+
+
+def test_a_wrong_value_does_not_drive_the_suggested_k():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 12)) + 0.1 * rng.normal(size=(300, 12))
+    expected = inspect(X).suggested_k
+    X[17, 4], X[::50, 7] = 70, 9999
+    found = inspect(X)
+    assert found.suggested_k == expected
+    assert found.sizes[0.9]["features"] != expected  # so the outlier counts in that score
+    assert found.sizes[0.9]["without_outliers"] == expected
+    panel = fewer.select(fewer.data.open(X, missing=[9999]), expected, validation=5, random_state=0)
+    assert panel.estimates["equal"].value == pytest.approx(found.explained_variance)
+    assert panel.estimates["equal"].standard_error == pytest.approx(found.standard_error)
 
 
 def test_zeros_of_counts_and_pixels_are_values():
@@ -81,6 +114,7 @@ def test_affine_copies_also_after_rounding_and_with_gaps(clean):
     found = inspect(X)
     assert [(one.feature, one.kind) for one in found.findings] == [(4, "copy"), (5, "copy")]
     assert found.findings[0].message.startswith("1.80")
+    assert " × 1 + 32.0" in found.findings[0].message or " × 1 + 31.9" in found.findings[0].message
     assert found.findings[1].message == "-3 × 0"
     assert "copies of other columns:\n  4: 1.80" in str(found)
 
@@ -88,6 +122,7 @@ def test_affine_copies_also_after_rounding_and_with_gaps(clean):
 def test_exact_copies_are_duplicates_only(clean):
     found = inspect(np.column_stack([clean, clean[:, 1]]))
     assert found.duplicates == [(4, 1)]
+    assert "\n1 duplicate: 4 = 1" in str(found)
     assert found.findings == []
 
 

@@ -57,7 +57,7 @@ def test_demo(tmp_path):
     ("options", "message"),
     [
         (["--out", "."], "is a folder; name a file in it"),
-        (["--out", "a.docx"], "a.docx ends in '.docx'; use .avif"),
+        (["--out", "a.docx"], "a.docx ends in '.docx'; use ."),
         (["--out", "notes.txt/a.png"], "notes.txt is not a folder; choose another"),
         (["--out", "locked/a.png"], "no permission to write to"),
         (["--seed", "-1"], "seed=-1 must be a whole number from 0 to 4294967295"),

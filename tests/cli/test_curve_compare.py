@@ -102,7 +102,7 @@ def test_how_often_features_are_chosen(folder, asked, typed):
             ["curve", "train.csv", "--k", "50:90:10"],
             "there are only 13 features; use smaller sizes",
         ),
-        (["curve", "train.csv", "--out", "a.docx"], "ends in '.docx'; use .avif"),
+        (["curve", "train.csv", "--out", "a.docx"], "ends in '.docx'; use ."),
         (["curve", "train.csv", "--reach", "90"], "--reach 90.0 must be a number above 0 and"),
         (["curve", "gone.csv"], "there is no file 'gone.csv'"),
         (["compare", "train.csv", "-k", "99"], "must be a whole number from 1 to 13, the number"),

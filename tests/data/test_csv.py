@@ -1,11 +1,15 @@
 """How text files are understood: separators, decimal commas, row labels, cells in errors."""
 
+import gzip
+import zipfile
+
 import numpy as np
 import pytest
 
 import fewer
 from fewer.data import read_all
-from fewer.errors import FewerWarning, InputError
+from fewer.data.csv import Dialect, file_form, only_member
+from fewer.errors import FewerWarning, FileFormatError, InputError
 
 
 def opened(path, text, **options):
@@ -133,3 +137,123 @@ def test_words_and_numbers_that_stand_for_missing_values(tmp_path):
     np.testing.assert_array_equal(
         read_all(source), [[np.nan, 1], [np.nan, 2], [3, np.nan], [4, -1]]
     )
+
+
+def zipped(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_an_archive_is_what_its_only_file_is(tmp_path):
+    path = zipped(tmp_path / "x.zip", {"a.tsv": "a\tb,c\n1\t2\n3\t4\n"})
+    assert file_form(path) == ".tsv"
+    assert fewer.data.open(path).names == ["a", "b,c"]
+    mac = zipped(
+        tmp_path / "mac.zip", {"x.csv": "a,b\n1,2\n", "__MACOSX/x.csv": "?", "folder/": ""}
+    )
+    assert file_form(mac) == ".csv"
+    assert file_form(tmp_path / "absent.zip") == ".zip"
+    assert file_form(tmp_path / "absent.csv.zip") == ".csv"
+    assert file_form(tmp_path / "x.h5.gz") == ".gz"
+    other = zipped(tmp_path / "other.zip", {"x.npy": "?"})
+    assert file_form(other) == ".zip"
+    two = zipped(tmp_path / "two.zip", {"x.csv": "a\n1\n", "y.csv": "a\n1\n"})
+    assert file_form(two) == ".zip"
+    for path, names in (
+        (other, "x.npy"),
+        (two, "'x.csv', 'y.csv'"),
+        (zipped(tmp_path / "e.zip", {}), "no file"),
+    ):
+        with pytest.raises(InputError, match=names):
+            only_member(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "header"),
+    [
+        ("0,1,2", True),  # the numbers of the columns
+        ("1,2,3", True),
+        ("2,3,4", False),
+        ("1,2,4", False),
+        ("1,1,2", False),
+        ("3,2,1", False),
+        ("a,2,3", True),
+        ("1.5,2,3", False),
+        ("NA,2,3", False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*was read as data")
+def test_numbers_in_the_first_line_are_names_only_if_they_count_columns(tmp_path, line, header):
+    source = opened(tmp_path / "x.csv", f"{line}\n7,8,5\n9,6,3\n")
+    assert source.shape == (2 if header else 3, 3)
+    assert source.names == (line.split(",") if header else None)
+
+
+def test_a_first_line_that_may_be_names_is_named(tmp_path, recwarn):
+    with pytest.warns(FewerWarning, match="was read as data; use header=True"):
+        opened(tmp_path / "years.csv", "1990,1995\n7,5\n9,6\n")
+    opened(tmp_path / "sorted.csv", "1,5\n2,6\n3,7\n")  # every line ascends
+    opened(tmp_path / "plain.csv", "5,1\n2,6\n3,7\n")
+    opened(tmp_path / "equal.csv", "5,5\n6,2\n7,3\n")
+    opened(tmp_path / "one.csv", "5,7\n")
+    assert not [one for one in recwarn if "was read as data" in str(one.message)]
+
+
+def test_as_many_points_as_commas_are_points(tmp_path):
+    with pytest.warns(FewerWarning, match="non-numeric"):
+        source = opened(tmp_path / "x.csv", "a;b\n1,5;2.5\n3;4\n")
+    assert source.names == ["b"]
+
+
+def test_an_unfinished_character_at_the_end_of_the_sample_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("fewer.data.csv.SAMPLE_BYTES", 5)
+    monkeypatch.setattr("fewer.data.csv.FIRST_LINES", 1)
+    source = opened(tmp_path / "x.csv", "a,bé,c\n1,2,3\n4,5,6\n")
+    np.testing.assert_array_equal(read_all(source), [[1, 2, 3], [4, 5, 6]])
+    (tmp_path / "y.csv").write_bytes(b"a,b\n1,2\n3,\xe9\n")
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="byte 0xe9 in line 3"):
+        fewer.data.open(tmp_path / "y.csv")
+
+
+def test_dashes_are_looked_for_in_the_first_part_of_a_file(tmp_path, monkeypatch):
+    text = "a,b\n" + "1,2\n" * 20 + "-,3\n4,-\n"
+    with pytest.warns(FewerWarning, match=r"'-' \(2\)"):
+        source = opened(tmp_path / "x.csv", text)
+    assert source.dialect == Dialect(",", ".")
+    assert np.isnan(read_all(source)).sum() == 2
+    with pytest.warns(FewerWarning, match=r"'-' \(2\)"):
+        opened(tmp_path / "z.csv", text.rstrip())  # without an end of the last line
+    # a line that is cut in two is not counted
+    monkeypatch.setattr("fewer.data.csv.SEARCHED_BYTES", len(text) - 1)
+    with pytest.warns(FewerWarning, match=r"'-' \(1\)"):
+        opened(tmp_path / "y.csv", text)
+
+
+@pytest.mark.parametrize("packing", ["gz", "zip"])
+def test_compressed_text_is_read_up_to_a_limit(tmp_path, packing, monkeypatch):
+    text = "a,b\n1,2\n3,4\n"
+    path = tmp_path / f"x.csv.{packing}"
+    if packing == "zip":
+        zipped(path, {"x.csv": text})
+    else:
+        path.write_bytes(gzip.compress(text.encode()))
+    monkeypatch.setattr("fewer.data.csv.most_bytes", lambda size: len(text))
+    np.testing.assert_array_equal(read_all(fewer.data.open(path)), [[1, 2], [3, 4]])
+    monkeypatch.setattr("fewer.data.csv.most_bytes", lambda size: len(text) - 1)
+    with pytest.raises(FileFormatError, match="unpacks to more than 11 bytes"):
+        fewer.data.open(path)
+    (tmp_path / "plain.csv").write_text(text)
+    assert fewer.data.open(tmp_path / "plain.csv").shape == (2, 2)  # has its size
+
+
+def test_points_need_no_commas(tmp_path):
+    source = opened(tmp_path / "x.csv", "a;b\n1.5;2\n3;4\n")
+    np.testing.assert_array_equal(read_all(source), [[1.5, 2], [3, 4]])
+    assert source.dialect == Dialect(";", ".")
+    comma = opened(tmp_path / "y.csv", "a;b\n1,5;2\n3;4\n")
+    assert comma.dialect == Dialect(";", ",")
+    tabs = opened(tmp_path / "z.tsv", "a\tb\n1\t2\n3\t4\n")
+    assert tabs.dialect != Dialect("\t", ".")  # its name says it all

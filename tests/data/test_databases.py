@@ -312,8 +312,9 @@ def test_standard_input(monkeypatch):
     assert fewer.data.open("-", ignore=["id", "number"]).shape == (40, 3)  # it is kept
     fetch.fetched.cache_clear()
     monkeypatch.setattr(sys, "stdin", Stdin(b""))
-    with pytest.raises(InputError, match="is empty"):
+    with pytest.raises(InputError, match="is empty") as caught:
         fewer.data.open("-")
+    assert fetch.name_originals(str(caught.value)).startswith("standard input is empty")
 
 
 def test_standard_input_may_be_parquet(monkeypatch):

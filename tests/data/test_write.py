@@ -236,3 +236,13 @@ def test_carried_columns_keep_their_types(tmp_path, small_panel):
     assert found["number"].tolist() == list(range(5))
     assert found["number"].dtype == "int64"
     assert found["when"].iloc[0] == more["when"]
+
+
+def test_only_text_that_needs_quotes_has_them(tmp_path):
+    path = tmp_path / "rows.csv"
+    with write_rows(path, 3, ["a, b", "c"]) as write:
+        write(np.array([[1.5, 2.0]]), pa.table({"id": ["r1"]}))
+        write(np.array([[2.5, 3.0], [0.5, 1.0]]), pa.table({"id": ["x, y", 'say "no"']}))
+    lines = path.read_text().splitlines()
+    assert lines[:3] == ['id,"a, b",c', "r1,1.5,2", '"x, y",2.5,3']
+    assert lines[3] == '"say ""no""",0.5,1'

@@ -72,7 +72,7 @@ def patterns(panel, rng, n=200):
     rows = decoder.fill.numpy() + decoder.scale.numpy() * rng.normal(size=(n, panel.k))
     rows = rows.astype(np.float32).astype(np.float64)
     rows[rng.random(rows.shape) < rng.random((n, 1))] = np.nan
-    rows[0], rows[1] = np.nan, decoder.fill
+    rows[0], rows[1] = np.nan, decoder.fill.numpy()
     return rows
 
 

@@ -1,5 +1,7 @@
 """The selector layer against its definition and against torch's own distribution."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,8 @@ from torch.distributions import RelaxedOneHotCategorical
 
 from fewer.errors import InputError, TypeInputError
 from fewer.nn import ConcreteSelector, relaxed_choice
+from fewer.nn.concrete import ConcreteNetwork, SampledGumbel, _gumbel_quantiles, gumbel_noise
+from fewer.nn.losses import make_loss
 
 ALPHA = torch.tensor([0.1, 0.6, 1.3, 3.0])
 
@@ -167,3 +171,71 @@ def test_bad_input_is_named(call, message):
 def test_k_must_be_whole():
     with pytest.raises(TypeInputError, match=r"k=2\.5 must be a whole number"):
         ConcreteSelector(5, 2.5)
+
+
+def test_fast_noise_has_the_quantiles_of_a_gumbel_distribution():
+    table = _gumbel_quantiles().double().sort().values
+    assert len(table) == 2**16
+    middles = (np.arange(2**16) + 0.5) / 2**16
+    np.testing.assert_allclose(table, stats.gumbel_r.ppf(middles), rtol=1e-5, atol=1e-5)
+    drawn = SampledGumbel(300, 101).draw(torch.Generator().manual_seed(0))
+    assert drawn.shape == (300, 101)
+    assert stats.kstest(drawn.flatten().numpy(), stats.gumbel_r.cdf).pvalue > 1e-3
+    slow = gumbel_noise(torch.zeros(30_000), torch.Generator().manual_seed(0))
+    assert stats.kstest(slow.numpy(), stats.gumbel_r.cdf).pvalue > 1e-3
+    # the extremes of the uniform distribution are finite
+    for value in (0.0, 1.0):
+        with mock.patch.object(torch.Tensor, "uniform_", lambda x, generator, v=value: x.fill_(v)):
+            assert gumbel_noise(torch.zeros(3)).isfinite().all()
+
+
+def test_noise_comes_from_the_generator_that_is_given():
+    selector = ConcreteSelector(6, 3)
+    one = selector.sample(generator=torch.Generator().manual_seed(1))
+    selector.generator = torch.Generator().manual_seed(1)
+    torch.testing.assert_close(selector.sample(), one)
+    assert not torch.equal(selector.sample(), one)
+    torch.testing.assert_close(selector.sample(generator=torch.Generator().manual_seed(1)), one)
+    precise = ConcreteSelector(6, 3).double()
+    draws = precise.sample(generator=torch.Generator().manual_seed(1))
+    assert draws.dtype == torch.float64
+    noise = gumbel_noise(precise.logits, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(draws, relaxed_choice(precise.logits, precise.temperature, noise))
+
+
+@pytest.mark.parametrize("include", [[0], [5, 2]])
+def test_included_features_need_no_noise(include):
+    plain, with_some = (
+        ConcreteSelector(6, 3),
+        ConcreteSelector(6, 3 + len(include), include=include),
+    )
+    with torch.no_grad():
+        with_some.weight.copy_(plain.weight)
+        with_some.forbidden.fill_(False)
+    draws = [one.sample(generator=torch.Generator().manual_seed(1)) for one in (plain, with_some)]
+    torch.testing.assert_close(draws[1][len(include) :], draws[0])
+    torch.testing.assert_close(
+        draws[1][: len(include)], torch.nn.functional.one_hot(torch.tensor(include), 6).float()
+    )
+
+
+def test_indirect_logits_are_as_small_as_direct_ones():
+    torch.manual_seed(0)
+    for options in ({}, {"logits": "indirect"}, {"logits": "indirect", "embedding": 50}):
+        selector = ConcreteSelector(200, 40, init_scale=0.02, **options)
+        assert float(selector.logits.detach().std()) == pytest.approx(0.02, rel=0.15)
+
+
+@pytest.mark.parametrize("draw", ["batch", "row"])
+def test_penalties_are_added_to_the_loss(draw):
+    network = ConcreteNetwork(ConcreteSelector(5, 2, draw=draw), torch.nn.Linear(2, 5))
+    x = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+    grads = []
+    for factor in (0.0, 1.0):
+        network.zero_grad()
+        torch.manual_seed(0)
+        network.backward(
+            x, x, None, make_loss("mse"), lambda f=factor: f * network.decoder.weight.sum()
+        )
+        grads.append(network.decoder.weight.grad.clone())
+    torch.testing.assert_close(grads[1] - grads[0], torch.ones(5, 2))

@@ -69,3 +69,38 @@ def test_axes_are_exact_unless_they_are_few_of_a_wide_matrix(wide, count, monkey
     exact = np.linalg.eigh(C)[1][:, ::-1][:, :count]
     axes = leading_eigenvectors(torch.from_numpy(C), count).numpy()
     np.testing.assert_allclose(axes @ axes.T, exact @ exact.T, atol=1e-9)
+
+
+def test_rows_of_a_lower_rank_than_their_number():
+    rng = np.random.default_rng(4)
+    rows = torch.from_numpy(rng.normal(size=(6, 2)) @ rng.normal(size=(2, 9)))
+    for scale in (1.0, 1e-150):
+        axes = leading_eigenvectors(FactoredCovariance(scale * rows), 5)
+        torch.testing.assert_close(axes.T @ axes, torch.eye(5).double())
+        exact = torch.linalg.svd(rows)[2][:2].T
+        torch.testing.assert_close(axes[:, :2] @ axes[:, :2].T, exact @ exact.T)
+
+
+def test_axes_have_the_signs_of_the_rows_they_come_from():
+    rows = torch.diag(torch.tensor([3.0, 2.0, 1.0])).double()
+    axes = leading_eigenvectors(FactoredCovariance(rows), 3)
+    left = torch.from_numpy(largest_eigenvectors((rows @ rows.T).numpy(), 3)[1])
+    torch.testing.assert_close(axes, left)  # of a diagonal matrix both are the same
+
+
+def test_few_axes_of_a_wide_matrix_in_other_units(monkeypatch):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(40, 150)) * np.linspace(3, 0.1, 40)[:, None]
+    scale = torch.linspace(0.2, 3, 150).double()
+    C = torch.from_numpy(rows.T @ rows)
+    monkeypatch.setattr(eigen, "WIDE", 100)
+    axes = leading_eigenvectors(C, 4, scale=scale, device=torch.device("cpu"))
+    plain = leading_eigenvectors(C, 4, scale=scale)
+    scaled = (scale[:, None] * C * scale).numpy()
+    torch.testing.assert_close(axes, plain)
+    torch.testing.assert_close(axes.T @ axes, torch.eye(4).double())
+    kept = float(np.trace(axes.numpy().T @ scaled @ axes.numpy()))
+    best = np.linalg.eigvalsh(scaled)[-4:].sum()
+    assert 0.999 * best < kept <= best * (1 + 1e-9)
+    turned = np.diag(axes.numpy().T @ scaled @ axes.numpy())
+    assert (np.diff(turned) < 0).all()

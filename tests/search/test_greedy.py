@@ -1,8 +1,14 @@
+from dataclasses import replace
+from itertools import combinations
+
 import numpy as np
 import pytest
+import torch
 
 from fewer.constraints import resolve
+from fewer.data.factored import FactoredCovariance
 from fewer.search import greedy, residual
+from fewer.search.greedy import Deflation
 from tests.search.brute import KINDS, instance, optimum
 
 
@@ -107,3 +113,91 @@ def test_a_budget_alone_adds_no_useless_feature():
     C = np.diag([3.0, 1.0, 0.0, 0.0])
     path = greedy(C, resolve(None, 4, None, costs=np.ones(4), budget=4))
     assert path.panel().tolist() == [0, 1]
+
+
+WIDTHS = {
+    "features": {"k": 4, "exclude": [3]},
+    "pairs": {"k": 3, "groups": [[1, 4], [2, 3]]},
+    "groups": {"k": 3, "groups": [[1, 4, 7], [2, 3]]},
+}
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+@pytest.mark.parametrize("ridge", [0.0, 0.4, "each"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_is_left_and_what_each_unit_would_explain(name, ridge, wide):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(7, 9)) @ rng.normal(size=(9, 9))
+    C = rows.T @ rows
+    own = rng.uniform(0.1, 0.5, size=9) if ridge == "each" else np.full(9, ridge)
+    penalty = torch.from_numpy(own) if ridge == "each" else ridge
+    constraints = resolve(None, 9, **WIDTHS[name])
+    matrix = FactoredCovariance(torch.from_numpy(rows)) if wide else torch.from_numpy(C)
+    state = Deflation(matrix, constraints, penalty)
+    total = np.trace(C) + (own.sum() if ridge == "each" else 0.0)
+    chosen: list[int] = []
+
+    def left(panel):
+        S = np.ix_(panel, panel)
+        return C - C[:, panel] @ np.linalg.solve(C[S] + np.diag(own[panel]), C[panel])
+
+    for unit in (2, 0):
+        state.take(torch.tensor([unit]))
+        chosen += constraints.units[unit].tolist()
+        assert float(state.error) == pytest.approx(total - np.trace(C) + np.trace(left(chosen)))
+        for fresh in (False, True):
+            if fresh:
+                state.refresh()
+            gains = state.ranking().numpy()
+            for number, members in enumerate(constraints.units):
+                at, m = np.ix_(members, members), len(members)
+                np.testing.assert_allclose(state.E[number, :m, :m], left(chosen)[at], atol=1e-9)
+                square = left(chosen) @ left(chosen)
+                np.testing.assert_allclose(state.EE[number, :m, :m], square[at], atol=1e-8)
+                if not set(members.tolist()) & set(chosen):
+                    gain = np.trace(left(chosen)) - np.trace(left([*chosen, *members]))
+                    assert gains[number] == pytest.approx(gain)
+
+
+@pytest.mark.parametrize("groups", [None, [[1, 4], [2, 3]]])
+def test_prices_count_against_each_pick(groups):
+    C = instance("plain", 10, 3)
+    costs = np.random.default_rng(1).uniform(0, 10, size=10)
+    rules = resolve(None, 10, 4, costs=costs, cost_weight=0.05, groups=groups)
+    path, taken = greedy(C, rules).order.tolist(), []
+    ends = greedy(C, rules).sizes.tolist()
+    for start, end in zip([0, *ends], ends, strict=False):
+        unit = path[start:end]
+        values = {
+            tuple(sorted(other.tolist())): residual(C, [*taken, *other])
+            + rules.price(np.array([*taken, *other]))
+            for other in rules.units
+            if not set(other.tolist()) & set(taken)
+        }
+        assert tuple(sorted(unit)) == min(values, key=lambda other: values[other])
+        taken += unit
+    scaled = greedy(2.0**-200 * C, replace(rules, cost_weight=2.0**-200 * rules.cost_weight))
+    assert scaled.order.tolist() == path
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-60, 1e60])
+def test_a_panel_that_shares_most_with_a_path_that_got_stuck(scale):
+    # 0 and 1 come first, but of b = {2, 3, 4} two are required, of which 2 and 3 exclude 0 and 1
+    C = scale * np.diag([9.0, 8, 1, 3, 2, 1])
+    sets = {"one": [0, 2, 3], "two": [1, 2, 3], "b": [2, 3, 4]}
+    rule = resolve(None, 6, 3, sets=sets, at_most={"one": 1, "two": 1}, at_least={"b": 2})
+    panels = [p for p in combinations(range(6), 3) if rule.within(np.array(p))]
+    shared = max(len({0, 1} & set(p)) for p in panels)
+    best = max(
+        (p for p in panels if len({0, 1} & set(p)) == shared),
+        key=lambda p: C.diagonal()[list(p)].sum(),
+    )
+    assert sorted(greedy(C, rule).order.tolist()) == list(best)
+
+
+def test_where_gain_and_gain_per_cost_differ_the_better_panel_is_taken():
+    # 0 alone takes the whole budget; 1 and 2 together explain more, or less
+    for value, wanted in ((5.0, [1, 2]), (3.0, [0])):
+        C = np.diag([8.0, value, value])
+        rule = resolve(None, 3, None, costs=[4.0, 2.0, 2.0], budget=4.0)
+        assert sorted(greedy(C, rule).order.tolist()) == wanted

@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from fewer.constraints import resolve
+from fewer.data.factored import FactoredCovariance
 from fewer.errors import InputError
 from fewer.search import greedy, residual, search, swap
-from fewer.search.objective import regular_inverse, regular_root, solve_normal
+from fewer.search.objective import penalty_at, regular_inverse, regular_root, solve_normal, worth
 from tests.search.brute import KINDS, explained, instance
 
 
@@ -123,3 +125,60 @@ def test_inverses_are_precise_and_leave_empty_places_alone():
     torch.testing.assert_close(regular_inverse(A, full, 0.0)[0], wanted, rtol=1e-9, atol=1e-12)
     P, R = regular_root(A, full, 0.0)
     torch.testing.assert_close(R[0] @ R[0].T, P[0])
+
+
+def test_the_first_column_that_is_not_finite_is_named():
+    C = np.eye(6)
+    C[2, 2], C[4, 4] = np.nan, np.inf
+    with pytest.raises(InputError, match="NaN or infinite entries in column 2"):
+        residual(C, [0])
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_symmetry_is_judged_relative_to_the_variances(scale):
+    C = instance("plain", 12, 0)
+    C /= C.diagonal().max()
+    rounded = C.copy()
+    rounded[0, 1] += 1e-9
+    assert residual(scale * rounded, [0, 1]) == pytest.approx(scale * residual(C, [0, 1]))
+    wrong = C.copy()
+    wrong[0, 1] += 1e-3
+    with pytest.raises(InputError, match="not symmetric"):
+        residual(scale * wrong, [0, 1])
+
+
+def test_normal_equations_with_columns_that_do_not_vary_or_depend():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3)) * [1e-5, 1.0, 1e5]
+    Y = rng.normal(size=(30, 2))
+    gram, cross = torch.from_numpy(X.T @ X), torch.from_numpy(X.T @ Y)
+    wanted = np.linalg.lstsq(X, Y)[0]
+    np.testing.assert_allclose(solve_normal(gram, cross), wanted, rtol=1e-8)
+    wanted = np.linalg.solve(X.T @ X + 0.3 * np.eye(3), X.T @ Y)
+    np.testing.assert_allclose(solve_normal(gram, cross, 0.3), wanted, rtol=1e-5)
+    zero = np.column_stack([X, np.zeros(30), X[:, 1]])
+    gram, cross = torch.from_numpy(zero.T @ zero), torch.from_numpy(zero.T @ Y)
+    found = solve_normal(gram, cross).numpy()
+    np.testing.assert_array_equal(found[3], 0.0)
+    np.testing.assert_allclose(found[1], found[4])  # copies share
+    np.testing.assert_allclose(zero @ found, X @ np.linalg.lstsq(X, Y)[0], rtol=1e-6, atol=1e-9)
+
+
+def test_penalties_of_places_that_are_empty_are_zero():
+    ridge = torch.tensor([0.1, 0.2, 0.3])
+    found = penalty_at(ridge, torch.tensor([[2, 3], [0, 1]]))
+    torch.testing.assert_close(found, torch.tensor([[0.3, 0.0], [0.1, 0.2]]))
+    assert penalty_at(0.5, torch.tensor([2, 3])) == 0.5
+
+
+def test_worth_adds_the_price_of_a_panel():
+    C = np.diag([3.0, 2.0, 1.0])
+    rules = resolve(None, 3, 2, costs=[1.0, 2.0, 4.0], cost_weight=0.5)
+    assert worth(torch.from_numpy(C), [0, 2], rules, 0.0) == pytest.approx(2 + 0.5 * 3 * 5)
+
+
+def test_rows_that_are_not_finite_are_refused():
+    rows = torch.ones(2, 4).double()
+    rows[1, 2] = torch.inf
+    with pytest.raises(InputError, match="the rows have NaN or infinite values"):
+        greedy(FactoredCovariance(rows), 1)

@@ -8,7 +8,7 @@ import torch
 
 from fewer.constraints import resolve
 from fewer.search import residual
-from fewer.search.robust import robust_swaps
+from fewer.search.robust import _Errors, _Search, robust_swaps
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +116,103 @@ def test_groups_are_missing_together_and_budgets_are_kept(covariance, options, m
     assert found.worst == pytest.approx(least, rel=1e-6)
     own = worst_units(covariance, found.columns, constraints, m)
     assert found.worst == pytest.approx(own + constraints.price(found.columns), rel=1e-6)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.5])
+def test_the_residual_after_every_swap(covariance, ridge):
+    prices = torch.linspace(0, 2, 12).double()
+    total, panel = float(covariance.trace()), torch.tensor([1, 4, 7])
+    members = torch.arange(12)[:, None]
+    B = covariance @ covariance
+    errors = _Errors(covariance, B, total, members, prices, 1, ridge)
+    found = errors.after_swaps(panel)
+    for place in range(3):
+        for unit in range(12):
+            if unit in panel:
+                assert found[place, unit] == torch.inf
+                continue
+            new = panel.clone()
+            new[place] = unit
+            wanted = residual(covariance, new.tolist(), ridge) + float(prices[new].sum())
+            assert float(found[place, unit]) == pytest.approx(wanted, rel=1e-6)
+            assert float(errors.of(new[None])[0]) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_groups_of_two(covariance, m):
+    constraints = resolve(None, 12, 3, groups=np.arange(12) // 2)
+    found = run(covariance, [0, 1, 4, 5, 8, 9], m, constraints=constraints, tolerance=0.3)
+    own = worst_units(covariance, found.columns, constraints, m)
+    assert found.worst == pytest.approx(own, rel=1e-6)
+    assert found.residual == pytest.approx(residual(covariance, found.columns), rel=1e-6)
+
+
+def test_what_is_required_stays(covariance):
+    # with every tolerance, the best panel has none of the set
+    free = run(covariance, [0, 3, 5, 8], 1, tolerance=10.0).columns
+    others = np.setdiff1d(np.arange(12), free)[:4]
+    for limit, options in (("at_least", {"a": 2}), ("at_most", {"b": 1})):
+        rules = resolve(
+            None,
+            12,
+            4,
+            sets={"a": others} if limit == "at_least" else {"b": free},
+            **{limit: options},
+        )
+        start = rules.best(-np.arange(12.0))
+        found = run(covariance, start, 1, constraints=rules, tolerance=10.0)
+        rules.check(found.columns)
+        panels = [np.array(p) for p in combinations(range(12), 4) if rules.within(np.array(p))]
+        least = min(worst(covariance, panel, 1) for panel in panels)
+        assert found.worst == pytest.approx(least, rel=1e-6)
+
+
+def test_a_pool_of_correlated_features_has_the_first_one_and_the_starts(monkeypatch):
+    # 0 stands in for 9; among the features that are less correlated there is nothing to find
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 12))
+    X[:, 0] = X[:, 9] + 0.1 * rng.normal(size=200)
+    X[:, 1:9] += 0.3 * X[:, [9]]
+    C = torch.from_numpy(np.cov(X.T))
+    monkeypatch.setattr("fewer.search.robust.POOL", 3)
+    read = []
+
+    def cross(columns):
+        read.append(columns)
+        return C[torch.from_numpy(columns)]
+
+    start = np.array([9, 11])
+    rules = resolve(None, 12, 2, exclude=[10])
+    found = robust_swaps(cross, C.diagonal().numpy(), [start], 1, rules, tolerance=10.0)
+    assert found.columns.tolist() == [0, 9]
+    assert read[-1].tolist() == [0, 9, 11]
+    monkeypatch.setattr("fewer.search.robust.POOL", 12)
+    robust_swaps(cross, C.diagonal().numpy(), [start], 1, rules, tolerance=10.0)
+    assert read[-1].tolist() == [*range(10), 11]  # all that are allowed
+
+
+def test_no_time_returns_a_start(covariance):
+    start = [0, 1, 2, 3]
+    found = run(covariance, start, 1, tolerance=10.0, time_limit=0.0)
+    assert found.columns.tolist() == start
+    longer = run(covariance, start, 1, tolerance=10.0, time_limit=60.0)
+    assert longer.worst == run(covariance, start, 1, tolerance=10.0).worst < found.worst
+
+
+def test_kicks_exchange_features_that_are_not_fixed(covariance):
+    members, none = torch.arange(12)[:, None], torch.zeros(12).double()
+    errors = _Errors(covariance, covariance @ covariance, 1.0, members, none, 1, 0.0)
+    fixed = torch.arange(12) == 3
+    open_ = torch.ones(1, 12).double(), torch.tensor([-torch.inf]), torch.tensor([torch.inf])
+    search = _Search(errors, fixed, open_, float("inf"))
+    panel, random, moved = torch.tensor([1, 3, 5, 7, 8, 10]), np.random.default_rng(0), []
+    for _ in range(60):
+        new = search.kicked(panel, random).tolist()
+        assert len(set(new)) == 6
+        assert new[1] == 3
+        moved.append(len(set(new) - set(panel.tolist())))
+    assert set(moved) == {2, 3}
+    shut = torch.arange(12)[None].double(), torch.tensor([34.0]), torch.tensor([34.0])
+    search = _Search(errors, fixed, shut, float("inf"))
+    for _ in range(20):
+        assert sum(search.kicked(panel, random).tolist()) == 34

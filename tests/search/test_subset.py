@@ -1,10 +1,14 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
 
 from fewer.constraints import resolve
-from fewer.errors import InputError
+from fewer.data.factored import FactoredCovariance
+from fewer.errors import FewerWarning, InputError
 from fewer.search import greedy, residual, search
+from fewer.search.swap import Explorer
 from tests.search.brute import KINDS, instance, optimum
 
 
@@ -193,3 +197,150 @@ def test_few_panels_are_all_judged(C):
         constraints.check(found.indices)
         assert found.objective == pytest.approx(optimum(part, constraints, 0.0))
         assert found.elite[1][0] > found.objective
+
+
+@pytest.mark.parametrize("limit", ["MOST_PANELS", "MOST_NUMBERS"])
+def test_panels_are_enumerated_up_to_a_number(limit, monkeypatch):
+    C = instance("plain", 6, 0)  # 15 panels of 2
+    most = 15 if limit == "MOST_PANELS" else 15 * 2**2
+    monkeypatch.setattr(f"fewer.search.subset.{limit}", most)
+    assert search(C, 2).stopped == "optimal"
+    monkeypatch.setattr(f"fewer.search.subset.{limit}", most - 1)
+    assert search(C, 2).stopped == "stall"
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_prices_decide_among_all_panels(wide):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20, 13))
+    costs = rng.uniform(1, 10, size=13)
+    C = rows.T @ rows
+    constraints = resolve(None, 13, 3, costs=costs, cost_weight=0.4)
+    matrix = FactoredCovariance(torch.from_numpy(rows)) if wide else C
+    found = search(matrix, constraints)
+    assert found.stopped == "optimal"
+    assert found.objective == pytest.approx(optimum(C, constraints))
+    worths = sorted(
+        residual(C, panel) + constraints.price(np.array(panel))
+        for panel in combinations(range(13), 3)
+    )
+    np.testing.assert_allclose([value for value, _ in found.elite], worths[:8])
+
+
+def test_what_others_make_worthless_is_dropped():
+    # five copies each of a and b, and their sum with an error: best alone, and useless with both
+    rng = np.random.default_rng(0)
+    a, b, error = np.linalg.qr(rng.normal(size=(50, 3)))[0].T
+    rows = np.stack([*[a] * 5, *[b] * 5, a + b + error], axis=1)
+    C = rows.T @ rows
+    assert greedy(C, 1).order.tolist() == [10]
+    for groups in (None, np.arange(11)):
+        free = resolve(
+            None, 11, None, costs=np.ones(11), budget=3, cost_weight=1.5 / 11, groups=groups
+        )
+        found = search(C, free, stall=0)
+        assert len(found.indices) == 2  # not three, which cost 4.5 and leave nothing
+        assert found.objective == pytest.approx(1 + 2 * 1.5)
+    kept = resolve(None, 11, None, costs=np.ones(11), budget=3, cost_weight=1.5 / 11, include=[10])
+    assert 10 in search(C, kept, stall=0).indices
+    dear = resolve(None, 11, None, costs=np.ones(11), budget=3, cost_weight=9.0)
+    assert len(search(C, dear, stall=0).indices) == 1  # of which none is worth its price
+    both = resolve(None, 11, None, costs=np.ones(11), budget=3, cost_weight=9.0, include=[0, 5])
+    assert search(C, both, stall=0).indices.tolist() == [0, 5]
+
+
+def test_it_waits_so_many_rounds_for_progress(C, monkeypatch):
+    better = search(C, 10).indices
+    given, finds = [], {}
+
+    def improve(self, panels, *_):
+        given.append(len(panels))
+        return finds.get(len(given), [])
+
+    monkeypatch.setattr("fewer.search.subset.Explorer.improve", improve)
+    found = search(C, 10, stall=3, starts=5)
+    assert found.stopped == "stall"
+    assert given == [5, 5, 5]
+    assert residual(C, better) < 0.995 * found.objective
+    given.clear()
+    finds[2] = [better]
+    assert search(C, 10, stall=2, starts=1).indices.tolist() == better.tolist()
+    assert given == [1] * 4
+
+
+def test_panels_are_improved_by_halves_if_memory_is_short(C, monkeypatch):
+    done = []
+
+    def improve(self, panels, *_):
+        if len(panels) > 1:
+            raise torch.OutOfMemoryError
+        done.append(panels[0].tolist())
+        return []
+
+    monkeypatch.setattr("fewer.search.subset.Explorer.improve", improve)
+    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", 0)
+    search(C, 6, stall=1, starts=5)
+    assert len(done) == 5
+
+    def fail(self, panels, *_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("fewer.search.subset.Explorer.improve", fail)
+    with (
+        pytest.warns(FewerWarning, match="does not fit"),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        search(C, 6, stall=1)
+
+
+def test_rounds_start_from_parts_of_the_best_panels(C, monkeypatch):
+    starts = []
+
+    def improve(self, panels, steps, barred, noise, *_):
+        starts.append((panels, barred, steps, noise))
+        return []
+
+    monkeypatch.setattr("fewer.search.subset.Explorer.improve", improve)
+    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", 0)
+    rules = resolve(None, 64, 10, include=[20, 21])
+    best = search(C, rules, stall=0).indices
+    search(C, rules, stall=2, starts=6)
+    (first, barred, steps, noise), (later, out, _, still) = starts
+    assert steps == 100  # 10 per feature, of at most 110
+    assert noise > 0 == still
+    assert first[0].tolist() == best.tolist()
+    assert [part.tolist() for part in first[2::2]] == [[20, 21]] * 2  # greedy choices anew
+    assert [len(part) for part in barred[::2]] == [0] * 3
+    for panel, gone in [
+        *zip(first[1::2], barred[1::2], strict=True),
+        *zip(later, out, strict=True),
+    ]:
+        assert len(gone) == 2  # a fifth of the eight that may go
+        assert {20, 21} <= set(panel.tolist())
+        assert len(np.union1d(panel, gone)) == 10
+
+
+def test_candidates_for_walks(C, monkeypatch):
+    monkeypatch.setattr("fewer.search.subset.CANDIDATES", 12)
+    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", 0)
+    seen = []
+    real = Explorer.__init__
+
+    def note(self, C, constraints, ridge, candidates, generator):
+        seen.append(candidates)
+        real(self, C, constraints, ridge, candidates, generator)
+
+    monkeypatch.setattr(Explorer, "__init__", note)
+    rules = resolve(None, 64, 3, exclude=[20], sets={"a": [0, 1]}, at_most={"a": 1})
+    best = search(C, rules, stall=0).indices
+    search(C, rules, stall=1)
+    assert len(seen[-1]) == 12
+    assert set(best.tolist()) <= set(seen[-1].tolist())
+    assert 20 not in seen[-1]
+    required = resolve(None, 64, 3, sets={"a": [0, 1]}, at_least={"a": 1})
+    search(C, required, stall=1)
+    assert {0, 1} <= set(seen[-1].tolist())
+    informative = np.flatnonzero(C.diagonal() > 0)
+    monkeypatch.setattr("fewer.search.subset.CANDIDATES", 64)
+    search(C, 3, stall=1)
+    assert seen[-1].tolist() == informative.tolist()  # constant pixels are left out

@@ -74,3 +74,41 @@ def test_columns_of_a_target_count_but_cannot_be_chosen(rows):
     assert best[1, 0] == 10
     assert losses[1, 0] < 0.01 * losses[1, 1]
     assert 11 not in best
+
+
+def test_groups_within_limits(rows):
+    C = rows.T @ rows
+    groups, members = [[1, 4], [2, 3], [8, 9]], {2: [2, 3], 8: [8, 9]}
+    costs = np.ones(10)
+    costs[[2, 5]] = 4.0
+    for options in (
+        {"costs": costs, "budget": 3.5},
+        {"sets": {"a": [2, 5]}, "at_most": {"a": 0}},
+        {"costs": costs, "budget": 3.5, "sets": {"b": [0]}, "at_most": {"b": 0}},
+    ):
+        rules = resolve(None, 10, 2, groups=groups, **options)
+        best, losses = substitutes(C, PANEL, rules, count=8)
+        for out, at in [([1, 4], 0), ([7], 2)]:
+            wanted = set()
+            for into in (0, 2, 5, 6, 8):
+                new = [*np.setdiff1d(PANEL, out), *members.get(into, [into])]
+                if rules.within(np.array(new)):
+                    wanted.add(into)
+            assert set(best[at]) - {-1} == wanted
+            assert len(wanted) < 5
+            for into, lost in zip(best[at], losses[at], strict=True):
+                if into >= 0:
+                    expected = loss(C, out, members.get(int(into), [int(into)]))
+                    assert lost == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_copy_loses_nothing_at_all(rows, scale):
+    twice = scale * torch.cat([rows, rows[:, [4]]], dim=1)
+    C = twice.T @ twice
+    for groups in (None, [[0, 2]]):
+        best, losses = substitutes(C, PANEL, resolve(None, 11, 3, groups=groups), count=8)
+        lost = dict(zip(best[1].tolist(), losses[1].tolist(), strict=True))
+        assert lost.pop(10) == 0.0
+        lost.pop(-1, None)
+        assert min(abs(loss) for loss in lost.values()) > 1e-3 * scale**2

@@ -62,7 +62,7 @@ def test_scores_are_those_of_the_truth(sensors, panel) -> None:
 def test_the_decoder_is_the_best_one_for_the_truth(sensors, panel) -> None:
     measured = sensors.X[:N][:, panel.indices]
     centred, mean = measured - measured.mean(0), sensors.truth[:N].mean(0)
-    best = np.linalg.lstsq(centred, sensors.truth[:N] - mean)[0]
+    best = np.linalg.lstsq(centred, sensors.truth[:N] - mean, rcond=None)[0]
     rows = sensors.X[N:][:, panel.indices]
     ideal = (rows - measured.mean(0)) @ best + mean
     left = ((ideal - sensors.truth[N:]) ** 2).sum()

@@ -339,6 +339,11 @@ def _cell_weights(
     if cell_type_key is not None:
         labels = _labels(cells, cell_type_key, "cell_type_key", "type")
         kinds, kind = np.unique(labels, return_inverse=True)
+        if 2 * len(kinds) > len(found):
+            raise InputError(
+                f"cell_type_key={cell_type_key!r} has {len(kinds)} values in {len(found)} cells, "
+                "so it is not a type; name a column of labels"
+            )
         total = np.bincount(kind, weights=found)
         if len(kinds) < 2 or not total.all():
             why = "has one group only" if len(kinds) < 2 else "has a group whose cells weigh 0"

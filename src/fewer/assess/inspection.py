@@ -20,7 +20,7 @@ from fewer.data import open as open_any
 from fewer.data.moments import is_wide
 from fewer.data.on_disk import readable_size
 from fewer.data.open import counts_rows
-from fewer.data.source import read_metadata
+from fewer.data.source import MissingNumbers, read_metadata
 from fewer.estimate import Estimate
 from fewer.selection import select
 from fewer.selection.size import SizePath, size_path
@@ -74,10 +74,12 @@ class Inspection:
     sparse: bool
     scale: str  # suggested: "none" where all features seem to share a unit, such as pixels
     # features ("features") and components ("pca") that explain a fraction of the variance of
-    # held-out rows under that scaling; None where more are needed than were tried
+    # held-out rows under that scaling, without `sentinels`; None where more are needed than were
+    # tried. If there are outliers, also the features without these ("without_outliers")
     sizes: dict[float, dict[str, int | None]]
     sampled_rows: int  # that sizes are computed from
-    suggested_k: int | None  # the first to explain 90% of the variance, or 80% if that is unknown
+    # the first to explain 90% of the variance, or 80% if that is unknown, without outliers
+    suggested_k: int | None
     # of held-out rows, from that many features, and its standard error
     explained_variance: float | None
     standard_error: float | None
@@ -102,7 +104,10 @@ class Inspection:
         for what, found in (
             ("ignored", list(self.ignored)),
             ("constant (never chosen)", self.constant),
-            ("duplicates", [f"{a} = {b}" for a, b in self.duplicates]),
+            (
+                "duplicate" if len(self.duplicates) == 1 else "duplicates",
+                [f"{a} = {b}" for a, b in self.duplicates],
+            ),
         ):
             if found:
                 lines.append(f"{len(found)} {what}: {join_names(found, MAX_SHOWN, quoted=False)}")
@@ -118,6 +123,8 @@ class Inspection:
     def sentinels(self) -> list[float]:
         """Numbers that may stand for missing values: candidates for ``missing=``.
 
+        That applies to all columns, so numbers that may be valid in others are not among them.
+
         Examples
         --------
         >>> import numpy as np
@@ -126,8 +133,7 @@ class Inspection:
         >>> inspect(X).sentinels
         [9999.0]
         """
-        spikes = [one.value for one in self.findings if one.kind == "sentinel"]
-        return sorted({value for value in spikes if value is not None})
+        return _sentinels(self.findings)
 
     def describe(self) -> dict[str, Any]:
         """The findings as a dictionary that can be written as JSON."""
@@ -186,12 +192,18 @@ def inspect(
     whole, same = _find_duplicates(part)
     update("looking for suspicious values", 0.4)
     copies = [a for a, _ in same]
-    findings = find_suspicious(
+    findings, usual = find_suspicious(
         part, labels, stats.constant | np.isin(np.arange(len(labels)), copies)
     )
     update("suggesting k", 0.6)
-    scale = scale or ("none" if _same_units(stats) else "standard")
-    sizes = _sizes(part, stats, scale, row_groups, random_state, device)
+    codes = _sentinels(findings)
+    if part.is_sparse:
+        codes = [code for code in codes if code]
+    coded = MissingNumbers(part, codes) if codes else part
+    clean = moments(coded) if codes else stats
+    scale = scale or ("none" if _same_units(clean) else "standard")
+    usual = coded if usual is part else usual
+    sizes = _sizes(coded, usual, clean, scale, row_groups, random_state, device)
     n, d = part.shape
     seen = stats.observed > 0
     gaps = (n - stats.observed) / max(n, 1)
@@ -215,6 +227,11 @@ def inspect(
         findings=findings,
         **sizes,
     )
+
+
+def _sentinels(findings: list[Finding]) -> list[float]:
+    spikes = [one.value for one in findings if one.kind == "sentinel" and not one.elsewhere]
+    return sorted({value for value in spikes if value is not None})
 
 
 def _useless(source: Source, stats: Moments) -> dict[int, str]:
@@ -297,12 +314,19 @@ def _same_units(stats: Moments) -> bool:
 
 
 def _sizes(
-    source: Source, stats: Moments, scale: str, row_groups: Any, random_state: Any, device: str
+    source: Source,
+    usual: Source,
+    stats: Moments,
+    scale: str,
+    row_groups: Any,
+    random_state: Any,
+    device: str,
 ) -> dict[str, Any]:
     """How many features explain which fraction of the variance of held-out rows.
 
     From a sample of the rows where they are many. Small data are then given to `select`, for the
-    score of the very panel that it would choose.
+    score of the very panel that it would choose. A single wrong value can decide how much is
+    explained, so k is suggested for the usual rows, without outliers.
     """
     n, varying = source.shape[0], np.flatnonzero(~stats.constant)
     found: dict[str, Any] = {
@@ -312,11 +336,11 @@ def _sizes(
     if len(varying) < 2 or n < LEAST_ROWS:
         return found
     most = min(n, WIDE_ROWS if len(varying) > MAX_FEATURES else MAX_ROWS)
-    part = source
+    part, outliers = source, usual is not source
     if most < n:
         some = np.unique(np.linspace(0, n - 1, most).astype(np.int64))
         row_groups = None if row_groups is None else np.asarray(row_groups)[some]
-        part = RowView(source, some)
+        part, usual = RowView(source, some), RowView(usual, some)
     rows = Rows(part, scale, row_groups, random_state, device)
     path = _path(rows, len(varying))
     found["sizes"] = {
@@ -326,7 +350,12 @@ def _sizes(
         }
         for level in LEVELS
     }
-    sizes = (found["sizes"][level]["features"] for level in (0.9, 0.8))
+    if outliers:
+        without = _path(Rows(usual, scale, row_groups, random_state, device), len(varying))
+        for level, size in found["sizes"].items():
+            size["without_outliers"] = _first(without.sizes, without.mean, level)
+    kind = "without_outliers" if outliers else "features"
+    sizes = (found["sizes"][level][kind] for level in (0.9, 0.8))
     k = next((size for size in sizes if size is not None), None)
     found |= {"sampled_rows": most, "suggested_k": k, "protocol": rows.protocol}
     if k is not None:

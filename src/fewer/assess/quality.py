@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fewer.checks import SENTINELS, Finding
 from fewer.data import RowView, Source, read_blocks
-from fewer.data.source import read_all
+from fewer.data.source import View, read_all
 
-__all__ = ["find_suspicious"]
+__all__ = ["WithoutOutliers", "find_suspicious"]
 
 Values = NDArray[np.float64]
 
@@ -24,6 +25,7 @@ FEW_ROWS = 20  # fewer tell nothing about a column
 FEW_DISTINCT = 20  # values of a scale or a count, which repeat
 LEAST_REPEATS = 3
 UNUSUAL_REPEATS = 20  # times as often as other values
+KNOWN_REPEATS = 5  # the same, of a number that is often used as a code
 CLIPPED_SHARE = 0.005  # of the rows at one end of the range
 GAP = 3.0  # standard deviations between a spike and all other values
 FAR = 10.0  # standard deviations of an outlier
@@ -44,11 +46,28 @@ class _Spike:
     others: tuple[float, float]  # the range of all other values
 
 
-def find_suspicious(source: Source, labels: Any, skip: NDArray[np.bool_]) -> list[Finding]:
-    """What is suspicious about columns of a source, other than those to skip."""
+class WithoutOutliers(View):
+    """Rows of another source in which values far from the mean of their column are missing."""
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, source: Source, center: Values, spread: Values) -> None:
+        super().__init__(source)
+        self.center, self.reach = torch.from_numpy(center), FAR * torch.from_numpy(spread)
+
+    def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
+        rows = self.source.rows(index, torch.float64)
+        rows[(rows - self.center).abs() > self.reach] = torch.nan
+        return rows.to(dtype)
+
+
+def find_suspicious(
+    source: Source, labels: Any, skip: NDArray[np.bool_]
+) -> tuple[list[Finding], Source]:
+    """What is suspicious about columns, other than those to skip, and the rows without outliers."""
     n, d = source.shape
     if n < FEW_ROWS or not d:
-        return []
+        return [], source
     most = min(n, MOST_ROWS, max(LEAST_ROWS, MOST_VALUES // d))
     rows = source
     if most < n:
@@ -70,10 +89,10 @@ def find_suspicious(source: Source, labels: Any, skip: NDArray[np.bool_]) -> lis
         rest = column[~np.isin(column, [one.value for one in found if one.kind == "sentinel"])]
         if counts.max() < len(column) / 2:
             center[j], spread[j] = _without_tails(rest)
-    counted, outliers, farthest = _count(source, spikes, center, spread)
+    counted, elsewhere, outliers, farthest = _count(source, spikes, center, spread, skip)
     findings = [
-        _finding(one, labels[one.column], int(count), n)
-        for one, count in zip(spikes, counted, strict=True)
+        _finding(one, labels[one.column], int(count), int(others), n)
+        for one, count, others in zip(spikes, counted, elsewhere, strict=True)
     ]
     for j in np.flatnonzero(outliers):
         what = "1 value is" if outliers[j] == 1 else f"{outliers[j]:,} values are"
@@ -83,10 +102,13 @@ def find_suspicious(source: Source, labels: Any, skip: NDArray[np.bool_]) -> lis
         )
         findings.append(Finding(labels[j], "outliers", message))
     for b, a, slope, start, off in _copies(x[:: max(1, len(x) // COPY_ROWS)], varied):
-        message = f"{slope:.6g} × {labels[a]}" + (f" {start:+.6g}" if start else "")
+        message = f"{slope:.6g} × {labels[a]}"
+        message += f" {'-' if start < 0 else '+'} {abs(start):.6g}" if start else ""
         message += f", to within {off:.2%} of its standard deviation" if off > ROUNDING else ""
         findings.append(Finding(labels[b], "copy", message))
-    return findings
+    # a sparse matrix stays sparse
+    far = outliers.any() and not source.is_sparse
+    return findings, WithoutOutliers(source, center, spread) if far else source
 
 
 def _most_frequent(values: Values) -> float:
@@ -106,7 +128,7 @@ def _without_tails(values: Values) -> tuple[float, float]:
     return float(inner.mean()), float(inner.std())
 
 
-def _finding(spike: _Spike, label: Any, count: int, n: int) -> Finding:
+def _finding(spike: _Spike, label: Any, count: int, elsewhere: int, n: int) -> Finding:
     low, high = spike.others
     if spike.kind == "clipped":
         end = "largest" if spike.value > low else "smallest"
@@ -116,7 +138,10 @@ def _finding(spike: _Spike, label: Any, count: int, n: int) -> Finding:
             f"{spike.value:g} occurs {count:,} times; all other values are between {low:g} and "
             f"{high:g}"
         )
-    return Finding(label, spike.kind, message, value=spike.value)
+        if elsewhere:
+            where = "another feature" if elsewhere == 1 else f"{elsewhere:,} other features"
+            message += f" (also in {where}, where it may be valid)"
+    return Finding(label, spike.kind, message, value=spike.value, elsewhere=elsewhere)
 
 
 def _spikes(
@@ -139,7 +164,8 @@ def _spikes(
         apart = end and gap > GAP * spread and gap > UNUSUAL_REPEATS * _typical_step(rest)
         # the only negative value among others that are not
         alone = known and value < 0 <= others[0]
-        inside = known and value != 0 and often[at] and not whole and not end
+        repeated = counts[at] >= KNOWN_REPEATS * usual
+        inside = known and value != 0 and repeated and not whole and not end
         if apart or alone or inside:
             yield _Spike(j, value, "sentinel", others)
         elif end and often[at] and value not in {0, *shared} and counts[at] >= CLIPPED_SHARE * n:
@@ -151,18 +177,27 @@ def _typical_step(values: Values) -> float:
 
 
 def _count(
-    source: Source, spikes: list[_Spike], center: Values, spread: Values
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Values]:
-    """How often each spike occurs in all rows, and how many other values of a column are far."""
+    source: Source,
+    spikes: list[_Spike],
+    center: Values,
+    spread: Values,
+    skip: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Values]:
+    """How often each spike occurs in all rows, and in how many features where it is no spike;
+    how many other values of a column are far, and the farthest."""
     columns = torch.tensor([one.column for one in spikes], dtype=torch.int64)
     values = torch.tensor([one.value for one in spikes], dtype=torch.float64)
     counts = torch.zeros(len(spikes), dtype=torch.int64)
+    distinct, which = torch.unique(values, return_inverse=True)
+    seen = torch.zeros((len(distinct), len(center)), dtype=torch.bool)
     outliers = torch.zeros(len(center), dtype=torch.int64)
     largest = torch.zeros(len(center), dtype=torch.float64)
     middle, unit = torch.from_numpy(center), torch.from_numpy(spread)
     for _, x in read_blocks(source):
         hit = x[:, columns] == values
         counts += hit.sum(0)
+        for at, value in enumerate(distinct):
+            seen[at] |= (x == value).any(0)
         z = (x - middle) / unit
         for at, one in enumerate(spikes):
             if one.kind == "sentinel":
@@ -171,8 +206,12 @@ def _count(
         outliers += (z.abs() > FAR).sum(0)
         far = z.gather(0, z.abs().argmax(0, keepdim=True))[0]
         largest = torch.where(far.abs() > largest.abs(), far, largest)
+    seen[which, columns] = False
+    seen[:, torch.from_numpy(skip)] = False
+    elsewhere = seen.sum(1)[which]
     with np.errstate(invalid="ignore"):
-        return counts.numpy(), outliers.numpy(), center + largest.numpy() * spread
+        farthest = center + largest.numpy() * spread
+    return counts.numpy(), elsewhere.numpy(), outliers.numpy(), farthest
 
 
 def _copies(x: Values, use: NDArray[np.bool_]) -> list[tuple[int, int, float, float, float]]:

@@ -106,8 +106,7 @@ def _as_command(function: Callable[..., None]) -> Callable[..., None]:
         parameters += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in inner]
 
     def command(ctx: typer.Context, **given: Any) -> None:
-        drop_replaced(ctx)
-        given |= {name: ctx.params[name] for name in given if name in ctx.params}
+        given |= dict.fromkeys(drop_replaced(ctx))
         for name, kind in groups.items():
             given[name] = kind(**{one: given.pop(one) for one in signature(kind).parameters})
         given |= dict.fromkeys(lines, _command_line(ctx))
@@ -184,7 +183,9 @@ def _describe_error(error: Exception) -> tuple[int, str]:
 
 
 def _as_options(text: str) -> str:
-    """The library's messages name parameters; name the command-line options instead."""
+    """The library's messages name parameters and local copies; name what was typed instead."""
+    fetch = sys.modules.get("fewer.data.fetch")
+    text = text if fetch is None else fetch.name_originals(text)
     text = re.sub(rf"\b(ignore|missing)=(\[{WORD}(?:, {WORD})*\])", _listed_option, text)
     text = re.sub(rf"\b({OPTIONS})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)
     return re.sub(r"\bk=(?=\d)", "-k ", text)

@@ -28,13 +28,17 @@ def use_config(ctx: typer.Context, value: Path | None) -> Path | None:
     return value
 
 
-def drop_replaced(ctx: typer.Context) -> None:
-    """Drop options from the file that conflict with options on the command line."""
+def drop_replaced(ctx: typer.Context) -> set[str]:
+    """Drop options from the file that conflict with options on the command line; their names."""
     typed = {name for name in ctx.params if _origin(ctx, name) == "COMMANDLINE"}
-    for pair in EXCLUSIVE:
-        for name, other in (pair, pair[::-1]):
-            if name in typed and other not in typed and other in ctx.params:
-                ctx.params[other] = None
+    dropped = {
+        other
+        for pair in EXCLUSIVE
+        for name, other in (pair, pair[::-1])
+        if name in typed and other not in typed and other in ctx.params
+    }
+    ctx.params |= dict.fromkeys(dropped)
+    return dropped
 
 
 def _origin(ctx: typer.Context, name: str) -> str:

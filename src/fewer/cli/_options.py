@@ -147,8 +147,9 @@ class Reading:
     missing: Annotated[
         list[str] | None,
         reading_option(
-            help="Additional codes for missing values, comma-separated, such as '9999,off'; empty "
-            "cells, NA, NaN, null, ?, -, -- and n/a are always missing."
+            help="Additional codes for missing values, comma-separated, such as '9999,off'; a "
+            "value with a comma goes in double quotes, as in '\"n,a\",9999'. Empty cells, NA, NaN, "
+            "null, ?, -, -- and n/a are always missing."
         ),
     ] = None
     counts: Annotated[

@@ -80,7 +80,8 @@ def inspect(
 
 
 def _show_inspection(found: "Inspection", data: str, screen: "Console") -> None:
-    screen.print(f"{data}: {found}", soft_wrap=True, markup=False)
+    what = "standard input" if data == "-" else data
+    screen.print(f"{what}: {found}", soft_wrap=True, markup=False)
     if found.ignored:
         print_table(screen, ("ignored column", "reason"), _first_rows(found.ignored))
     else:
@@ -107,15 +108,24 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
         components = "more" if size["pca"] is None else f"{size['pca']:,}"
         unknown = components if size["pca"] is None else f"at least {components}"
         features = unknown if size["features"] is None else f"{size['features']:,}"
-        rows.append((f"{level:.0%}", features, components))
-    header = ("explained variance", "features (k)", "PCA components (reference)")
-    print_table(screen, header, rows, (1, 2))
+        row = [f"{level:.0%}", features, components]
+        if "without_outliers" in size:
+            k = size["without_outliers"]
+            row.insert(2, "more" if k is None else f"{k:,}")
+        rows.append(row)
+    header = ["explained variance", "features (k)", "PCA components (reference)"]
+    if rows and len(rows[0]) > len(header):
+        header.insert(2, "without outliers")
+    print_table(screen, header, rows, (1, 2, 3))
     if found.suggested_k is not None and found.explained_variance is not None:
         from fewer._tables import percent_text
 
         share = percent_text(found.explained_variance, found.standard_error)
         path = "" if found.exact else " by a nested path; fewer select chooses each k anew"
         screen.print(f"a k to try: [bold]{found.suggested_k}[/], explained variance {share}{path}")
+    if found.sentinels:
+        words = ", ".join(f"{value:g}" for value in found.sentinels)
+        screen.print(f"[dim]with {words} read as missing, as in the next command[/]")
     sampled = "" if found.sampled_rows == found.rows else f" on {found.sampled_rows:,} of the rows"
     screen.print(f"[dim]held-out rows: {found.protocol}{sampled}[/]")
     if found.scale == "none":

@@ -30,6 +30,7 @@ BLOCK_BYTES = 16 * 2**20
 BLOCK_SHARE = 16  # of the memory limit: Arrow reads some blocks ahead
 SAMPLE_BYTES = 2**20
 SPARE_BYTES = 2**25  # by which a line may be longer than those seen first
+LONGER = 8  # times the longest line of the sample: what the longest of a file may be
 FIRST_LINES = 5
 DIGITS = 19  # of a whole number; longer ones are measurements
 MOST_FIRST = 2**29  # bytes of the first lines
@@ -107,8 +108,8 @@ def file_form(path: Path) -> str:
     """The suffix that tells what a file holds; that of compressed text is the inner one."""
     form = path.suffix.lower()
     inner = path.with_suffix("").suffix.lower()
-    if form == ".zip" and inner not in TEXT and path.is_file():
-        with suppress(InputError, FileFormatError):  # some other archive
+    if form == ".zip":
+        with suppress(InputError, FileFormatError):  # some other archive, or none yet
             inner = Path(only_member(path).filename).suffix.lower()
     return inner if form in COMPRESSED and inner in TEXT else form
 
@@ -157,7 +158,7 @@ def _reader(
             column_names=layout.names,
             skip_rows=int(layout.header),
             # Arrow refuses lines longer than that
-            block_size=max(block, min(8 * layout.longest, layout.longest + SPARE_BYTES)),
+            block_size=max(block, min(LONGER * layout.longest, layout.longest + SPARE_BYTES)),
         ),
         parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter),
         convert_options=arrow_csv.ConvertOptions(
@@ -381,6 +382,8 @@ def _tell_of_dashes(layouts: Iterable[_Layout], features: list[str], asked: Sequ
             break
         with _stream(layout.path) as stream:
             start = stream.read(left)
+        if len(start) == left:  # which may be the middle of a line
+            start = start[: start.rfind(b"\n") + 1]
         left -= len(start)
         here = _words(layout, start, features, words)
         first = first or (str(layout.path) if here else "")
@@ -402,13 +405,12 @@ def _words(layout: _Layout, start: bytes, features: list[str], words: list[str])
         return Counter()
     pa, arrow_csv = import_optional("pyarrow"), import_optional("pyarrow.csv")
     compute = import_optional("pyarrow.compute")
-    cut = start.rfind(b"\n") + 1 if len(start) > SEARCHED_BYTES // 2 else len(start)
     rows = arrow_csv.read_csv(
-        pa.BufferReader(start[:cut]),
+        pa.BufferReader(start),
         read_options=arrow_csv.ReadOptions(
             column_names=layout.names,
             skip_rows=int(layout.header),
-            block_size=max(BLOCK_BYTES, 2 * layout.longest + SPARE_BYTES),
+            block_size=max(BLOCK_BYTES, layout.longest + SPARE_BYTES),
         ),
         parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter),
         convert_options=arrow_csv.ConvertOptions(

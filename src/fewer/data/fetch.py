@@ -17,11 +17,12 @@ from urllib.parse import urlsplit
 from fewer._optional import import_optional
 from fewer.errors import FewerError, InputError, MissingExtraError
 
-__all__ = ["fetched", "is_elsewhere", "without_secrets"]
+__all__ = ["fetched", "is_elsewhere", "name_originals", "without_secrets"]
 
 STDIN = "-"
 ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 BLOCK = 2**20
+_copies: dict[str, str] = {}  # local copies, and what they are copies of
 
 
 def is_elsewhere(data: Any) -> bool:
@@ -43,6 +44,13 @@ def without_secrets(address: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
+def name_originals(text: str) -> str:
+    """A message that names what was fetched instead of its local copy."""
+    for path, original in _copies.items():
+        text = text.replace(path, original)
+    return text
+
+
 @cache
 def fetched(address: str) -> Path:
     """A local copy, kept until the process ends."""
@@ -54,6 +62,7 @@ def fetched(address: str) -> Path:
     if not name:
         raise InputError(f"{shown} is not a file; use the URL of a file, such as .../data.csv")
     path = folder / re.sub(r"[^\w.+-]", "_", name)
+    _copies[str(path)] = shown
     fsspec = import_optional("fsspec")
     try:
         with fsspec.open(address, "rb") as stream, path.open("wb") as file:
@@ -84,6 +93,7 @@ def _from_stdin(folder: Path) -> Path:
     kinds = {b"PAR1": ".parquet", b"ARROW1": ".feather", b"PK\x03\x04": ".xlsx"}
     form = next((form for start, form in kinds.items() if first.startswith(start)), ".csv")
     path = folder / f"stdin{form}"
+    _copies[str(path)] = "standard input"
     with path.open("wb") as file:
         file.write(first)
         shutil.copyfileobj(stream, file, BLOCK)

@@ -440,7 +440,7 @@ def read_all(source: Source, columns: np.ndarray | None = None) -> np.ndarray:
     """
     out = np.empty((source.shape[0], source.shape[1] if columns is None else len(columns)))
     for rows, x in read_blocks(source):
-        out[rows] = x if columns is None else x.numpy()[:, columns]
+        out[rows] = x.numpy() if columns is None else x.numpy()[:, columns]
     return out
 
 

@@ -130,14 +130,8 @@ def _arrow_writer(path: Path, schema: Any, stack: ExitStack, dialect: Dialect) -
         return stack.enter_context(parquet.ParquetWriter(path, schema))
     if form in FEATHER:
         return stack.enter_context(import_optional("pyarrow.ipc").new_file(str(path), schema))
-    arrow_csv = import_optional("pyarrow.csv")
     file = _text_file(path, stack)
-    if form == ".tsv":
-        dialect = Dialect("\t")
-    if dialect.decimal != ".":
-        return _CommaWriter(file, schema, dialect)
-    options = arrow_csv.WriteOptions(delimiter=dialect.delimiter, quoting_style="needed")
-    return stack.enter_context(arrow_csv.CSVWriter(file, schema, write_options=options))
+    return _TextWriter(file, schema, Dialect("\t") if form == ".tsv" else dialect)
 
 
 def _text_file(path: Path, stack: ExitStack) -> Any:
@@ -152,8 +146,12 @@ def _text_file(path: Path, stack: ExitStack) -> Any:
     return stack.enter_context(pa.PythonFile(file, mode="w"))
 
 
-class _CommaWriter:
-    """Text with a decimal comma, which Arrow does not write."""
+class _TextWriter:
+    """Text with quotes only where needed, as most programs write it.
+
+    Arrow, which is fast, quotes either all text or none, and knows no decimal comma; blocks that
+    it cannot write go through the csv module.
+    """
 
     def __init__(self, file: Any, schema: Any, dialect: Dialect) -> None:
         self.file, self.dialect = file, dialect
@@ -161,8 +159,20 @@ class _CommaWriter:
 
     def write_table(self, table: Any) -> None:
         """Append the rows of a table."""
-        pa, compute = import_optional("pyarrow"), import_optional("pyarrow.compute")
-        columns = []
+        pa, arrow_csv = import_optional("pyarrow"), import_optional("pyarrow.csv")
+        if self.dialect.decimal == ".":
+            options = arrow_csv.WriteOptions(
+                delimiter=self.dialect.delimiter, quoting_style="none", include_header=False
+            )
+            block = pa.BufferOutputStream()
+            try:
+                arrow_csv.write_csv(table, block, options)
+            except pa.ArrowInvalid:  # some text needs quotes
+                pass
+            else:
+                self.file.write(block.getvalue())
+                return
+        compute, columns = import_optional("pyarrow.compute"), []
         for column in table.columns:
             text = column.cast(pa.string())
             if pa.types.is_floating(column.type):

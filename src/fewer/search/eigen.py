@@ -8,12 +8,20 @@ from torch import Tensor
 from fewer._threads import for_matrix
 from fewer.data.factored import FactoredCovariance, Matrix
 
-__all__ = ["largest_eigenvectors", "leading_eigenvectors", "smallest_eigenvectors"]
+__all__ = [
+    "largest_eigenvectors",
+    "leading_eigenvectors",
+    "smallest_eigenvectors",
+    "without_chance",
+]
 
 Values = NDArray[np.float64]
 
 WIDE = 2000  # columns, beyond which a few eigenvectors are found by subspace iteration
+FEW = 5  # eigenvectors are few if there are so many columns for each
 EXTRA, ROUNDS = 20, 5  # additional directions, and products, that make these precise enough
+MOST_FACTORS = 200
+LEAST_NOISE = 0.05  # of the variance, as the unit of a feature
 
 
 def smallest_eigenvectors(M: Values, count: int) -> tuple[Values, Values]:
@@ -41,18 +49,52 @@ def leading_eigenvectors(
         rows = (C.rows if scale is None else C.rows * scale.to(C.device)).cpu()
         return _leading_of_rows(rows, min(count, d))
     unit = torch.ones(d, dtype=C.dtype) if scale is None else scale
-    if d <= WIDE or 5 * (count + EXTRA) > d:
+    if d <= WIDE or FEW * (count + EXTRA) > d:
         matrix = (C.cpu() * (unit[:, None] * unit)).numpy()
         return torch.from_numpy(largest_eigenvectors(matrix, min(count, d))[1])
-    home = C.device if device is None else device
-    rough = C.to(device=home, dtype=torch.float32)
-    ratio = unit.to(device=home, dtype=torch.float32)[:, None]
-    axes = torch.randn(d, count + EXTRA, generator=torch.Generator().manual_seed(0)).to(home)
+    rough = C.to(device=device, dtype=torch.float32)
+    ratio = unit.to(rough)[:, None]
+    axes = torch.randn(d, count + EXTRA, generator=torch.Generator().manual_seed(0)).to(rough)
     for _ in range(ROUNDS):
         axes = torch.linalg.qr(ratio * (rough @ (ratio * axes)))[0]
     inside = axes.T @ (ratio * (rough @ (ratio * axes)))
     turn = torch.linalg.eigh(inside + inside.T)[1].flip(1)[:, :count]
     return torch.linalg.qr((axes @ turn).cpu().double())[0]
+
+
+def without_chance(C: Tensor, noise: Tensor, rows: int) -> Tensor:
+    r"""The signal C behind measurement errors with its correlations shrunk to those of few factors.
+
+    In units of the noise, the sample covariance of ``rows`` rows has eigenvalues up to
+    :math:`\sigma^2 (1 + \sqrt{\gamma})^2`, :math:`\gamma = d / n`, by chance alone (Marchenko and
+    Pastur, 1967). Larger ones, :math:`\lambda \sigma^2`, are shrunk as is best for the mean squared
+    error (Donoho, Gavish and Johnstone, 2018), to :math:`(\ell - 1) c^2` with
+
+    .. math:: \lambda = \ell \left(1 + \frac{\gamma}{\ell - 1}\right), \qquad
+        c^2 = \frac{1 - \gamma / (\ell - 1)^2}{1 + \gamma / (\ell - 1)}.
+
+    Others are dropped. The diagonal stays: a feature may have variance of its own.
+    """
+    d, diagonal = len(C), C.diagonal().cpu()
+    measured = (diagonal + noise).clamp_min(1e-300)
+    unit = torch.maximum(noise, LEAST_NOISE * measured).rsqrt()
+    whole = C.cpu().clone()
+    whole.diagonal().copy_(measured)
+    vectors = leading_eigenvectors(whole, min(d, MOST_FACTORS), scale=unit)
+    turned = (whole * (unit[:, None] * unit)) @ vectors
+    values = (vectors * turned).sum(0)
+    gamma, left = d / rows, float((measured * unit.square()).sum())
+    count, level = -1, left / d
+    while (found := int((values > level * (1 + gamma**0.5) ** 2).sum())) > count and found < d:
+        count, level = found, (left - float(values[:found].sum())) / (d - found)
+    vectors, ratio = vectors[:, :count], values[:count] / level
+    middle = ratio + 1 - gamma
+    spike = (middle + (middle.square() - 4 * ratio).clamp_min(0.0).sqrt()) / 2 - 1
+    cosine = (1 - gamma / spike.square()).clamp_min(0.0) / (1 + gamma / spike)
+    factors = vectors / unit[:, None] * (level * spike * cosine).sqrt()
+    shrunk = factors @ factors.T
+    shrunk.diagonal().copy_(diagonal)
+    return shrunk.to(C.device)
 
 
 def _leading_of_rows(X: Tensor, count: int) -> Tensor:

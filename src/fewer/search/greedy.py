@@ -29,6 +29,7 @@ from fewer.search.objective import (
 
 __all__ = ["GreedyPath", "greedy", "nested"]
 
+AT_ONCE, PARTS = 2**22, 8  # numbers in the blocks of units at a time, in at least so many parts
 STALE = 1e-3  # blocks are recomputed when the residual has fallen to this fraction
 
 
@@ -270,8 +271,6 @@ class Deflation:
 
     def _on_units(self, x: Tensor) -> Tensor:
         """A vector over features, spread over the units (units x m)."""
-        if self.table.shape == (len(x), 1):
-            return x[:, None]
         return padded(x)[self.table]
 
 
@@ -300,8 +299,8 @@ def unit_blocks(
     """Blocks of a symmetric d x d matrix, given by its rows, and of its square on each unit."""
     width = table.shape[1]
     blocks, squares = [], []
-    most = max(1, 2**22 // (d * width))
-    for part in table.split(min(most, -(-len(table) // 8))):
+    most = max(1, AT_ONCE // (d * width))
+    for part in table.split(min(most, -(-len(table) // PARTS))):
         rows = rows_of(part.clamp_max(d - 1).flatten()).view(*part.shape, d)
         rows = rows * (part < d)[..., None]
         squares.append(rows @ rows.mT)
@@ -316,7 +315,7 @@ def factored_blocks(C: FactoredCovariance, Y: Tensor, table: Tensor) -> tuple[Te
             return C.diagonal()[:, None, None].clone(), C.squares[:, None, None].clone()
         return (C.rows * Y).sum(0)[:, None, None], C.squares_of(Y)[:, None, None]
     blocks, squares = [], []
-    for part in table.split(max(1, 2**22 // (len(Y) * table.shape[1]))):
+    for part in table.split(max(1, AT_ONCE // (len(Y) * table.shape[1]))):
         at, held = part.clamp_max(len(C) - 1), (part < len(C))[..., None]
         x, y = C.columns(at) * held, Y[:, at].movedim(0, -1) * held  # units x m x r
         blocks.append(x @ y.mT)
@@ -339,7 +338,7 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: Penalty) -> tuple[Te
     least = least.expand(E.shape[:-1]).clone()
     for _ in range(E.shape[-1]):
         rest = E.diagonal(dim1=-2, dim2=-1)
-        at = rest.masked_fill(rest <= least, -1.0).argmax(-1, keepdim=True)  # ... x 1
+        at = rest.masked_fill(rest <= least, -torch.inf).argmax(-1, keepdim=True)  # ... x 1
         column = at[..., None].expand(*E.shape[:-1], 1)
         e, ee = E.gather(-1, column)[..., 0], EE.gather(-1, column)[..., 0]  # ... x m
         e_j, ee_j, least_j = (x.gather(-1, at)[..., 0] for x in (e, ee, least))

@@ -21,6 +21,8 @@ Penalty = float | Tensor  # for all features, or one for each (d)
 # A column depends on others when less than this fraction of its variance is left: well above the
 # rounding of a float64 covariance, well below any real feature.
 DEPENDENT = 1e-9
+JITTER, FASTER = 1e-10, 100  # added to a singular unit diagonal, and so many times as much
+SINGULAR = 10  # times the rounding of eigenvalues: smaller ones are none
 ROUNDING = 1e-10  # smaller gains, as fractions of the trace, are rounding errors
 
 
@@ -109,7 +111,7 @@ def solve_normal(gram: Tensor, cross: Tensor, ridge: Penalty = 0.0) -> Tensor:
     scale = torch.where(spread > 0, spread, 1.0).rsqrt()
     penalised = gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     values, vectors = torch.linalg.eigh(scale[:, None] * penalised * scale)
-    cut = values.amax() * len(gram) * torch.finfo(gram.dtype).eps * 10
+    cut = values.amax() * len(gram) * torch.finfo(gram.dtype).eps * SINGULAR
     inverse = torch.where(values > cut, 1 / values, 0.0)
     return scale[:, None] * ((vectors * inverse) @ (vectors.T @ (scale[:, None] * cross)))
 
@@ -142,14 +144,14 @@ def _regular_cholesky(A: Tensor, full: Tensor, ridge: Penalty) -> tuple[Tensor, 
     spread = A.diagonal(dim1=1, dim2=2) + ridge
     scale = torch.where(full & (spread > 0), spread, 1.0).rsqrt()
     A = scale[..., None] * A * scale[:, None]
-    jitter = DEPENDENT / 10
+    jitter = JITTER
     while True:
         # the diagonal is 1 after scaling; for constant and empty columns it is set to 1
         A.diagonal(dim1=1, dim2=2).fill_(1 + jitter)
         L, info = torch.linalg.cholesky_ex(A)
         if not info.any():
             return L, scale
-        jitter *= 100
+        jitter *= FASTER
 
 
 def covariance(C: Any, device: str | torch.device | None = None, penalty: Penalty = 0.0) -> Matrix:

@@ -29,12 +29,15 @@ WEIGHTS = (
     0.5,
     1.0,
 )  # of the growth, in objectives that lead to starting panels
-KICKS = 32  # times that features of the best panel are exchanged at random, two to half of them
+KICKS, FEWEST = (
+    32,
+    2,
+)  # times that features of the best panel are exchanged at random: so many, up to half
 MOST_SWAPS = 2048  # that are evaluated at a time, those with the smallest residual
 MOST_STEPS = 200
 POOL = 2000  # features that are looked at in wide data
 BEYOND = 1e6  # times the residual: what a panel beyond the tolerance is worth
-LEAST = 1e-9  # of the mean variance: panels may be dependent
+LEAST = 1e-9  # of the mean variance, as panels may be dependent; and what is rounding elsewhere
 AT_ONCE = 2**23  # numbers in the matrices of panels that are evaluated at a time
 
 Columns = NDArray[np.int64]
@@ -183,7 +186,7 @@ class _Search:
             panels[torch.arange(len(order)), order // swaps.shape[1]] = order % swaps.shape[1]
             values = self.value(*self.errors.of(panels), weight)
             at = int(values.argmin())
-            if float(values[at]) >= best * (1 - 1e-9):
+            if float(values[at]) >= best * (1 - LEAST):
                 break
             panel, best = panels[at], float(values[at])
         return panel, best
@@ -194,7 +197,7 @@ class _Search:
         taken = torch.zeros_like(self.fixed)
         taken[panel] = True
         free = torch.nonzero(~taken).flatten().numpy()
-        count = int(random.integers(2, max(3, len(panel) // 2 + 1)))
+        count = int(random.integers(FEWEST, max(FEWEST + 1, len(panel) // 2 + 1)))
         count = min(count, len(places), len(free))
         found = panel.clone()
         found[random.choice(places, count, replace=False)] = torch.from_numpy(
@@ -207,8 +210,8 @@ class _Search:
 def _limits(rules: Constraints, units: Columns) -> tuple[Tensor, Tensor, Tensor]:
     """What units count in each limit, and the bounds of their sum, with room for rounding."""
     amounts = np.vstack([rules.unit_costs, rules.unit_limits.toarray()])[:, units]
-    least = np.array([-np.inf, *(limit.least * (1 - 1e-9) for limit in rules.limits)])
-    most = np.array([rules.ceiling, *(limit.most * (1 + 1e-9) for limit in rules.limits)])
+    least = np.array([-np.inf, *(limit.least * (1 - LEAST) for limit in rules.limits)])
+    most = np.array([rules.ceiling, *(limit.most * (1 + LEAST) for limit in rules.limits)])
     return torch.from_numpy(amounts), torch.from_numpy(least), torch.from_numpy(most)
 
 

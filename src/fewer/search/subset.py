@@ -36,6 +36,11 @@ Panel = NDArray[np.int64]
 
 ELITE = 8  # best panels, from which perturbation starts
 KICK = 0.2  # fraction of a panel that perturbation replaces
+FROM_BEST = 0.5  # fraction of perturbations that start from the best one
+STEPS, PER_UNIT, MOST_STEPS = 100, 10, 250  # of a walk: the least of 100 + k, 10 k and 250
+STALLS = (1, 6)  # rounds without progress that are waited for, by default
+NOISE = 0.3  # of the gains in the first round
+CONSTANT = -1e300  # value of features that do not vary, below that of all others
 PROGRESS = 1e-4  # minimum relative improvement of a round
 MOST_PANELS, MOST_NUMBERS = 20_000, 2**20  # that are all judged, and entries of their matrices
 CANDIDATES = 2048  # maximum number for walks; the final swaps consider all features
@@ -186,11 +191,11 @@ class _Run:
             return "optimal"
         explorer = self._explorer()
         batch = explorer.batch if starts is None else starts
-        steps = min(100 + constraints.most_units, 10 * constraints.most_units, 250)
+        steps = min(STEPS + constraints.most_units, PER_UNIT * constraints.most_units, MOST_STEPS)
         if stall is None:
-            stall = int(np.clip(explorer.patience // (steps * batch), 1, 6))
+            stall = int(np.clip(explorer.patience // (steps * batch), *STALLS))
         panels, barred = self._first(batch)
-        noise, idle = 0.3, 0
+        noise, idle = NOISE, 0
         while idle < stall and not self._late():
             mark = self.elite[0][0]
             for panel in self._improved(explorer, panels, steps, barred, noise):
@@ -321,7 +326,7 @@ class _Run:
         """Some of the best panels without some of their features, and those features."""
         panels, barred = [], []
         for _ in range(batch):
-            rank = 0 if self.random.random() < 0.5 else self.random.integers(len(self.elite))
+            rank = 0 if self.random.random() < FROM_BEST else self.random.integers(len(self.elite))
             units = np.unique(self.constraints.unit_of[self.elite[rank][1]])
             free = np.setdiff1d(units, self.constraints.included_units)
             count = min(len(free), max(2, round(KICK * len(free))))
@@ -334,8 +339,9 @@ class _Run:
         """Candidates for walks: the features with the best swaps into the best panel."""
         constraints, best = self.constraints, self.elite[0][1]
         most = max(CANDIDATES, 4 * constraints.most_units)
-        value = np.where(self.C.diagonal().cpu().numpy() > 0, 0.0, -1e300)
-        if int((value == 0).sum()) > most:
+        varies = self.C.diagonal().cpu().numpy() > 0
+        value = np.where(varies, 0.0, CONSTANT)
+        if int(varies.sum()) > most:
             places = Places(constraints, self.C.device)
             state = whole_exchange(
                 self.C, self.ridge, places.fill([best]), places.closed, places.prices
@@ -347,5 +353,5 @@ class _Run:
                 value[limit.columns] = np.inf
         value[constraints.exclude] = -np.inf
         order = np.argsort(-value, kind="stable")
-        useful = max(int((value > -1e300).sum()), constraints.most_units)
+        useful = max(int((value > CONSTANT).sum()), constraints.most_units)
         return np.sort(order[: min(most, useful)])

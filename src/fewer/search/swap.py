@@ -48,6 +48,10 @@ MANY = 16  # scoring all swaps from scratch takes about as long as this many sin
 # Steps during which a feature that left may not return, and one that entered may not leave;
 # randomly up to twice as long.
 STAY_OUT, STAY_IN = 10, 5
+MORE = 8  # single swaps, besides one per place, until the objective is computed again
+# Swaps of all panels at a time, and in some ten seconds; the fewest and most panels at a time
+CPU_BATCH, GPU_BATCH, CPU_STEPS, GPU_STEPS, BATCHES = 2**17, 2**23, 2**31, 2**37, (2, 32)
+GROUP_BATCH, GROUP_STEPS = 4, 2**31  # of panels of groups; rounds are short
 REFRESH = 100  # steps after which everything is recomputed, because updates round
 CHANGING = ("P", "Z", "N", "e", "f", "objective", "shut")  # of an exchange, apart from the panels
 
@@ -184,11 +188,11 @@ def _swap_features(
     # together or one by one; how many before the exact objective is computed again
     together, count = True, places.K // 4
     if places.limits is not None and places.limits.sets:
-        together, count = False, places.K + 8  # swaps depend on each other
+        together, count = False, places.K + MORE  # swaps depend on each other
     while deadline is None or time.monotonic() < deadline:
         settled = False
         if together and count < MANY:
-            together, count = False, places.K + 8
+            together, count = False, places.K + MORE
         if together:
             new = _several(places.gains(state), state.S, count, least, places)
             evaluations += 1
@@ -285,8 +289,8 @@ class Explorer:
         # enough panels to keep the processor busy, at least two; and how many steps of all panels
         # take some ten seconds
         size, fast = self.places.K * len(candidates), C.device.type != "cpu"
-        self.batch = int(np.clip((2**23 if fast else 2**17) // size, 2, 32))
-        self.patience = (2**37 if fast else 2**31) // size
+        self.batch = int(np.clip((GPU_BATCH if fast else CPU_BATCH) // size, *BATCHES))
+        self.patience = (GPU_STEPS if fast else CPU_STEPS) // size
 
     def improve(
         self,
@@ -556,8 +560,7 @@ class GroupExchange:
 class GroupExplorer:
     """`Explorer` for groups: refills partial panels greedily, then swaps groups."""
 
-    batch = 4
-    patience = 2**31  # rounds are short
+    batch, patience = GROUP_BATCH, GROUP_STEPS
 
     def __init__(self, C: Matrix, constraints: Constraints, ridge: Penalty, least: float) -> None:
         self.C, self.constraints, self.ridge, self.least = C, constraints, ridge, least

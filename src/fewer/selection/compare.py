@@ -161,7 +161,7 @@ class LinearComparison(Comparison):
         """
         if len(folds) > 1:
             return
-        C = folds[0].matrix()
+        C = folds[0].matrix_for_choice()
         best = min(candidate.objective for candidate in candidates)
         for candidate in candidates:
             if candidate.objective <= TIED * best:

@@ -18,6 +18,7 @@ from fewer._checks import check_choice
 from fewer.constraints import Constraints
 from fewer.data.source import Source, View, is_remote, read_blocks, shard_of_rank
 from fewer.errors import InputError
+from fewer.report.summarise import HEAVY
 from fewer.search import greedy
 from fewer.validation import Fold, FoldCovariances, fold_covariances
 
@@ -70,12 +71,18 @@ def check_loss(loss: str, *, target: bool) -> None:
 
 
 def weighted_by_loss(
-    loss: str, covariances: FoldCovariances, constraints: Constraints, device: torch.device
+    loss: str,
+    covariances: FoldCovariances,
+    constraints: Constraints,
+    device: torch.device,
+    *,
+    only_heavy: bool = False,
 ) -> FoldCovariances:
     """The same folds; for "huber", rows count by that loss of their error with a greedy panel.
 
     Weights are computed from all rows; a fold's decoder sees those of its training rows. Held-out
-    rows that compare panels have weights, those that score the result have none.
+    rows that compare panels have weights, those that score the result have none. With
+    ``only_heavy``, rows have weights only if one percent of them has much of the squared error.
     """
     if loss == "mse":
         return covariances
@@ -89,6 +96,8 @@ def weighted_by_loss(
         fold = found.everything
         panel = distributed.on_rank0(partial(_greedy, fold, constraints))
         errors = _row_errors(fold, source, panel)
+        if only_heavy and found is covariances and _share_of_worst(errors) < HEAVY:
+            break
         knee = KNEE * float(np.median(errors))
         if not knee or errors.max() <= knee:
             break
@@ -101,6 +110,13 @@ def weighted_by_loss(
 
 def _greedy(fold: Fold, constraints: Constraints) -> Columns:
     return greedy(fold.matrix(), constraints).panel()
+
+
+def _share_of_worst(errors: Vector) -> float:
+    """Fraction of the squared error in the worst percent of the rows."""
+    squares = np.sort(errors**2)
+    total = float(squares.sum())
+    return float(squares[len(squares) - len(squares) // 100 :].sum()) / total if total > 0 else 0.0
 
 
 def _row_errors(fold: Fold, source: Source, panel: Columns) -> Vector:

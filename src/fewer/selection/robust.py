@@ -6,11 +6,12 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fewer import distributed
 from fewer._checks import check_whole
+from fewer.data.source import is_remote
 from fewer.errors import InputError
 from fewer.search.robust import robust_swaps
 from fewer.selection.compare import (
@@ -21,15 +22,17 @@ from fewer.selection.compare import (
     TrainedComparison,
 )
 from fewer.selection.context import SelectionContext
+from fewer.selection.huber import weighted_by_loss
 from fewer.selection.missing import check_missing, completed_inputs, held_out_values
 from fewer.selection.strategies import Strategy, features_weight, joint_covariance
-from fewer.validation import Fold
+from fewer.validation import Fold, FoldCovariances
 
 __all__ = ["check_robust", "make_robust"]
 
 MOST_MISSING = 2
 FOLD_KICKS, FINAL_KICKS = 8, 32  # of the search on a fold, and on all rows
 MOST_LOST = 1.1  # ratio of held-out errors that is more than chance
+LEAST_ERROR = 1e-300
 
 Columns = NDArray[np.int64]
 
@@ -56,21 +59,48 @@ def make_robust(
     that it was chosen from only. With folds it must do better by more than one standard error. A
     single held-out part is a tenth of many rows, which say more than it does; it counts only where
     it is clearly against the panel.
+
+    Where tails are heavy, few rows would decide both the search and the veto, so that rows count by
+    Huber's loss in both. Errors that are reported are those of the squared error.
     """
     if len(winner.errors) < len(folds):  # compared on one of them, since rows are many
         comparison.measure([winner], folds)
-    found, final = _robust(context, comparison, winner, columns, folds)
+    judges = _without_tails(context, comparison)
+    found, final = _robust(context, comparison, winner, columns, folds, judges)
     candidates.append(found)
     measured = [c for c in candidates if c.pruned_by is None and len(c.panels) == len(folds)]
     worst = {c: _worst_missing(context, comparison, c, folds) for c in measured}
     for candidate in measured:
         candidate.worst = float(worst[candidate].mean())
-    gains = worst[winner] - worst[found]  # of each fold
-    least = (1 - MOST_LOST) * float(worst[winner].mean())
+    pair = [winner, found]
+    if judges is not context.covariances:
+        pair = [replace(candidate) for candidate in pair]
+        comparison.measure(pair, judges.folds)
+        worst = {c: _worst_missing(context, comparison, c, judges.folds) for c in pair}
+    # of each fold: one of them may have most of the squared error of all
+    gains = -_log_ratio(worst[pair[1]], worst[pair[0]])
+    lost = _log_ratio(pair[1].errors, pair[0].errors)
+    least = -float(np.log(MOST_LOST))
     if len(folds) > 1:
         least = float(gains.std(ddof=1)) / len(folds) ** 0.5
-    better = gains.mean() > least and found.error <= MOST_LOST * winner.error
+    better = gains.mean() > least and lost.mean() <= np.log(MOST_LOST)
     return (found, final) if better else (winner, columns)
+
+
+def _log_ratio(errors: ArrayLike, others: ArrayLike) -> NDArray[np.float64]:
+    """Logarithm of the ratio of errors, 0 where there are none."""
+    logs = (np.log(np.maximum(part, LEAST_ERROR)) for part in (errors, others))
+    found: NDArray[np.float64] = np.subtract(*logs)
+    return found
+
+
+def _without_tails(context: SelectionContext, comparison: Comparison) -> FoldCovariances:
+    """The folds that linear decoders are judged on: few rows with most of the error count less."""
+    own = context.covariances
+    plain = context.loss == "mse" and own.noise is None and own.row_weights is None
+    if not isinstance(comparison, LinearComparison) or not plain or is_remote(context.source):
+        return own
+    return weighted_by_loss("huber", own, context.constraints, context.device, only_heavy=True)
 
 
 def _robust(
@@ -79,16 +109,16 @@ def _robust(
     winner: Candidate,
     columns: Columns,
     folds: Sequence[Fold],
+    judges: FoldCovariances,
 ) -> tuple[Candidate, Columns]:
     strategy = Strategy(
         f"{winner.strategy.name}, robust to {context.robust_to}", lambda *_: columns
     )
     context.budget.allocate(2)
-    pairs = zip(folds, winner.panels, strict=True)
+    pairs = zip(judges.folds, winner.panels, strict=True)
     panels = [_panel(context, fold, [panel], winner.ridge, FOLD_KICKS) for fold, panel in pairs]
     found = replace(winner, strategy=strategy, panels=panels, errors=[], repeats=[])
-    everything = context.covariances.everything
-    columns = _panel(context, everything, [columns, *panels], winner.ridge, FINAL_KICKS)
+    columns = _panel(context, judges.everything, [columns, *panels], winner.ridge, FINAL_KICKS)
     comparison.measure([found], folds)
     return found, columns
 

@@ -158,7 +158,7 @@ def propose_side_by_side(
         return found
 
     def run_all() -> tuple[list[tuple[str, Columns, float]], dict[str, list[dict[str, Any]]]]:
-        fold.matrix()  # assembled before the threads share it
+        fold.matrix_for_choice()  # assembled before the threads share it
         most = 2 if context.short_search else 3 if context.device.type == "cuda" else None
         found = mapped(run, [line for line in lines if line], most=most, on_error=budget.cancel)
         return list(chain(*found)), context.history
@@ -263,7 +263,7 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
 
 def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Greedy selection, the baseline."""
-    C = fold.matrix().to(context.search_device)
+    C = fold.matrix_for_choice().to(context.search_device)
     return greedy(C, context.constraints, ridge=fold.penalty(0.0)).panel()
 
 
@@ -290,7 +290,9 @@ def search_panel(
         stall, starts = int(context.config.k * context.source.shape[1] <= LONG_SEARCH), FEW_STARTS
     if context.target is not None or not context.config.linear:  # it is not the last word
         stall, starts = 1, _few_starts(context)
-    C, unit = fold.matrix().to(context.search_device), float(fold.variance.mean())
+    # a penalty is the other remedy for chance correlations: held-out rows tell which is better
+    C = fold.matrix() if ridge else fold.matrix_for_choice()
+    C, unit = C.to(context.search_device), float(fold.variance.mean())
     penalty = fold.penalty(ridge * unit)
     if in_data_units and not isinstance(C, FactoredCovariance):
         scale = torch.from_numpy(fold.scale).to(C.device)
@@ -436,7 +438,7 @@ def features_weight(
     share = context.reconstruct if share is None else share
     if not share:
         return least
-    C = fold.matrix().to(context.search_device)
+    C = fold.matrix_for_choice().to(context.search_device)
     rest = _unexplained(C, context.constraints, fold.penalty(0.0))
     joint = joint_covariance(context, fold, HARDLY).to(context.search_device)
     rules = context.constraints.followed_by(len(joint) - context.constraints.d)
@@ -467,7 +469,7 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
     Together, the features count as targets ``features`` times as much as the target.
     """
     assert context.target is not None
-    C = fold.matrix().cpu()
+    C = fold.matrix_for_choice().cpu()
     rows = fold.matrix_rows if isinstance(C, FactoredCovariance) else fold.train_rows
     y, weights = context.target.centred(rows), context.target.all_weights(rows)
     return refine.joint_covariance(
@@ -478,6 +480,7 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
         features=features,
         weights=weights,
         noise=fold.noise,
+        chancy=fold.chancy,
         device=context.device,
     )
 

@@ -31,6 +31,7 @@ from fewer.data.moments import Summary, is_wide, summarize
 from fewer.distributed import on_rank0
 from fewer.nn import MeasuredDecoder
 from fewer.search import greedy, search, swap
+from fewer.search.eigen import without_chance
 from fewer.train.device import float64_device
 from fewer.train.linear_choice import Trust
 from fewer.train.training_data import TrainingData, weighted_mean
@@ -48,6 +49,7 @@ __all__ = [
 MOST_FOR_COVARIANCE, MOST_ON_CUDA = 10_000, 20_000
 FEWEST_FOR_SURROGATE = 50  # rows: with fewer, half of them say nothing
 PROGRESS = 1e-4  # minimum relative improvement: closer panels are the same but for chance
+CHANCE = 2.0  # standard errors of a covariance with the target that are due to chance
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
@@ -223,6 +225,7 @@ def joint_covariance(
     features: float = FEATURES_WEIGHT,
     weights: Tensor | None = None,
     noise: Tensor | None = None,
+    chancy: bool = False,
     device: torch.device | str = "cpu",
 ) -> Matrix:
     """The covariance of features (C) and centred targets, whose columns follow the features.
@@ -230,7 +233,8 @@ def joint_covariance(
     Features are scaled so that together they have the variance ``features`` times that of the
     targets: what counts as a target, which does not change how well they predict. Rows may have
     ``weights``; a factored C has the same rows as y. ``noise`` is what C lacks on its diagonal of
-    the variances of the rows.
+    the variances of the rows. Where that is ``chancy`` (see `Fold`), covariances with the target
+    are reduced by two standard errors: many features predict it a little by chance.
     """
     if weights is not None:
         weights = weights / weights.sum()
@@ -245,6 +249,12 @@ def joint_covariance(
     if weights is not None and noise is not None:  # computed from the rows
         C.diagonal().sub_(noise)
     own = y.T @ y / len(y) if weights is None else (y * weights[:, None]).T @ y
+    if chancy and noise is not None:
+        n = len(y) if weights is None else 1 / float(weights.square().sum())
+        if weights is not None:
+            C = without_chance(C, noise, round(n))
+        spread = (C.diagonal() + noise).clamp_min(0.0)[:, None] * own.diagonal()
+        cross = cross.sign() * (cross.abs() - CHANCE * (spread / n).sqrt()).clamp_min(0.0)
     scale = (features * own.trace() / C.trace().clamp_min(1e-300)).sqrt()
     top = torch.cat([scale**2 * C, scale * cross], dim=1)
     return torch.cat([top, torch.cat([scale * cross.T, own], dim=1)])

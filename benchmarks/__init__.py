@@ -1,0 +1,1 @@
+"""What is measured; CONTRIBUTING.md says how. Each module prints one table."""
