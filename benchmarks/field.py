@@ -6,7 +6,9 @@
 rows. Explained variance is per standardised feature. *Refit*: a ridge regression from the sensors
 that are left, with the penalty of the panel, on the same training rows; *mean fill*: the missing
 values are the training mean. Coverage is that of 90% intervals, over all values that were not
-measured. Mean and worst are over patterns, then averaged over repeats.
+measured. Mean and worst are over patterns, then averaged over repeats. The lowest and the highest
+coverage of many patterns are partly those of the test rows: *apart* is the coverage, on one half of
+the test rows (by mouse and by subject), of the patterns that are lowest and highest on the other.
 
 `check`: `Panel.check` on 500 rows that the panel never saw, with a simulated fault in one of its
 features; how often the fault is found, as what it is and in the right feature, and how often
@@ -42,11 +44,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Rows:
-    """Training and test rows in the units of the data, and groups of the training rows."""
+    """Training and test rows in the units of the data, and groups of both."""
 
     train: Array
     test: Array
     groups: Array | None
+    test_groups: Array
 
 
 def sensors(n: int = 4000, seed: int = 0, arrays: int = 16) -> Array:
@@ -73,7 +76,7 @@ def sensors(n: int = 4000, seed: int = 0, arrays: int = 16) -> Array:
 def split(X: Array, groups: Array | None, seed: int, test: float) -> Rows:
     labels = np.arange(len(X)) if groups is None else groups
     fit, out = next(GroupShuffleSplit(1, test_size=test, random_state=seed).split(X, groups=labels))
-    return Rows(X[fit], X[out], None if groups is None else groups[fit])
+    return Rows(X[fit], X[out], None if groups is None else groups[fit], labels[out])
 
 
 def cancer(seed: int) -> Rows:
@@ -138,6 +141,7 @@ def missing(name: str, seed: int) -> dict[int, dict[str, list[float]]]:
     panel = fewer.select(rows.train, k, row_groups=rows.groups, random_state=seed, device="cpu")
     ridge = panel.settings["ridge"]
     means = np.nanmean(rows.train, axis=0)[panel.indices]
+    halves = np.isin(rows.test_groups, np.unique(rows.test_groups)[::2])
     found: dict[int, dict[str, list[float]]] = {}
     for gone in patterns(k):
         measured = rows.test[:, panel.indices].copy()
@@ -151,17 +155,29 @@ def missing(name: str, seed: int) -> dict[int, dict[str, list[float]]]:
         asked[:, left] = False
         asked[:, np.nanvar(rows.train, axis=0) == 0] = False
         inside = (low <= rows.test) & (rows.test <= high)
-        part = found.setdefault(len(gone), {"fewer": [], "mean": [], "refit": [], "cover": []})
+        kinds = ("fewer", "mean", "refit", "cover", "first", "second")
+        part = found.setdefault(len(gone), {kind: [] for kind in kinds})
         part["fewer"].append(explained(middle, rows))
         part["mean"].append(explained(filled, rows))
         part["refit"].append(explained(refit(rows, left, ridge), rows))
         part["cover"].append(float(inside[asked].mean()))
+        for kind, half in (("first", halves), ("second", ~halves)):
+            part[kind].append(float(inside[half][asked[half]].mean()))
     return found
+
+
+def apart(run: dict[str, list[float]]) -> tuple[float, float]:
+    """Coverage of the patterns that are lowest and highest on the other half of the test rows."""
+    pairs = (run["first"], run["second"]), (run["second"], run["first"])
+    low = np.mean([one[int(np.argmin(other))] for one, other in pairs])
+    high = np.mean([one[int(np.argmax(other))] for one, other in pairs])
+    return float(low), float(high)
 
 
 def show_missing(names: list[str], repeats: int, console: Console) -> None:
     table = Table(title="Explained variance and coverage with missing sensors: mean / worst")
-    for title in ("data, k", "missing", "patterns", "mean fill", "refit", "fewer", "coverage"):
+    titles = ("data, k", "missing", "patterns", "mean fill", "refit", "fewer", "coverage", "apart")
+    for title in titles:
         table.add_column(title)
     for name in names:
         runs = [missing(name, seed) for seed in range(repeats)]
@@ -178,6 +194,8 @@ def show_missing(names: list[str], repeats: int, console: Console) -> None:
                 f"{np.mean([np.mean(e) for e in each]):.1%} / "
                 f"{np.mean([min(e) for e in each]):.1%} to {np.mean([max(e) for e in each]):.1%}"
             )
+            low, high = np.mean([apart(run[size]) for run in runs], axis=0)
+            cells.append(f"{low:.1%} to {high:.1%}")
             count = len(runs[0][size]["fewer"])
             table.add_row(f"{name}, {CASES[name][0]}", str(size), str(count), *cells)
     console.print(table)

@@ -7,7 +7,7 @@ quantiles of both are known.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -61,6 +61,9 @@ class JointCovariance:
         Penalty of the linear decoder.
     quantiles : array (levels, k)
         Of held-out errors of each chosen feature, predicted from the others; in data units.
+    factors : array (2)
+        By which bounds are wider with one, and with two or more, chosen features missing, such that
+        they cover held-out values. Panels of earlier versions have 1.
 
     Examples
     --------
@@ -80,6 +83,7 @@ class JointCovariance:
     cross: NDArray[np.floating]
     ridge: float
     quantiles: Values
+    factors: Values = field(default_factory=lambda: np.ones(2))
 
     @cached_property
     def precision(self) -> Tensor:
@@ -139,7 +143,7 @@ class JointCovariance:
             one: Values = sign * np.sqrt(np.maximum(sign * bound, 0) ** 2 + total * shape)
             one[self.columns] = 0.0
             one[self.columns[gone]] = side[gone] * spread / alone
-            found.append(one)
+            found.append(one * self.factors[min(len(gone), len(self.factors)) - 1])
         return found[0], found[1]
 
     def corrected(
@@ -311,6 +315,7 @@ def check_joint(found: JointCovariance, columns: Columns, d: int) -> None:
         "gram": ((k, k), "f"),
         "cross": ((k, d), "f"),
         "quantiles": ((None, k), "f"),
+        "factors": ((2,), "f"),
     }
     for name, (shape, kind) in shapes.items():
         require_array(f"joint.{name}", getattr(found, name), shape, kind)
@@ -318,6 +323,8 @@ def check_joint(found: JointCovariance, columns: Columns, d: int) -> None:
         raise ValueError("joint.columns are not the chosen features")
     if not (isinstance(found.ridge, float) and 0 <= found.ridge < np.inf):
         raise ValueError(f"joint.ridge is {found.ridge!r}, not a penalty")
+    if not (found.factors > 0).all():
+        raise ValueError("joint.factors hold values that are not above 0")
     if not (found.scale > 0).all() or (found.variance < 0).any():
         raise ValueError("joint.scale and joint.variance hold values that no data have")
     try:

@@ -1,7 +1,11 @@
 """Conformal intervals, and scores that are not those of the luckiest candidate."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_breast_cancer
 
 import fewer
@@ -143,3 +147,36 @@ def test_the_score_of_a_prediction_has_a_standard_error(numbers, tmp_path):
     tests = panel.evidence.significance
     assert len(tests["random"]) == 199
     assert len(tests["contributions"]) == 2
+
+
+def test_bounds_with_missing_features_are_calibrated_and_saved(tmp_path):
+    X = load_breast_cancer().data
+    panel = fewer.select(X[::2], 6, strategies=["search"], random_state=0)
+    joint = panel.reconstructor.joint
+    assert joint.factors.shape == (2,)
+    assert not np.allclose(joint.factors, 1, atol=1e-3)
+    panel.save(tmp_path / "panel")
+    again = fewer.Panel.load(tmp_path / "panel").reconstructor
+    np.testing.assert_array_equal(again.joint.factors, joint.factors)
+
+    plain = replace(panel.reconstructor, joint=replace(joint, factors=np.ones(2)))  # as before
+    rows = X[1::2][:, panel.indices].copy()
+    for gone, factor in (([0], joint.factors[0]), ([0, 1], joint.factors[1])):
+        gappy = rows.copy()
+        gappy[:, gone] = np.nan
+        _, low, high = panel.reconstruct(gappy, interval=0.9)
+        _, before, after = plain.reconstruct(gappy, interval=0.9)
+        wide = after > before
+        np.testing.assert_allclose((high - low)[wide], factor * (after - before)[wide])
+
+
+def test_files_without_factors_of_missing_features_load(tmp_path):
+    X = load_breast_cancer().data
+    panel = fewer.select(X, 3, strategies=["search"], validation=0.2, random_state=0)
+    panel.save(tmp_path / "panel")
+    file = tmp_path / "panel" / "tensors.safetensors"
+    tensors = load_file(file)
+    del tensors["joint.factors"]
+    save_file(tensors, file, safe_open(file, "pt").metadata())
+    old = fewer.Panel.load(tmp_path / "panel")
+    np.testing.assert_array_equal(old.reconstructor.joint.factors, 1)

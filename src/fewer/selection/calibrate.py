@@ -8,10 +8,16 @@ the same weight, and a new row is one of a new group.
 
 The difficulty follows from how far the measured values are from the mean: the root mean squared
 error of held-out rows at that distance, relative to that of all.
+
+With chosen features M missing, the residual of a held-out row is r + B_M' e_M, where e_M is the
+error of predicting x_M from the other chosen features and B the linear decoder. The bounds that
+`JointCovariance.widened` derives are multiplied by the factor with which they cover such residuals.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -26,6 +32,7 @@ from fewer.joint import (
     errors_from_others,
     precision_of,
 )
+from fewer.nn.completion import complete
 from fewer.reconstructor import QUANTILE_LEVELS, between, interpolated
 from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore
@@ -45,6 +52,10 @@ MOST_BINS, ROWS_PER_BIN = 10, 50  # of distances, with the error of held-out row
 LEAST_FACTOR, MOST_FACTOR = 1 / 3, 3.0  # of difficulty
 COVERED = 0.9  # the intervals whose coverage is checked
 WIDE, MOST_COVERED = 8192, 2**21  # features, and values that are looked at for it
+# patterns of missing features, other features that are looked at, and values of all patterns
+MOST_PATTERNS, SOME_OTHERS, MOST_SCORES = 64, 64, 2**18
+LEAST_ROWS = 30  # without missing values
+LEAST_WIDER = 0.1  # factor
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -75,10 +86,13 @@ def calibrate(
     table = _difficulty(far, row_errors)
     factor = interpolated(table, far)
     groups = context.groups_of(np.concatenate(held.sampled))
+    quantiles = conformal_quantiles(held.residuals, groups, factor)
+    own = conformal_quantiles(errors, groups, factor)
+    joint = _joint(context, columns, ridge, own)
     return Calibration(
-        conformal_quantiles(held.residuals, groups, factor),
+        quantiles,
         table,
-        _joint(context, columns, ridge, conformal_quantiles(errors, groups, factor)),
+        replace(joint, factors=_factors(context, joint, quantiles, table, held)),
         _statistics(context, columns, np.concatenate(held.chosen), far, row_errors),
     )
 
@@ -160,12 +174,7 @@ def conformal_quantiles(
     the sum of the shares of their rows that are below, over G + 1. With few groups no level near 0
     or 1 could be reached that way, and a new row counts as a row, not as a group.
     """
-    n = sum(len(part) for part in parts)
-    weights, more = np.ones(n), 1.0
-    if groups is not None:
-        labels, counts = np.unique(groups, return_inverse=True, return_counts=True)[1:]
-        weights = 1.0 / counts[labels]
-        more = 1.0 if len(counts) >= MANY_GROUPS else len(counts) / n
+    weights, more = _weights(sum(len(part) for part in parts), groups)
 
     def of_some(at: int) -> Vector:
         # each feature in one piece is twice as fast
@@ -179,6 +188,14 @@ def conformal_quantiles(
     return np.hstack(mapped(of_some, range(0, parts[0].shape[1], SOME_FEATURES)))
 
 
+def _weights(n: int, groups: NDArray | None) -> tuple[Vector, float]:
+    """The weight of each row, and that of a new one."""
+    if groups is None:
+        return np.ones(n), 1.0
+    labels, counts = np.unique(groups, return_inverse=True, return_counts=True)[1:]
+    return 1.0 / counts[labels], 1.0 if len(counts) >= MANY_GROUPS else len(counts) / n
+
+
 def _weighted_quantiles(values: Vector, weights: Vector, more: float) -> Vector:
     """Quantiles of values with weights, where a new value has the weight ``more``."""
     seen = ~np.isnan(values)
@@ -188,6 +205,80 @@ def _weighted_quantiles(values: Vector, weights: Vector, more: float) -> Vector:
     cumulated = weights[seen][order].cumsum()
     level = cumulated / (cumulated[-1] + more)
     found: Vector = np.interp(QUANTILE_LEVELS, level, values[seen][order])
+    return found
+
+
+def _factors(
+    context: SelectionContext,
+    joint: JointCovariance,
+    quantiles: Vector,
+    difficulty: Vector,
+    held: HeldOutScore,
+) -> Vector:
+    """Factors by which bounds cover held-out values with one, and with two, features missing.
+
+    From rows whose chosen features are all there; 1 where such rows are few. What a network makes
+    of completed inputs is approximated by the linear decoder.
+    """
+    columns, k, found = joint.columns, len(joint.columns), np.ones(2)
+    whole = [~np.isnan(part).any(axis=1) for part in held.chosen]
+    others = np.setdiff1d(np.flatnonzero(joint.variance > 0), columns)
+    numbers = np.concatenate([part[use] for part, use in zip(held.sampled, whole, strict=True)])
+    if len(numbers) < LEAST_ROWS or not len(others):
+        return found
+    others, every = others[:: -(-len(others) // SOME_OTHERS)], len(others)
+    asked = np.concatenate([others, columns])
+    weights, more = _weights(len(numbers), context.groups_of(numbers))
+    parts = np.split(weights, np.cumsum([use.sum() for use in whole])[:-1])
+    stands_for = np.repeat([every / len(others), 1.0], [len(others), k])  # features, each column
+    bounds, own = between(quantiles, COVERED), between(joint.quantiles, COVERED)
+    rng = np.random.default_rng(context.seed)
+    for m in range(1, min(2, k) + 1):
+        patterns = _some_patterns(k, m, rng)
+        sides = zip(*(joint.widened(gaps, bounds, own) for gaps in patterns), strict=True)
+        low, high = (np.stack(side)[:, asked] for side in sides)
+        low[low == 0], high[high == 0] = np.nan, np.nan  # features that are measured
+        scores, counts = [], []
+        for fold, values, residual, use, part in zip(
+            context.covariances.folds, held.chosen, held.residuals, whole, parts, strict=True
+        ):
+            pairs = min(len(patterns) * len(part), 1 + MOST_SCORES // len(asked) // len(parts))
+            which, row = np.arange(pairs) % len(patterns), _shuffled(len(part), pairs, rng)
+            measured = values[use][row]
+            gappy = np.where(patterns[which], np.nan, measured)
+            scale, mean = fold.scale[columns], fold.mean[columns]
+            precision = precision_of(fold.gram(columns), joint.ridge, torch.from_numpy(scale))
+            errors = measured - complete(torch.from_numpy(gappy), mean, precision).numpy()
+            B = fold.decoder(columns, joint.ridge)[:, others].numpy()
+            left = residual[use][:, others][row] + errors / scale @ B * fold.scale[others]
+            left = np.hstack([left, errors])
+            factor = interpolated(difficulty, distances_of(gappy, mean, precision).normal)
+            scores.append(np.fmax(left / low[which], left / high[which]) / factor[:, None])
+            counts.append(part[row][:, None] * stands_for)
+        score, count = np.concatenate(scores), np.concatenate(counts)
+        seen = ~np.isnan(score)
+        if seen.any():
+            order = np.argsort(score[seen])
+            cumulated = count[seen][order].cumsum()
+            level = cumulated / cumulated[-1] / (1 + more / weights.sum())
+            found[m - 1] = max(float(np.interp(COVERED, level, score[seen][order])), LEAST_WIDER)
+    return found
+
+
+def _shuffled(n: int, count: int, rng: np.random.Generator) -> Columns:
+    """So many numbers below n: all of them in random order, again and again."""
+    turns = [rng.permutation(n) for _ in range(0, count, max(n, 1))]
+    return np.concatenate([np.zeros(0, np.int64), *turns])[:count]
+
+
+def _some_patterns(k: int, m: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which of k features are missing, m of them: all patterns, or some at random."""
+    if comb(k, m) <= MOST_PATTERNS:
+        gone = np.array(list(combinations(range(k), m)))
+    else:
+        gone = np.array([rng.choice(k, m, replace=False) for _ in range(MOST_PATTERNS)])
+    found = np.zeros((len(gone), k), dtype=bool)
+    np.put_along_axis(found, gone, True, axis=1)
     return found
 
 
