@@ -44,6 +44,7 @@ def panel_error(
         len(columns),
         decoder=decoder,
         solver="gradient",
+        keep_measured=False,
         include=columns,
         random_state=seed,
         device=device,

@@ -57,6 +57,7 @@ IP_CAE: Mapping[str, Any] = MappingProxyType(
         "stop_probability": 1.0,
         "tries": 1,
         "normalize": False,
+        "keep_measured": False,
     }
 )
 SWEEP_ROWS = 1500  # at most this many training rows in a sweep: hyper-parameters need no more

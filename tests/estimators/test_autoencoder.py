@@ -1,5 +1,7 @@
 """ConcreteAutoencoder as a user meets it."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,6 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import fewer
 from fewer import ConcreteAutoencoder
 
 QUICK = {"random_state": 0, "device": "cpu"}
@@ -272,3 +275,37 @@ def test_progress_shows_what_matters(digits, capsys):
         assert word in shown
     ConcreteAutoencoder(k=4, **QUICK).fit(digits[0][:400])
     assert capsys.readouterr().out == ""
+
+
+def test_networks_return_measured_features_as_they_are(digits, tmp_path):
+    train, test = (x[:300] for x in digits)
+    options = {"decoder": (16,), "include": range(0, 60, 4), "refit_epochs": 10} | QUICK
+    keeps = ConcreteAutoencoder(15, solver="gradient", **options).fit(train)
+    paper = ConcreteAutoencoder(15, **options | fewer.PAPER | {"epochs": 1}).fit(train)
+    measured = keeps.transform(test)
+    found, decoded = (model.inverse_transform(measured) for model in (keeps, paper))
+    np.testing.assert_array_equal(found[:, keeps.columns_], measured)
+    assert np.abs(decoded[:, paper.columns_] - measured).max() > 0.01
+    assert keeps.score(test) > paper.score(test)
+
+    missing = np.full((1, 15), np.nan)  # what is not measured is reconstructed
+    assert np.isfinite(keeps.inverse_transform(missing)).all()
+
+    for model, expected in ((keeps, found), (paper, decoded)):
+        model.save(tmp_path / "model")
+        again = ConcreteAutoencoder.load(tmp_path / "model")
+        np.testing.assert_array_equal(again.inverse_transform(measured), expected)
+
+
+def test_an_autoencoder_of_an_earlier_build_decodes_as_it_did(digits, tmp_path):
+    train, test = (x[:300] for x in digits)
+    options = {"decoder": (8,), "include": range(0, 60, 6), "refit_epochs": 5} | QUICK
+    model = ConcreteAutoencoder(10, solver="gradient", keep_measured=False, **options).fit(train)
+    model.save(tmp_path / "model")
+    about = tmp_path / "model" / "estimator.json"
+    meta = json.loads(about.read_text())
+    del meta["parameters"]["keep_measured"]  # which that build did not know
+    about.write_text(json.dumps(meta))
+    again = ConcreteAutoencoder.load(tmp_path / "model")
+    assert again.keep_measured is False
+    np.testing.assert_array_equal(again.score(test), model.score(test))

@@ -28,6 +28,7 @@ PAPER: MappingProxyType[str, Any] = MappingProxyType(
         "norm": None,
         "dropout": 0.0,
         "refine": None,
+        "keep_measured": False,
         "ridge": 0.0,
     }
 )
@@ -126,6 +127,9 @@ refit : {"scratch", "finetune", "none"}, default="scratch"
     feature, "none" becomes "finetune".
 refit_epochs : int or "auto", default="auto"
     Maximum number of epochs of that refit.
+keep_measured : bool, default=True
+    Whether ConcreteAutoencoder returns measured features unchanged, and refits a network for the
+    others only. The paper's decoder reconstructs them, too.
 ridge : float or "auto", default="auto"
     Penalty on squared weights in exact least squares, in units of variance. "auto" is 0, unless
     a linear decoder of X is refined by swaps and there are few rows for k or a few extreme values

@@ -310,7 +310,10 @@ class FeatureSelector(SelectorMixin, RowEstimator):
                 f"{path} has options that {cls.__name__} does not know: {', '.join(unknown)}; "
                 "save it again, or load it with the version of fewer that wrote it"
             )
-        self = cls(**storage.restore_parameters(meta["parameters"], functions, ONLY_FOR_TRAINING))
+        options = storage.restore_parameters(meta["parameters"], functions, ONLY_FOR_TRAINING)
+        if "keep_measured" in cls._get_param_names():
+            options.setdefault("keep_measured", False)  # as in earlier versions
+        self = cls(**options)
         d = self.n_features_in_ = meta["n_features_in"]
         self.columns_ = storage.restore_columns(meta["columns"], d, path)
         with storage.damaged_where_unfit(path, tensors):
@@ -326,6 +329,8 @@ class FeatureSelector(SelectorMixin, RowEstimator):
             self.decoder_ = storage.restore_decoder(
                 net, "decoder", tensors, meta["decoder"]["link"]
             )
+            if self._reconstructs_with == "decoder_" and getattr(self, "keep_measured", False):
+                self.decoder_.known = torch.from_numpy(self.columns_)
             for name, kind in cls._saved.items():
                 if kind != "optional" or meta.get(name.strip("_")) is not None:
                     setattr(self, name, self._restored(name.strip("_"), kind, meta, tensors))

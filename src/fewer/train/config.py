@@ -52,6 +52,7 @@ class TrainingOptions:
     n_init: int = 1
     refit: str = "scratch"
     refit_epochs: int | str = "auto"
+    keep_measured: bool = True
     ridge: float = 0.0
     cost_weight: float = 0.0
     normalize: bool = True

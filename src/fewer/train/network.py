@@ -4,7 +4,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -183,9 +183,8 @@ def train_decoders(
                     found.append(_fit(data, columns, generator, groups, seconds, own, effort))
         else:
             found = _fit_together(data, panels, seed, seconds, tuned, effort)
-    for decoder, columns in zip(found, panels, strict=True):
+    for decoder in found:
         decoder.cpu().double().eval()
-        decoder.known = torch.from_numpy(columns) if data.targets is None else None
     return found
 
 
@@ -199,9 +198,6 @@ def _fit(
     effort: float,
 ) -> MeasuredDecoder:
     """One decoder, whatever it is."""
-    if data.targets is None:
-        known = torch.from_numpy(columns).to(data.device)
-        data = replace(data, loss=data.loss.apart_from(known))
     if data.config.linear:
         return fit_decoder(data, columns, generator, groups=groups, seconds=seconds)[0]
     net = new_decoder(data, len(columns))
@@ -231,9 +227,8 @@ def _fit_together(
         columns = np.stack([panels[member] for member in members])
         own = None if tuned is None else [tuned[member] for member in members]
         options: dict[str, Any] = {"seconds": seconds, "tuned": own, "effort": effort}
-        options |= {"known": data.targets is None, "together": True}
         with torch.enable_grad():
-            decoders = _fit_networks(nets, data, columns, generator, **options)
+            decoders = _fit_networks(nets, data, columns, generator, together=True, **options)
         found.update(zip(members, decoders, strict=True))
 
     if data.device.type == "cpu":
@@ -281,7 +276,8 @@ def fit_decoder(
         source, stats, targets, weights = _rows_to_fit(data, hold_out)
         options: dict[str, Any] = {"ridge": config.ridge, "device": data.device}
         linear = fit_linear(source, columns, stats, targets=targets, weights=weights, **options)
-        return MeasuredDecoder(linear, fill=torch.from_numpy(data.stats.mean[columns])), []
+        fill = torch.from_numpy(data.stats.mean[columns])
+        return MeasuredDecoder(linear, fill=fill, known=data.known(columns)), []
     likely = data.loss.name in LIKELIHOODS and data.targets is not None
     if config.linear and likely and fits(data.source, len(columns)):
         return _exact_likelihood(data, columns, hold_out, groups)
@@ -310,7 +306,10 @@ def _fit_networks(
     history: History | None = None,
     **options: Any,
 ) -> list[MeasuredDecoder]:
-    """Train new networks, one for each row of ``columns``, on inputs of unit variance."""
+    """Train new networks, one for each row of ``columns``, on inputs of unit variance.
+
+    Columns that are returned as measured do not count in the loss.
+    """
     spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
     scale = torch.where(spread > 0, spread, 1.0)
     factor = (data.scale / scale).float()
@@ -369,7 +368,6 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     *,
     finetune: bool = False,
     seconds: float | None = None,
-    known: bool = False,
     tuned: Sequence[float | None] | None = None,
     together: bool = False,
     effort: float = 1.0,
@@ -378,8 +376,7 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
 
     The learning rate rises, then decays to zero by a cosine: within fewer epochs, from the best
     state, once patience has run out, and within ``seconds``; each network by itself. "trained" in
-    the history is the number of epochs that led to a state. Columns that are ``known`` do not count
-    in the loss.
+    the history is the number of epochs that led to a state.
     """
     began = time.perf_counter()
     config, device = data.config, data.device
@@ -411,7 +408,7 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
                 raise ValueError(f"training until epoch {last} of {plan.epochs}")
     # small networks gain nothing from mixed precision
     run = partial(run_mixed, network) if data.mixed and one else network
-    losses = MemberLosses(data.loss, columns if known else None, data.out, device)
+    losses = MemberLosses(data.loss, columns if data.keeps_measured else None, data.out, device)
 
     def forward(x: Tensor) -> Tensor:
         return run(x)[None] if one else run(x)
@@ -780,6 +777,7 @@ def _measured(
         offset=data.offset.double(),
         log_inputs=data.log_inputs,
         link=data.loss.link,
+        known=data.known(columns),
     )
 
 

@@ -62,6 +62,15 @@ class TrainingData:
         """Whether decoders run in mixed precision."""
         return self.precision == "bfloat16"
 
+    @property
+    def keeps_measured(self) -> bool:
+        """Whether decoders return measured features unchanged."""
+        return self.config.keep_measured and self.targets is None
+
+    def known(self, columns: np.ndarray) -> Tensor | None:
+        """Outputs of a decoder of these columns that are returned as measured; None if none."""
+        return torch.from_numpy(columns) if self.keeps_measured else None
+
 
 @dataclass(frozen=True)
 class Fit:
