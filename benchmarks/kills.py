@@ -2,9 +2,11 @@
 
     python -m benchmarks.kills [COMMAND ...] [--kills 50]
 
-Every kill is a SIGKILL at a moment drawn from the time that the unbroken command takes; the command
-then runs again, and resumes if there is unfinished work. An output that is there must be whole, the
-last run must end with the result of an unbroken one, and nothing else may be left in the folder.
+Every kill is a SIGKILL at a moment drawn from the time that the unbroken command takes: every
+second one from the start of the command, the others from the moment at which its unfinished work on
+disk first changes. Only those that hit a running command count. The command then runs again, and
+resumes if there is unfinished work. An output that is there must be whole, the last run must end
+with the result of an unbroken one, and nothing else may be left in the folder.
 Prints one line of JSON per command. Processes are forked from one that has imported everything, so
 that the moments fall into the work and not into the imports.
 """
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +98,15 @@ def content(out: Path) -> Any:
     return panel.features, panel.reconstruct(np.zeros((1, panel.k))).tolist()
 
 
+def _files(folder: Path) -> set[tuple[str, int]]:
+    """Names and times of the files in a folder, which another process may change meanwhile."""
+    found = set()
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            found.add((path.name, path.stat().st_mtime_ns))
+    return found
+
+
 def finished(command: str, out: Path) -> bool:
     """Whether an output is there; that of the paper is a table beside its cells."""
     return (out / "quick" / "table1-digits.json").exists() if command == "paper" else out.exists()
@@ -117,27 +129,41 @@ def kills(command: str, count: int, seed: int = 0) -> dict[str, Any]:
             process.start()
             return process
 
-        def complete(*more: str) -> float:
+        def begun(process: Any) -> None:
+            """Wait for a change of the unfinished work, or the end of the process."""
+            there = _files(unfinished)
+            while process.is_alive() and _files(unfinished) <= there:
+                time.sleep(0.005)
+
+        def complete(*more: str) -> tuple[float, float]:
+            """Seconds that a command takes, and those after its first change on disk."""
             began = time.monotonic()
             process = start(*more)
+            begun(process)
+            working = time.monotonic()
             process.join()
             assert process.exitcode == 0, f"{command} ended with {process.exitcode}"
-            return time.monotonic() - began
+            return time.monotonic() - began, time.monotonic() - working
 
         _write_input(folder, needs_panel="panel" in arguments)
         complete()  # imports of libraries that only some commands use
         before = sorted(path.name for path in folder.iterdir())
         expected = content(out)
         _remove(out)
-        seconds = complete()
+        seconds, work = complete()
         assert content(out) == expected, f"{command} gives another result the second time"
         overwrites = "--force" in arguments
+        resumable = "select" in arguments
         if not overwrites:
             _remove(out)
-        for _ in range(count):
+        while results["running"] < count:
             resumes = unfinished.exists()
             process = start(*(["--resume"] if resumes else []))
-            time.sleep(rng.uniform(0, seconds))
+            if resumable and (results["running"] + results["had ended"]) % 2:
+                begun(process)
+                time.sleep(rng.uniform(0, work))
+            else:
+                time.sleep(rng.uniform(0, seconds))
             results["running" if kill(process) else "had ended"] += 1
             results["resumed"] += int(resumes)
             if finished(command, out):

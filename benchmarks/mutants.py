@@ -5,7 +5,7 @@
 Of each module N places are drawn: comparisons, arithmetic, constants and conditions. Its tests run
 once under coverage. For each mutant, a forked process then runs the tests that execute the changed
 statement, fastest first, until one fails or takes too long; tests that would start after BUDGET
-seconds are not run. A mutant that no test notices survives, and is listed. `--hand` runs the
+CPU seconds are not run. A mutant that no test notices survives, and is listed. `--hand` runs the
 hand-made mutants of `HAND`, which once survived. Processes that tests start run the unchanged code.
 
 Never changed, in any module: docstrings, annotations, default arguments, decorators and `__all__`;
@@ -29,7 +29,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "mutants.json"
-BUDGET = 15.0  # seconds of tests per mutant
+BUDGET = 15.0  # CPU seconds of tests per mutant
 # rewriting of assertions would load a module that is named on the command line, unchanged
 OPTIONS = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--assert=plain"]
 # modules, and the tests that should notice when they are wrong, besides their docstrings
@@ -409,6 +408,11 @@ def in_child(work: Callable[[], bool]) -> bool:
     return status != 0
 
 
+def _cpu() -> float:
+    """CPU seconds of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
 class _Tests:
     """pytest's plugin: times and lines of the tests of a module, and which mutants they notice."""
 
@@ -437,11 +441,11 @@ class _Tests:
         name = f"{fixturedef.baseid}::{fixturedef.argname}"
         outer, self.context = self.context, name
         self.watch.switch_context(name)
-        began, inner = time.monotonic(), self.inner
+        began, inner = _cpu(), self.inner
         try:
             return (yield)
         finally:
-            took = time.monotonic() - began
+            took = _cpu() - began
             self.seconds[name] = self.seconds.get(name, 0.0) + took - (self.inner - inner)
             self.inner = inner + took
             self.context = outer
@@ -454,10 +458,10 @@ class _Tests:
         for at, item in enumerate(items):
             self.context = str(at)
             self.watch.switch_context(self.context)
-            began, inner = time.monotonic(), self.inner
+            began, inner = _cpu(), self.inner
             following = items[at + 1] if at + 1 < len(items) else None
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
-            self.seconds[str(at)] = time.monotonic() - began - (self.inner - inner)
+            self.seconds[str(at)] = _cpu() - began - (self.inner - inner)
         self.watch.stop()
         lines: dict[str, list[int]] = {}
         for line, contexts in self.watch.get_data().contexts_by_lineno(path).items():
@@ -590,12 +594,12 @@ def main() -> None:
         todo = hand_made(module) if given.hand else mutants(module, given.count, given.seed)
         if not todo:
             continue
-        began = sum(os.times()[:4])
+        began = _cpu()
         survived = [one.what for one in survivors(module, todo)]
         for what in survived:
             print(f"{module}: survived: {what}", flush=True)
         killed = len(todo) - len(survived)
-        seconds = sum(os.times()[:4]) - began
+        seconds = _cpu() - began
         print(f"{module}: {killed} of {len(todo)} killed, {seconds:.0f} CPU seconds", flush=True)
         key = f"{module}, {'by hand' if given.hand else f'seed {given.seed}'}"
         results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}

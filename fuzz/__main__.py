@@ -33,6 +33,7 @@ FINDINGS = FOLDER / "findings"
 RECORD = FOLDER.parent / "results" / "fuzz.json"
 RUNS_PER_PROCESS = 20_000  # of atheris
 HANG = 90.0  # seconds without progress
+INTERRUPTED = 72  # libFuzzer's exit code after a signal that asks it to end: not a finding
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files in memory, on Linux
 
 
@@ -194,21 +195,22 @@ def fuzz_with_atheris(name: str, runs: int, seed: int, record: bool) -> int:
         done = recorded().get(name, {}).get("executions", 0)
     while done < runs:
         some = min(runs - done, RUNS_PER_PROCESS)
-        executed, failed = _atheris_process(name, folder, some, seed + done)
+        executed, code = _atheris_process(name, folder, some, seed + done)
+        failed = int(code not in (0, INTERRUPTED))
         done, findings = done + executed, findings + failed
-        if not executed:  # it could not even start
-            break
-        if record:
+        if record and executed:
             add_to_record(name, executed, failed)
+        if not executed or code == INTERRUPTED:  # none: it could not even start
+            break
     print(json.dumps({"target": name, "engine": "atheris", "runs": done, "findings": findings}))
     return findings
 
 
 def _atheris_process(name: str, folder: Path, runs: int, seed: int) -> tuple[int, int]:
-    """Executions of one process, and 1 if it found something."""
+    """Executions of one process, and its exit code."""
     scratch = tempfile.mkdtemp(dir=SCRATCH)
     command = [sys.executable, "-m", "fuzz.coverage", name, scratch, str(folder), f"-runs={runs}"]
-    command += [f"-seed={seed + 1}", "-timeout=90", "-rss_limit_mb=4096", "-max_len=65536"]
+    command += [f"-seed={seed + 1}", "-timeout=300", "-rss_limit_mb=4096", "-max_len=65536"]
     command += [f"-artifact_prefix={FINDINGS}/{name}-", "-print_final_stats=1", "-verbosity=0"]
     try:
         ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)
@@ -217,7 +219,7 @@ def _atheris_process(name: str, folder: Path, runs: int, seed: int) -> tuple[int
     units = re.search(r"number_of_executed_units: (\d+)", ended.stderr)
     if ended.returncode or units is None:
         print(ended.stderr[-4000:], file=sys.stderr, flush=True)
-    return int(units[1]) if units else 0, int(ended.returncode != 0)
+    return int(units[1]) if units else 0, ended.returncode
 
 
 def recorded() -> dict[str, dict[str, Any]]:

@@ -256,7 +256,7 @@ def test_the_last_line_of_a_dense_display_stays():
 @pytest.fixture
 def digits_file(tmp_path):
     np.savetxt(tmp_path / "digits.csv", load_digits().data[:300, 20:40], delimiter=",", fmt="%d")
-    words = ["select", "digits.csv", "-k", "3", "--device", "cpu"]
+    words = ["select", "digits.csv", "-k", "3", "--device", "cpu", "--strategies", "search"]
     return tmp_path, [*COMMAND, *words]
 
 

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 
 import fewer
 from tests.report.test_render import ODD, wide_panel
@@ -23,7 +23,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Reports of digits, of odd names, and of wide data."""
+    """Reports of digits, of odd names, of wide data, and of a target."""
     folder = tmp_path_factory.mktemp("reports")
     X = load_digits(as_frame=True).data
     options = {"strategies": ["search", "gradient"], "validation": 0.2, "random_state": 0}
@@ -32,6 +32,9 @@ def pages(tmp_path_factory):
     odd.columns = ODD
     fewer.select(odd, 3, strategies=["search"], random_state=0).report(folder / "odd.html")
     wide_panel(10_000, 100).report(folder / "wide.html")
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    quick = {"strategies": ["search"], "validation": 0.2, "random_state": 0}
+    fewer.select(X, 2, target=y.to_numpy(), **quick).report(folder / "target.html")
     return folder
 
 
@@ -221,3 +224,24 @@ def test_without_scripts_there_is_still_a_report(show):
     assert len(names(page, "#chosen-table")) == 10
     assert len(names(page, "#features-table")) > 50
     assert page.locator("svg polyline").count() >= 4
+
+
+def test_bars_and_shades_under_a_policy_without_inline_styles(show):
+    page = show("target")  # show() fails if the browser has refused a style
+    policy = page.locator("meta[http-equiv]").get_attribute("content")
+    assert "unsafe" not in policy
+    assert page.locator("[style]").count() == 0
+    width = "element => element.getBoundingClientRect().width"
+    bars = page.locator("tr.ours svg.fill")
+    assert bars.count() > 0
+    for bar in bars.all():
+        shown = bar.locator("xpath=../following-sibling::td").inner_text().split()[0]
+        number = float(shown.rstrip("%")) / (100 if float(shown.rstrip("%")) > 1 else 1)
+        share = bar.locator("rect").evaluate(width) / bar.evaluate(width)
+        assert share == pytest.approx(number, abs=0.006)
+        assert bar.locator("rect").evaluate("r => getComputedStyle(r).fill") == "rgb(0, 114, 178)"
+    spark = page.locator("#chosen-table svg.spark").first
+    assert spark.bounding_box()["width"] == 36
+    diagonal = page.locator(".confusion tbody tr").first.locator("td").first
+    colour = diagonal.evaluate("cell => getComputedStyle(cell).backgroundColor")
+    assert colour.startswith("rgba(0, 114, 178, 0.")

@@ -93,7 +93,10 @@ def test_structure_is_that_of_a_document(text):
     assert page.found.count("h1") == 1
     assert page.found.count("table") == page.found.count("caption")
     assert text.count("<th ") == text.count(" scope=")  # each heading says of what
-    assert text.count("<svg ") == text.count('role="img"')
+    decoration = text.count('<svg class="fill">') + text.count(
+        '<svg class="spark" aria-hidden="true">'
+    )
+    assert text.count("<svg ") == text.count('role="img"') + decoration
     assert "alt=" in text[text.index("<img") :]
 
 

@@ -9,6 +9,7 @@ import torch
 from fewer.constraints import resolve
 from fewer.search import residual
 from fewer.search.robust import _Errors, _Search, robust_swaps
+from tests.search.brute import explained
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,23 @@ def worst(C, panel, m):
     """The largest residual without m features of a panel, each computed anew."""
     lost = [np.delete(panel, out) for out in map(list, combinations(range(len(panel)), m))]
     return max(residual(C, rest) for rest in lost)
+
+
+@pytest.fixture(scope="module")
+def all_panels(covariance):
+    """All panels of 4, their residuals, and the largest ones without 1 and without 2 features."""
+    panels = np.array(list(combinations(range(12), 4)))
+    C = covariance.numpy()
+
+    def residuals(k):
+        sets = np.array(list(combinations(range(12), k)))
+        return dict(zip(map(tuple, sets), np.trace(C) - explained(C, sets, 0.0), strict=True))
+
+    without = {
+        m: np.array([max(known[p] for p in combinations(panel, 4 - m)) for panel in panels])
+        for m, known in ((1, residuals(3)), (2, residuals(2)))
+    }
+    return panels, np.array(list(residuals(4).values())), without
 
 
 def run(C, start, m, **options):
@@ -38,16 +56,12 @@ def test_errors_are_those_of_decoders_fitted_again(covariance, m):
 
 @pytest.mark.parametrize("m", [1, 2])
 @pytest.mark.parametrize("tolerance", [0.025, 0.2, 10.0])
-def test_no_panel_within_the_tolerance_is_better(covariance, m, tolerance):
-    panels = [np.array(panel) for panel in combinations(range(12), 4)]
-    residuals = [residual(covariance, panel) for panel in panels]
-    best = panels[int(np.argmin(residuals))]
-    bound = (1 + tolerance) * min(residuals)
-    allowed = [p for p, r in zip(panels, residuals, strict=True) if r <= bound]
-    least = min(worst(covariance, panel, m) for panel in allowed)
-    found = run(covariance, best, m, tolerance=tolerance)
+def test_no_panel_within_the_tolerance_is_better(covariance, all_panels, m, tolerance):
+    panels, residuals, without = all_panels
+    bound = (1 + tolerance) * residuals.min()
+    found = run(covariance, panels[residuals.argmin()], m, tolerance=tolerance)
     assert found.residual <= bound * (1 + 1e-9)
-    assert found.worst == pytest.approx(least, rel=1e-6)
+    assert found.worst == pytest.approx(without[m][residuals <= bound].min(), rel=1e-6)
 
 
 def test_fixed_and_excluded_features(covariance):
@@ -147,7 +161,7 @@ def test_groups_of_two(covariance, m):
     assert found.residual == pytest.approx(residual(covariance, found.columns), rel=1e-6)
 
 
-def test_what_is_required_stays(covariance):
+def test_what_is_required_stays(covariance, all_panels):
     # with every tolerance, the best panel has none of the set
     free = run(covariance, [0, 3, 5, 8], 1, tolerance=10.0).columns
     others = np.setdiff1d(np.arange(12), free)[:4]
@@ -162,9 +176,8 @@ def test_what_is_required_stays(covariance):
         start = rules.best(-np.arange(12.0))
         found = run(covariance, start, 1, constraints=rules, tolerance=10.0)
         rules.check(found.columns)
-        panels = [np.array(p) for p in combinations(range(12), 4) if rules.within(np.array(p))]
-        least = min(worst(covariance, panel, 1) for panel in panels)
-        assert found.worst == pytest.approx(least, rel=1e-6)
+        within = [rules.within(panel) for panel in all_panels[0]]
+        assert found.worst == pytest.approx(all_panels[2][1][within].min(), rel=1e-6)
 
 
 def test_a_pool_of_correlated_features_has_the_first_one_and_the_starts(monkeypatch):

@@ -15,6 +15,7 @@ from fewer.report.summarise import METRICS, Reported, summarise
 
 SHOWN = 12  # features that a notebook shows
 FIRST = 100  # rows that the table of features starts with
+SHADES = 20  # of the cells of a confusion matrix
 
 # light and dark, of Okabe and Ito, which colour-blind readers can tell apart; text, muted and
 # accent are read on page and raised, the rest are shapes
@@ -158,13 +159,18 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for at, name in enumerate(("light", "dark")):
-        environment.globals[name] = ";".join(f"--{key}:{COLOURS[key][at]}" for key in COLOURS)
-    environment.globals["style"] = (folder / "report.css").read_text(encoding="utf-8")
+    light, dark = (";".join(f"--{key}:{COLOURS[key][at]}" for key in COLOURS) for at in (0, 1))
+    style = f":root {{{light}}}\n"
+    style += f"@media screen and (prefers-color-scheme: dark) {{ :root {{{dark}}} }}\n"
+    for shade in range(SHADES + 1):  # of confusion matrices
+        style += f".shade-{shade} {{ background: rgb(0 114 178 / {0.55 * shade / SHADES:.4f}); }}\n"
+    style += (folder / "report.css").read_text(encoding="utf-8")
     script = (folder / "report.js").read_text(encoding="utf-8")
-    digest = hashlib.sha256(script.encode()).digest()
-    # only this script may run, whatever names of features the page holds
-    environment.globals |= {"script": script, "script_hash": b64encode(digest).decode()}
+    # only this script runs and only this style applies, whatever names of features the page holds
+    for name, text in (("style", style), ("script", script)):
+        digest = hashlib.sha256(text.encode()).digest()
+        environment.globals |= {name: text, f"{name}_hash": b64encode(digest).decode()}
+    environment.globals["shades"] = SHADES
     environment.filters |= {
         "percent": lambda part: f"{100 * part:.1f}\u00a0%",
         "error": lambda part: "" if part is None else f" ± {100 * part:.1f}\u00a0%",
