@@ -229,7 +229,8 @@ class Check(Tabular):
     def summary(self) -> str:
         """One line."""
         if self.ok:
-            return f"{self.rows:,} rows look like those that the panel was made from"
+            look = "row looks" if self.rows == 1 else "rows look"
+            return f"{self.rows:,} {look} like those that the panel was made from"
         shown = "; ".join(str(one) for one in self.findings[:3])
         more = f"; and {len(self.findings) - 3} more" if len(self.findings) > 3 else ""
         count = f"{len(self.findings)} finding" + ("s" if len(self.findings) > 1 else "")

@@ -27,6 +27,10 @@ def test_a_panel_scores_as_in_the_library(folder, made_panel, asked, typed):
     shown = typed("score", made_panel, "test.csv").stdout
     assert expected.text() in shown
     assert panel.held_out.text() in shown
+    left = expected.errors / pd.read_csv("test.csv")[panel.names].var(ddof=0)
+    assert found["explained_variance_standardized"] == pytest.approx(1 - left.mean())
+    share, error = found["explained_variance_standardized"], found["standard_error_standardized"]
+    assert f"{share:.1%} ± {error:.1%}" in shown
     assert "190 rows, 3 of 13" in shown
     assert "fitted on these rows" not in shown
     assert "fitted on these rows" in typed("score", made_panel, "train.csv").stdout
