@@ -257,8 +257,8 @@ def _metadata_columns(source: Source) -> dict[str, str]:
     for name, held in values.items():
         what, each = ("numbers", "number") if _are_numbers(held) else ("text", "text")
         possible = ": a possible --target" if 1 < len(held) <= max(20, n // 10) else ""
-        values = "value" if len(held) == 1 else "values"
-        found[name] = f"{what} with {len(held)} distinct {values}{possible}"
+        ending = "" if len(held) == 1 else "s"
+        found[name] = f"{what} with {len(held)} distinct value{ending}{possible}"
         if len(held) >= min(n, MAX_DISTINCT):
             found[name] = f"identifier: a different {each} in each row"
     return found
