@@ -90,7 +90,7 @@ class Inspection:
     def __str__(self) -> str:
         where = "read in blocks" if self.streamed else "in memory"
         lines = [
-            f"{self.rows:,} rows, {self.features:,} features "
+            f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}, {self.features:,} features "
             f"({self.dtype}{', sparse' if self.sparse else ''}), {where}",
             "features: " + ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items()),
         ]
