@@ -361,7 +361,7 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=130)
     if options.what == "missing":
-        named = options.data or "sensors,cancer,mice,har"
+        named = options.data or "gas,sensors,cancer,mice,har"
         show_missing(named.split(","), options.repeats, console)
     elif options.what == "robust":
         named = options.data or "gas,arrays,sensors,cancer,mice"
