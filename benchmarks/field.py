@@ -224,14 +224,16 @@ def worst_missing(panel: fewer.Panel, rows: Rows, m: int) -> Array:
     return np.stack([errors_of(panel.reconstruct(whole), rows), np.max(found, axis=0)])
 
 
-def show_robust(names: list[str], repeats: int, most: int, console: Console) -> None:
+def show_robust(
+    names: list[str], losses: list[str], repeats: int, most: int, console: Console
+) -> None:
     """A table of `robust_to` against plain panels: errors on test rows, and their ratio."""
     table = Table(title="Error of test rows, per standardised feature: all sensors / worst missing")
     for title in ("data, k", "loss", "missing", "rows", "plain", "robust_to", "all", "worst"):
         table.add_column(title)
     for name in names:
         k, make = CASES[name]
-        for loss in ("mse", "huber") if name in HEAVY else ("mse",):
+        for loss in losses if name in HEAVY else ["mse"]:
             for m in range(1, most + 1):
                 pairs = []
                 for seed in range(repeats):
@@ -355,14 +357,16 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--most", type=int, default=2, help="robust: missing sensors, 1 or 2")
+    parser.add_argument("--loss", default="mse,huber", help="robust, where tails are heavy")
     options = parser.parse_args()
     console = Console(width=130)
     if options.what == "missing":
-        named = options.data or "sensors,cancer,mice,har"
+        named = options.data or "gas,sensors,cancer,mice,har"
         show_missing(named.split(","), options.repeats, console)
     elif options.what == "robust":
         named = options.data or "gas,arrays,sensors,cancer,mice"
-        show_robust(named.split(","), options.repeats, options.most, console)
+        losses = options.loss.split(",")
+        show_robust(named.split(","), losses, options.repeats, options.most, console)
     else:
         for name in (options.data or "sensors,har").split(","):
             check(name, options.trials, console)

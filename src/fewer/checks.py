@@ -229,7 +229,8 @@ class Check(Tabular):
     def summary(self) -> str:
         """One line."""
         if self.ok:
-            return f"{self.rows:,} rows look like those that the panel was made from"
+            look = "row looks" if self.rows == 1 else "rows look"
+            return f"{self.rows:,} {look} like those that the panel was made from"
         shown = "; ".join(str(one) for one in self.findings[:3])
         more = f"; and {len(self.findings) - 3} more" if len(self.findings) > 3 else ""
         count = f"{len(self.findings)} finding" + ("s" if len(self.findings) > 1 else "")
@@ -333,12 +334,15 @@ class _Column:
         self.reference = stats.quantiles[:, j]
         self.mean, self.spread = float(stats.mean[j]), float(stats.spread[j])
         self.ks, self.ks_p = _ks(self.reference, stats.sampled, self.x)
-        unit = self.spread or 1.0
-        self.shift = float(self.x.mean() - self.mean) / unit if len(self.x) else 0.0
-        self.ratio = 1.0
-        if len(self.x):
-            self.ratio = float(self.x.std()) / unit if len(self.x) > 1 else 0.0
-        self.sides = int((self.x < stats.minimum[j]).sum()), int((self.x > stats.maximum[j]).sum())
+        unit, x = self.spread or 1.0, self.x
+        if len(x) == 1:  # as below, but quicker
+            value = float(x[0])
+            middle, spread = value, 0.0
+            self.sides = int(value < stats.minimum[j]), int(value > stats.maximum[j])
+        else:
+            middle, spread = (float(x.mean()), float(x.std())) if len(x) else (self.mean, unit)
+            self.sides = int((x < stats.minimum[j]).sum()), int((x > stats.maximum[j]).sum())
+        self.shift, self.ratio = (middle - self.mean) / unit, spread / unit
         self.outside = sum(self.sides)
         # how often the most frequent value is to be expected; if none repeats, hardly ever
         common = float(stats.common[j])
@@ -385,9 +389,10 @@ class _Column:
 
     def _missing(self, level: float) -> list[Finding]:
         gone, before = self.n - len(self.x), float(self.stats.missing[self.j])
-        expected = max(before, 1 / self.stats.rows)
-        p = float(_at_least(gone, self.n, expected))
-        if p >= level or gone / self.n < before + 0.01:
+        if not gone or gone / self.n < before + 0.01:
+            return []
+        p = float(_at_least(gone, self.n, max(before, 1 / self.stats.rows)))
+        if p >= level:
             return []
         message = (
             f"{gone / self.n:.1%} of the values are missing ({before:.1%} of the training rows)"
@@ -554,14 +559,16 @@ def _swapped(
 
 def _wider(reconstructor: Reconstructor, values: Values) -> Values:
     """By which factor the expected error grows where chosen features are missing."""
-    joint, found = reconstructor.joint, np.ones(len(values))
+    joint, found, gaps = reconstructor.joint, np.ones(len(values)), np.isnan(values)
     assert joint is not None
+    if not gaps.any():
+        return found
     use = joint.variance > 0
     unit = np.where(use, joint.variance * joint.scale**2, 1.0)
     whole = float((joint.residual_variance / unit)[use].sum())
-    patterns, which = gap_patterns(np.isnan(values))
-    for number, gaps in enumerate(patterns):
-        gone = np.flatnonzero(gaps)
+    patterns, which = gap_patterns(gaps)
+    for number, pattern in enumerate(patterns):
+        gone = np.flatnonzero(pattern)
         if len(gone) and whole > 0:
             B = joint.weights[gone]
             more = np.einsum("md,md->d", B, joint.errors_of_missing(gone) @ B) / unit

@@ -41,6 +41,7 @@ __all__ = [
     "Score",
     "about_common_mean",
     "describe_protocol",
+    "estimate_over_rows",
     "fold_ridges",
     "held_out_squares",
     "linear_map",
@@ -278,6 +279,31 @@ def sums_of_rows(fold: Fold, reconstruct: Sequence[Callable[[Tensor], Tensor]]) 
     return HeldOutSums(found, squares.numpy(), count.numpy(), mean.numpy())
 
 
+def estimate_over_rows(
+    fold: Fold,
+    reconstruct: Sequence[Callable[[Tensor], Tensor]],
+    groups: NDArray | None = None,
+    unit: Tensor | None = None,
+) -> Estimate:
+    """Explained variance of the only fold, with its standard error over rows, or groups of rows.
+
+    ``reconstruct`` maps centred rows in scaled units, with 0 for missing values; errors are the
+    mean over several. Features count in their scaled units, or these times ``unit``.
+    """
+    wrong, total = [], []
+    for _, rows in read_blocks(fold.rows(fold.held_rows)):
+        gaps = torch.isnan(rows)
+        x = (rows - fold.scaled_mean).masked_fill_(gaps, 0.0)
+        weight = torch.ones(x.shape[1], dtype=x.dtype) if unit is None else unit.square().to(x)
+        left = [(apply(x) - x).masked_fill_(gaps, 0.0).square_() @ weight for apply in reconstruct]
+        wrong.append(torch.stack(left).mean(0).numpy())
+        total.append((x.square() @ weight).numpy())
+    own = fold.weights_of(fold.held_rows)
+    parts = [np.concatenate(part) * (1.0 if own is None else own) for part in (wrong, total)]
+    e, t = (sums_of_groups(part, groups) for part in parts)
+    return ratio_of_sums(e, t, shared_rows([fold]))
+
+
 # -- rows and their reconstructions ------------------------------------------------------------
 
 
@@ -318,16 +344,20 @@ def sums_over_rows(
     columns: Columns,
     visit: Visit | None = None,
     weights: Vector | None = None,
+    feature_weights: Vector | None = None,
 ) -> ErrorSums:
     """Read rows, reconstruct them from their chosen columns, and sum over all processes.
 
-    With ``weights``, one for each row, all sums are weighted.
+    With ``weights``, one for each row, all sums are weighted; with ``feature_weights``, squares.
 
     ``visit`` is called with each block that this process reads: row numbers, values and
     reconstructions.
     """
     part, start = shard_of_rank(source), shard_bounds(source.shape[0])[0]
-    work = partial(_sums, decoder, columns=columns, visit=visit, start=start, weights=weights)
+    heavy = None if feature_weights is None else torch.from_numpy(feature_weights)
+    work = partial(
+        _sums, decoder, columns=columns, visit=visit, start=start, weights=weights, heavy=heavy
+    )
     with for_operations(part.shape[0] * part.shape[1]):
         if visit is None:  # rows of a cluster stay there
             sums = all_or_raise(lambda: reduce_rows(part, work, add=_add_up))
@@ -336,7 +366,7 @@ def sums_over_rows(
     all_reduce(*sums)
     count, first, second, wrong, rows = (one.numpy() for one in sums)
     seen = np.maximum(count, 1)
-    squares = second - first**2 / seen
+    squares = second - first**2 / seen * (1.0 if feature_weights is None else feature_weights)
     return ErrorSums(seen, _expected_row(decoder).numpy() + first / seen, squares, wrong, rows)
 
 
@@ -395,6 +425,7 @@ def _sums(
     visit: Visit | None,
     start: int,
     weights: Vector | None = None,
+    heavy: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """Per feature: number of values, their sum and squared sum, and the sum of squared errors.
 
@@ -416,12 +447,16 @@ def _sums(
             own = weights[start + rows.start : start + rows.stop]
             w = torch.from_numpy(own)[:, None].to(x.dtype)
             left.mul_(w)
+        if heavy is not None:
+            left.mul_(heavy)
         wrong += left.sum(0)
         e = left.sum(1).double()
         x.sub_(middle).masked_fill_(gaps, 0.0)
         count += len(x) - gaps.sum(0) if w is None else ((~gaps) * w).sum(0)
         first += x.sum(0) if w is None else (x * w).sum(0)
         squares = x.square_() if w is None else x.square_().mul_(w)
+        if heavy is not None:
+            squares.mul_(heavy)
         second += squares.sum(0)
         t = squares.sum(1).double()
         over_rows += torch.stack(

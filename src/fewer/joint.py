@@ -64,6 +64,8 @@ class JointCovariance:
     factors : array (2)
         By which bounds are wider with one, and with two or more, chosen features missing, such that
         they cover held-out values. Panels of earlier versions have 1.
+    by_pattern : array (k, k) or None
+        By which they are still wider where feature i alone (i, i), or features i and j are missing.
 
     Examples
     --------
@@ -84,6 +86,7 @@ class JointCovariance:
     ridge: float
     quantiles: Values
     factors: Values = field(default_factory=lambda: np.ones(2))
+    by_pattern: Values | None = None
 
     @cached_property
     def precision(self) -> Tensor:
@@ -143,8 +146,15 @@ class JointCovariance:
             one: Values = sign * np.sqrt(np.maximum(sign * bound, 0) ** 2 + total * shape)
             one[self.columns] = 0.0
             one[self.columns[gone]] = side[gone] * spread / alone
-            found.append(one * self.factors[min(len(gone), len(self.factors)) - 1])
+            found.append(one * self._factor(gone))
         return found[0], found[1]
+
+    def _factor(self, gone: Columns) -> float:
+        """By which bounds are wider where these chosen features are missing."""
+        whole = float(self.factors[min(len(gone), len(self.factors)) - 1])
+        if self.by_pattern is None or len(gone) > len(self.factors):
+            return whole
+        return whole * float(self.by_pattern[gone[0], gone[-1]])
 
     def corrected(
         self, found: Values, seen: Values, factors: NDArray[np.float32]
@@ -319,6 +329,10 @@ def check_joint(found: JointCovariance, columns: Columns, d: int) -> None:
     }
     for name, (shape, kind) in shapes.items():
         require_array(f"joint.{name}", getattr(found, name), shape, kind)
+    if found.by_pattern is not None:
+        require_array("joint.by_pattern", found.by_pattern, (k, k), "f")
+        if not (found.by_pattern > 0).all():
+            raise ValueError("joint.by_pattern holds values that are not above 0")
     if found.columns.tolist() != columns.tolist():
         raise ValueError("joint.columns are not the chosen features")
     if not (isinstance(found.ridge, float) and 0 <= found.ridge < np.inf):

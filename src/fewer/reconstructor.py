@@ -262,11 +262,14 @@ class Reconstructor:
         part = X[:, self.columns]
         return part.toarray() if sparse.issparse(part) else part
 
-    def score(self, X: Any) -> Score:
+    def score(self, X: Any, feature_weights: Values | None = None) -> Score:
         """Explained variance of rows from `match`, reconstructed from their chosen columns."""
-        sums = sums_over_rows(self.decoder, array_source(X), self.columns)
+        sums = sums_over_rows(
+            self.decoder, array_source(X), self.columns, feature_weights=feature_weights
+        )
         if self.noise is not None:
-            sums = without_noise(sums, self.noise, self.decoder, self.columns)
+            noise = self.noise if feature_weights is None else self.noise * feature_weights
+            sums = without_noise(sums, noise, self.decoder, self.columns)
         return sums.score()
 
 
@@ -517,8 +520,16 @@ def _find_features(
     present = [j for j, name in enumerate(have) if name in number]
     lacking = [j for j in chosen.tolist() if known[j] not in have]
     text = any(known[j] in source.metadata_columns for j in lacking)
-    if text or len(lacking) == len(chosen) or (lacking and not filling.allow_absent):
+    if text or len(lacking) == len(chosen):
         reconstructor.open(source)  # which refuses
+    if lacking and not filling.allow_absent:
+        find_names(
+            reconstructor.features,
+            have,
+            "measured lacks {} chosen features",
+            "; add these columns, with NaN where they were not measured, or predict them with "
+            "allow_absent=True (--allow-absent)",
+        )
     if only_chosen:
         wanted = {known[j] for j in chosen.tolist()}
         present = [j for j in present if have[j] in wanted]

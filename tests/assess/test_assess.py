@@ -223,6 +223,9 @@ def test_every_command_has_the_same_number(tmp_path, monkeypatch):
     assert 0 < one.standard_error < 0.05
     at = curve(data, [k], random_state=0)
     rows = compare(data, k, methods=["select"], panels={"mine": loaded}, random_state=0).rows
+    reference = next(row for row in rows if not row["features"])
+    assert reference["explained_variance"] == pytest.approx(known.explained["equal"]["pca"])
+    assert reference["standard_error"] == pytest.approx(known.standard_errors["equal"]["pca"])
     card = fewer.score(loaded, data, draws=5, permutations=0, random_state=0)
     found = [
         (seen.explained_variance, seen.standard_error),
@@ -244,6 +247,34 @@ def test_every_command_has_the_same_number(tmp_path, monkeypatch):
     assert known.curve["equal"]["panel"][-1] == pytest.approx(one.value, abs=1e-3)
     assert card.made_here
     assert not fewer.score(panel.features, data, draws=2, permutations=0).made_here
+
+
+@pytest.mark.parametrize("validation", ["auto", 0.3])
+def test_references_have_the_same_number_everywhere(validation):
+    """Of a single held-out part too, with a standard error over its rows."""
+    rows, options = X[:150, 2:40:4], {"random_state": 0, "validation": validation}
+    known = fewer.select(rows, 3, strategies=["search"], **options).evidence
+    found = {
+        row["method"].removesuffix(" (reference)").lower(): row
+        for row in compare(rows, 3, methods=["greedy", "random"], **options).rows
+    }
+    for role, row in found.items():
+        assert row["explained_variance"] == pytest.approx(known.explained["equal"][role])
+        assert row["standard_error"] == pytest.approx(known.standard_errors["equal"][role])
+        assert 0 < row["standard_error"] < 0.2
+    assert known.standard_errors["units"]["random"] > 0
+
+
+def test_columns_ignored_by_name_are_described(tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=list("abc"))
+    frame["day"], frame["site"] = np.arange(60) // 20, "here"
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    said = inspect(tmp_path / "x.csv", ignore=["a", "day", "site"]).ignored
+    assert said == {
+        "a": "identifier: a different number in each row",
+        "day": "numbers with 3 distinct values: a possible --target",
+        "site": "text with 1 distinct value",
+    }
 
 
 def test_an_inspection_finds_what_a_user_should_know(tmp_path):

@@ -28,6 +28,7 @@ def test_a_curve_as_table_picture_and_json(folder, asked, typed):
     assert pixels[..., :3].std() > 0.05
     done = typed("curve", "train.csv", "--k", "1:9:2", "--out", "curve.csv")
     assert f"80%: {first} features" in done.stdout
+    assert "--exact chooses each k as fewer select does" in done.stdout
     np.testing.assert_allclose(
         pd.read_csv("curve.csv")["explained_variance"], found["explained_variance"]
     )

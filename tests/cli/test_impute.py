@@ -110,7 +110,7 @@ def test_what_was_measured_is_kept(folder, made_panel, typed, asked):
     np.testing.assert_allclose(replaced, expected[panel.names], rtol=1e-9)
 
 
-def test_one_line_says_what_was_missing(measured, made_panel, typed, asked):
+def test_one_line_says_what_was_missing(measured, made_panel, typed, asked, refused):
     panel = fewer.Panel.load(made_panel)
     gaps = int(measured[panel.features].isna().sum().sum())
     assert asked("impute", made_panel, "measured.csv", "--out", "a.csv")["missing"] == gaps
@@ -119,6 +119,9 @@ def test_one_line_says_what_was_missing(measured, made_panel, typed, asked):
     assert line + "predicted from the values present" in shown
     gone = panel.features[0]
     measured.drop(columns=gone).to_csv("lacking.csv", index=False)
+    said = refused("impute", made_panel, "lacking.csv", "--out", "c.csv")
+    assert f"lacks 1 of the 3 chosen features: '{gone}'" in said
+    assert "(--allow-absent)" in said
     shown = typed("impute", made_panel, "lacking.csv", "--out", "c.csv", "--allow-absent").stdout
     assert f"not in the data: '{gone}'" in shown
     expected = panel.reconstruct(measured.assign(**{gone: np.nan})[panel.features])

@@ -76,12 +76,14 @@ def test_unreadable_input_is_a_one_line_error(folder, refused, words, message):
     assert message in refused("inspect", *words)
 
 
-def test_codes_for_missing_values_are_found_and_can_be_named(folder, asked, typed):
+def test_codes_for_missing_values_are_found_and_can_be_named(folder, asked, typed, monkeypatch):
     rows = pd.read_csv("train.csv")
     rows.loc[::40, "mean_area"] = 9999
     rows.loc[5, "mean_smoothness"] = np.nan
     rows.to_csv("coded.csv", index=False, na_rep="-")
+    monkeypatch.setattr("fewer.assess.inspection.SMALL_CHOICE", 0)  # a path, not a panel
     done = typed("inspect", "coded.csv")
+    assert "for 90% explained variance or slightly more: fewer select will tell" in done.stdout
     assert "mean_area: 9999 occurs 10 times" in done.stdout
     assert "--missing 9999" in done.stdout
     assert "cells with '-'" in done.stderr

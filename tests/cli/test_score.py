@@ -27,6 +27,13 @@ def test_a_panel_scores_as_in_the_library(folder, made_panel, asked, typed):
     shown = typed("score", made_panel, "test.csv").stdout
     assert expected.text() in shown
     assert panel.held_out.text() in shown
+    rows = pd.read_csv("test.csv")[panel.names]  # some values are missing
+    left = (
+        expected.errors / rows.var(ddof=0) * rows.notna().sum()
+    ).sum() / rows.notna().sum().sum()
+    assert found["explained_variance_standardized"] == pytest.approx(1 - left)
+    share, error = found["explained_variance_standardized"], found["standard_error_standardized"]
+    assert f"{share:.1%} ± {error:.1%}" in shown
     assert "190 rows, 3 of 13" in shown
     assert "fitted on these rows" not in shown
     assert "fitted on these rows" in typed("score", made_panel, "train.csv").stdout

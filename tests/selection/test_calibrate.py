@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer
 
 import fewer
 from fewer.errors import FewerWarning
-from fewer.selection.calibrate import conformal_quantiles
+from fewer.selection.calibrate import conformal_quantiles, own_factors
 from fewer.selection.compare import crossfitted
 
 
@@ -158,10 +158,18 @@ def test_bounds_with_missing_features_are_calibrated_and_saved(tmp_path):
     panel.save(tmp_path / "panel")
     again = fewer.Panel.load(tmp_path / "panel").reconstructor
     np.testing.assert_array_equal(again.joint.factors, joint.factors)
+    np.testing.assert_array_equal(again.joint.by_pattern, joint.by_pattern)
 
-    plain = replace(panel.reconstructor, joint=replace(joint, factors=np.ones(2)))  # as before
+    before = replace(joint, factors=np.ones(2), by_pattern=None)
+    plain = replace(panel.reconstructor, joint=before)
     rows = X[1::2][:, panel.indices].copy()
-    for gone, factor in (([0], joint.factors[0]), ([0, 1], joint.factors[1])):
+    own = joint.by_pattern
+    np.testing.assert_array_equal(own, own.T)
+    for gone, factor in (
+        ([0], joint.factors[0] * own[0, 0]),
+        ([0, 1], joint.factors[1] * own[0, 1]),
+        ([0, 1, 2], joint.factors[1]),
+    ):
         gappy = rows.copy()
         gappy[:, gone] = np.nan
         _, low, high = panel.reconstruct(gappy, interval=0.9)
@@ -170,13 +178,26 @@ def test_bounds_with_missing_features_are_calibrated_and_saved(tmp_path):
         np.testing.assert_allclose((high - low)[wide], factor * (after - before)[wide])
 
 
+def test_patterns_of_missing_features_have_factors_of_their_own_where_they_differ():
+    random = np.random.default_rng(0)
+    kind, side = np.repeat(np.arange(20), 400), random.random(8000) < 0.5
+    scores = np.abs(random.normal(size=8000))
+    planted = np.exp(0.3 * random.normal(size=20))
+    planted /= np.exp(np.log(planted).mean())
+    found = own_factors(scores * planted[kind], np.ones(8000), kind, side, 20, 1.0)
+    np.testing.assert_allclose(found, planted, rtol=0.2)
+    chance = own_factors(scores, np.ones(8000), kind, side, 20, 1.0)
+    unshrunk = [np.quantile(scores[kind == at], 0.9) for at in range(20)]
+    assert np.log(chance).std() < 0.5 * np.log(unshrunk).std()
+
+
 def test_files_without_factors_of_missing_features_load(tmp_path):
     X = load_breast_cancer().data
     panel = fewer.select(X, 3, strategies=["search"], validation=0.2, random_state=0)
     panel.save(tmp_path / "panel")
     file = tmp_path / "panel" / "tensors.safetensors"
     tensors = load_file(file)
-    del tensors["joint.factors"]
+    del tensors["joint.factors"], tensors["joint.by_pattern"]
     save_file(tensors, file, safe_open(file, "pt").metadata())
     old = fewer.Panel.load(tmp_path / "panel")
     np.testing.assert_array_equal(old.reconstructor.joint.factors, 1)

@@ -34,10 +34,10 @@ from fewer.search import greedy, search
 from fewer.search.eigen import leading_eigenvectors
 from fewer.selection import select
 from fewer.selection.context import WorkPlan
+from fewer.selection.significance import random_draws
 from fewer.train.device import float64_device
 from fewer.validation import FOLDS, Fold
 
-DRAWS = 10
 SELECT = "select"
 REFERENCE = "PCA (reference)"
 
@@ -299,8 +299,9 @@ def _variance(rows: Rows, fold: Fold, k: int, seed: int) -> list[Columns]:
 
 
 def _random(rows: Rows, fold: Fold, k: int, seed: int) -> list[Columns]:
-    random = np.random.default_rng(seed)
-    return [np.sort(random.choice(rows.d, k, replace=False)) for _ in range(DRAWS)]
+    folds = rows.covariances.folds
+    draws = random_draws([k] * len(folds), np.arange(rows.d), seed)
+    return [draw[fold.number or 0] for draw in draws]
 
 
 CHOICES: dict[str, Callable[[Rows, Fold, int, int], list[Columns]]] = {

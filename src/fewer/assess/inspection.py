@@ -31,7 +31,7 @@ WIDE_ROWS = 1000  # rows that are looked at in wider data
 LEAST_ROWS = 5  # one for each fold
 FIRST_SIZES, MAX_SIZE = 64, 256  # sizes that are tried first, and at most
 # chosen features times all, and values: up to here, k is tried as `select` would
-SMALL_CHOICE, SMALL_DATA = 2**10, 2**21
+SMALL_CHOICE, SMALL_DATA = 2**11, 2**21
 MAX_SHOWN = 10  # columns that are named
 SHOWN_FINDINGS = 5  # of each kind
 KINDS = {
@@ -90,7 +90,7 @@ class Inspection:
     def __str__(self) -> str:
         where = "read in blocks" if self.streamed else "in memory"
         lines = [
-            f"{self.rows:,} rows, {self.features:,} features "
+            f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}, {self.features:,} features "
             f"({self.dtype}{', sparse' if self.sparse else ''}), {where}",
             "features: " + ", ".join(f"{count:,} {kind}" for kind, count in self.kinds.items()),
         ]
@@ -255,10 +255,12 @@ def _metadata_columns(source: Source) -> dict[str, str]:
                 held.update(part.column(name).to_pylist())
     found = {}
     for name, held in values.items():
+        what, each = ("numbers", "number") if _are_numbers(held) else ("text", "text")
         possible = ": a possible --target" if 1 < len(held) <= max(20, n // 10) else ""
-        found[name] = f"text with {len(held)} distinct values{possible}"
+        ending = "" if len(held) == 1 else "s"
+        found[name] = f"{what} with {len(held)} distinct value{ending}{possible}"
         if len(held) >= min(n, MAX_DISTINCT):
-            found[name] = "identifier: a different text in each row"
+            found[name] = f"identifier: a different {each} in each row"
     return found
 
 
@@ -272,6 +274,15 @@ def _kinds(stats: Moments, whole: Mask) -> dict[str, int]:
         "constant": int(constant.sum()),
     }
     return {kind: count for kind, count in found.items() if count}
+
+
+def _are_numbers(held: set[Any]) -> bool:
+    """Whether a column that was ignored by name has numbers only; they are read as text."""
+    known = held - {None, ""}
+    try:
+        return bool(np.array(list(known), dtype=object).astype(float).size)
+    except (TypeError, ValueError):
+        return False
 
 
 def _find_duplicates(source: Source) -> tuple[Mask, list[tuple[int, int]]]:

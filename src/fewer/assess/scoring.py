@@ -6,7 +6,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,18 +16,18 @@ from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
 from fewer.data.factored import Matrix
 from fewer.data.open import as_source
-from fewer.data.source import AppendedColumns, read_blocks
+from fewer.data.source import AppendedColumns
 from fewer.errors import InputError
 from fewer.estimate import (
     Estimate,
     describe_protocol,
+    estimate_over_rows,
     fold_ridges,
     linear_map,
     panel_sums,
     ratio_of_sums,
     scaled_estimate,
     shared_rows,
-    sums_of_groups,
 )
 from fewer.panel import Panel
 from fewer.selection.significance import PanelScores
@@ -173,16 +172,8 @@ class Rows:
         ]
         if axes is not None:
             maps.append(lambda x: x @ axes @ axes.T)
-        wrong, total = [], []
-        for _, rows in read_blocks(fold.rows(fold.held_rows)):
-            gaps = torch.isnan(rows)
-            x = (rows - fold.scaled_mean).masked_fill_(gaps, 0.0)
-            left = [(apply(x) - x).masked_fill_(gaps, 0.0).square_().sum(1) for apply in maps]
-            wrong.append(torch.stack(left).mean(0).numpy())
-            total.append(x.square().sum(1).numpy())
         labels = None if self.groups is None else self.groups[fold.held_rows]
-        e, t = (sums_of_groups(np.concatenate(part), labels) for part in (wrong, total))
-        return ratio_of_sums(e, t, shared_rows([fold]))._replace(value=score.value)
+        return estimate_over_rows(fold, maps, labels)._replace(value=score.value)
 
     def judged(self, features: Sequence[Any] | Panel) -> tuple[Columns, Estimate]:
         """Columns of a list or panel, and their score.

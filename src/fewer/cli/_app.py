@@ -187,7 +187,10 @@ def _as_options(text: str) -> str:
     fetch = sys.modules.get("fewer.data.fetch")
     text = text if fetch is None else fetch.name_originals(text)
     text = re.sub(rf"\b(ignore|missing)=(\[{WORD}(?:, {WORD})*\])", _listed_option, text)
-    text = re.sub(rf"\b({OPTIONS})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text)
+    # but for Python code such as fewer.select(..., target=...)
+    text = re.sub(
+        rf"(?<!\(\.\.\., )\b({OPTIONS})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text
+    )
     return re.sub(r"\bk=(?=\d)", "-k ", text)
 
 

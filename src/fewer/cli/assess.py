@@ -120,9 +120,11 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
     if found.suggested_k is not None and found.explained_variance is not None:
         from fewer._tables import percent_text
 
-        share = percent_text(found.explained_variance, found.standard_error)
-        path = "" if found.exact else " by a nested path; fewer select chooses each k anew"
-        screen.print(f"a k to try: [bold]{found.suggested_k}[/], explained variance {share}{path}")
+        share = f"explained variance {percent_text(found.explained_variance, found.standard_error)}"
+        if not found.exact:
+            reached = max(level for level in found.sizes if level <= found.explained_variance)
+            share = f"for {reached:.0%} explained variance or slightly more: fewer select will tell"
+        screen.print(f"a k to try: [bold]{found.suggested_k}[/], {share}")
     if found.sentinels:
         words = ", ".join(f"{value:g}" for value in found.sentinels)
         screen.print(f"[dim]with {words} read as missing, as in the next command[/]")
@@ -243,6 +245,8 @@ def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "
         rows = [[*row, percent(part), f"{middle:.2f}"] for row, part, middle in more]
     print_table(screen, header, rows, (0, 1, 2, 4, 5))
     _show_protocol(found, out, screen)
+    if not found.exact and found.target is None:
+        screen.print("[dim]one nested path; --exact chooses each k as fewer select does[/]")
     for level in (0.8, 0.9, 0.95) if reach is None else (reach,):
         size = found.smallest_k(level)
         if size is None:
@@ -252,9 +256,9 @@ def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "
     rules = found.rules()
     screen.print(f"within one standard error of the best: [bold]{rules['one_standard_error']}[/]")
     screen.print(f"elbow: [bold]{rules['elbow']}[/]")
-    limit = "more" if rules["noise"] is None else str(rules["noise"])
+    limit = f"more than {found.k[-1]}" if rules["noise"] is None else str(rules["noise"])
     what = "others" if found.target is None else visible(found.target)
-    screen.print(f"explain {what} better than permuted columns do: [bold]{limit}[/]")
+    screen.print(f"explain {what} better than permuted columns do: [bold]{limit}[/] features")
 
 
 def compare(

@@ -101,6 +101,8 @@ def score(
 
 
 def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
+    import numpy as np
+
     from fewer.data import moments
     from fewer.data import open as open_any
     from fewer.data.columns import match_columns
@@ -113,6 +115,7 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     source = reading.open_for(loaded, data, metadata=names if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
     result, variance = loaded.score(part), moments(part).variance
+    equal = loaded.reconstructor.score(part, 1 / np.where(variance > 0, variance, np.inf))
     found: dict[str, Any] = {
         "panel": path,
         "rows": part.shape[0],
@@ -120,7 +123,8 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
         "d": loaded.d,
         "explained_variance": float(result),
         "standard_error": result.standard_error,
-        "explained_variance_standardized": _standardized(result.errors, variance),
+        "explained_variance_standardized": float(equal) if (variance > 0).any() else math.nan,
+        "standard_error_standardized": equal.standard_error,
         "held_out": float(loaded.held_out),
         "estimates": {name: one._asdict() for name, one in loaded.estimates.items()},
         "held_out_protocol": loaded.settings.get("protocol"),
@@ -132,12 +136,6 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     if with_target:
         found["target"] = _score_target(loaded, source, part)
     return found
-
-
-def _standardized(errors: Any, variance: Any) -> float:
-    """Explained variance averaged over all features that vary."""
-    varying = variance > 0
-    return float(1 - (errors[varying] / variance[varying]).mean()) if varying.any() else math.nan
 
 
 def _own_rows(loaded: Any, part: Any) -> bool:

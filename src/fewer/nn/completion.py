@@ -74,6 +74,8 @@ def complete_row(values: Values, mean: Values, precision: Values) -> Values:
 
 def gap_patterns(gaps: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """The distinct rows of a mask, and which of them each row is."""
+    if len(gaps) == 1:
+        return gaps, np.zeros(1, dtype=np.int64)
     packed = np.ascontiguousarray(np.packbits(gaps, axis=1))
     keys = packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)

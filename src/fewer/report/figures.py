@@ -133,8 +133,7 @@ def _chance(found: dict[str, Any] | None) -> str:
         "this panel",
         x_label="explained variance on held-out rows",
         y_label="random panels",
-        title=f"Explained variance of {len(found['random'])} random panels, and of this one "
-        f"({100 * found['panel']:.1f} %)",
+        title=f"Explained variance of {len(found['random'])} random panels, and of this one",
     )
 
 

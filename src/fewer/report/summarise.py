@@ -542,10 +542,9 @@ def _chance(known: Evidence, panel: Reported) -> dict[str, Any] | None:
         "random": about["random"],
         "panel": about["panel"],
         "sentence": f"With {_model(panel)}, these features do better than {better:.0%} of "
-        f"{len(about['random'])} random panels of the same size (p = {about['p_value']:.3g}): "
-        f"{about['panel']:.1%} of {_explained(panel)} against a median of "
-        f"{np.median(about['random']):.1%}. The features are the same on all folds and were chosen "
-        "on all rows, so this score is optimistic.",
+        f"{len(about['random'])} random panels of the same size (p = {about['p_value']:.3g}), of "
+        f"which the median explains {np.median(about['random']):.1%} of {_explained(panel)}. Here "
+        "the features are the same on all folds and were chosen on all rows, which favours them.",
     }
 
 

@@ -11,7 +11,10 @@ error of held-out rows at that distance, relative to that of all.
 
 With chosen features M missing, the residual of a held-out row is r + B_M' e_M, where e_M is the
 error of predicting x_M from the other chosen features and B the linear decoder. The bounds that
-`JointCovariance.widened` derives are multiplied by the factor with which they cover such residuals.
+`JointCovariance.widened` derives are multiplied by the factor with which they cover such residuals:
+one for all patterns of one missing feature, another for all of two. Patterns differ, above all
+where tails are heavy, and by chance. The factor of each is therefore shrunk towards the common one,
+in logarithms, by its reliability, which halves of the rows tell (Spearman and Brown).
 """
 
 from collections.abc import Sequence
@@ -43,6 +46,7 @@ __all__ = [
     "calibrate",
     "conformal_quantiles",
     "coverage_by_feature",
+    "own_factors",
     "some_residuals",
 ]
 
@@ -53,7 +57,8 @@ LEAST_FACTOR, MOST_FACTOR = 1 / 3, 3.0  # of difficulty
 COVERED = 0.9  # the intervals whose coverage is checked
 WIDE, MOST_COVERED = 8192, 2**21  # features, and values that are looked at for it
 # patterns of missing features, other features that are looked at, and values of all patterns
-MOST_PATTERNS, SOME_OTHERS, MOST_SCORES = 64, 64, 2**18
+MOST_PATTERNS, SOME_OTHERS, MOST_SCORES = 128, 64, 2**20
+LEAST_PATTERNS = 3  # that tell how much patterns differ
 LEAST_ROWS = 30  # without missing values
 LEAST_WIDER = 0.1  # factor
 
@@ -92,7 +97,7 @@ def calibrate(
     return Calibration(
         quantiles,
         table,
-        replace(joint, factors=_factors(context, joint, quantiles, table, held)),
+        _with_factors(context, joint, quantiles, table, held),
         _statistics(context, columns, np.concatenate(held.chosen), far, row_errors),
     )
 
@@ -208,40 +213,45 @@ def _weighted_quantiles(values: Vector, weights: Vector, more: float) -> Vector:
     return found
 
 
-def _factors(
+def _with_factors(
     context: SelectionContext,
     joint: JointCovariance,
     quantiles: Vector,
     difficulty: Vector,
     held: HeldOutScore,
-) -> Vector:
+) -> JointCovariance:
     """Factors by which bounds cover held-out values with one, and with two, features missing.
 
     From rows whose chosen features are all there; 1 where such rows are few. What a network makes
     of completed inputs is approximated by the linear decoder.
     """
     columns, k, found = joint.columns, len(joint.columns), np.ones(2)
+    by_pattern = np.ones((k, k))
     whole = [~np.isnan(part).any(axis=1) for part in held.chosen]
     others = np.setdiff1d(np.flatnonzero(joint.variance > 0), columns)
     numbers = np.concatenate([part[use] for part, use in zip(held.sampled, whole, strict=True)])
     if len(numbers) < LEAST_ROWS or not len(others):
-        return found
+        return joint
     others, every = others[:: -(-len(others) // SOME_OTHERS)], len(others)
     asked = np.concatenate([others, columns])
-    weights, more = _weights(len(numbers), context.groups_of(numbers))
-    parts = np.split(weights, np.cumsum([use.sum() for use in whole])[:-1])
+    groups = context.groups_of(numbers)
+    weights, more = _weights(len(numbers), groups)
+    at = np.cumsum([use.sum() for use in whole])[:-1]
+    parts, halves = np.split(weights, at), np.split(_halved(len(numbers), groups), at)
+    larger = 1 + more / weights.sum()
     stands_for = np.repeat([every / len(others), 1.0], [len(others), k])  # features, each column
     bounds, own = between(quantiles, COVERED), between(joint.quantiles, COVERED)
     rng = np.random.default_rng(context.seed)
     for m in range(1, min(2, k) + 1):
         patterns = _some_patterns(k, m, rng)
-        sides = zip(*(joint.widened(gaps, bounds, own) for gaps in patterns), strict=True)
-        low, high = (np.stack(side)[:, asked] for side in sides)
+        offsets = zip(*(joint.widened(gaps, bounds, own) for gaps in patterns), strict=True)
+        low, high = (np.stack(one)[:, asked] for one in offsets)
         low[low == 0], high[high == 0] = np.nan, np.nan  # features that are measured
-        scores, counts = [], []
-        for fold, values, residual, use, part in zip(
-            context.covariances.folds, held.chosen, held.residuals, whole, parts, strict=True
-        ):
+        scores, counts, kinds, sides = [], [], [], []
+        for fold, values, residual, use, part, half in zip(
+            context.covariances.folds, held.chosen, held.residuals, whole, parts, halves,
+            strict=True,
+        ):  # fmt: skip
             pairs = min(len(patterns) * len(part), 1 + MOST_SCORES // len(asked) // len(parts))
             which, row = np.arange(pairs) % len(patterns), _shuffled(len(part), pairs, rng)
             measured = values[use][row]
@@ -255,13 +265,65 @@ def _factors(
             factor = interpolated(difficulty, distances_of(gappy, mean, precision).normal)
             scores.append(np.fmax(left / low[which], left / high[which]) / factor[:, None])
             counts.append(part[row][:, None] * stands_for)
-        score, count = np.concatenate(scores), np.concatenate(counts)
-        seen = ~np.isnan(score)
-        if seen.any():
-            order = np.argsort(score[seen])
-            cumulated = count[seen][order].cumsum()
-            level = cumulated / cumulated[-1] / (1 + more / weights.sum())
-            found[m - 1] = max(float(np.interp(COVERED, level, score[seen][order])), LEAST_WIDER)
+            kinds.append(which)
+            sides.append(half[row])
+        score, count, kind, side = map(np.concatenate, (scores, counts, kinds, sides))
+        common = _covering(score, count, larger)
+        if common is None:
+            continue
+        found[m - 1] = common
+        if comb(k, m) != len(patterns):  # only some of them
+            continue
+        apart = own_factors(score, count, kind, side, len(patterns), larger)
+        for pattern, factor in zip(patterns, apart, strict=True):
+            gone = np.flatnonzero(pattern)
+            by_pattern[gone[0], gone[-1]] = by_pattern[gone[-1], gone[0]] = factor
+    return replace(joint, factors=found, by_pattern=by_pattern)
+
+
+def _covering(score: Vector, count: Vector, larger: float) -> float | None:
+    """The factor that covers 90% of values with these scores and weights; None without any."""
+    seen = ~np.isnan(score)
+    if not seen.any():
+        return None
+    order = np.argsort(score[seen])
+    cumulated = count[seen][order].cumsum()
+    level = cumulated / cumulated[-1] / larger
+    return max(float(np.interp(COVERED, level, score[seen][order])), LEAST_WIDER)
+
+
+def own_factors(
+    score: Vector,
+    count: Vector,
+    kind: Columns,
+    side: NDArray[np.bool_],
+    patterns: int,
+    larger: float,
+) -> Vector:
+    """The factor of each pattern, relative to the common one, as far as half of the rows tell."""
+    logs = np.zeros((3, patterns))
+    for number in range(patterns):
+        here = kind == number
+        for at, rows in enumerate((here, here & side, here & ~side)):
+            factor = _covering(score[rows], count[rows], larger)
+            if factor is None:
+                return np.ones(patterns)
+            logs[at, number] = np.log(factor)
+    logs -= logs.mean(axis=1, keepdims=True)
+    spread = float(np.prod(logs[1:].std(axis=1)))
+    if patterns < LEAST_PATTERNS or not spread:
+        return np.ones(patterns)
+    alike = max(0.0, float((logs[1] * logs[2]).mean()) / spread)
+    found: Vector = np.exp(2 * alike / (1 + alike) * logs[0])
+    return found
+
+
+def _halved(n: int, groups: NDArray | None) -> NDArray[np.bool_]:
+    """Which rows, or groups of rows, are in the first half, at random."""
+    labels = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    count = int(labels.max(initial=-1)) + 1
+    first = np.random.default_rng(0).permutation(count) < count // 2
+    found: NDArray[np.bool_] = first[labels]
     return found
 
 

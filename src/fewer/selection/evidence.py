@@ -18,6 +18,7 @@ from fewer.errors import InputError
 from fewer.estimate import (
     Estimate,
     HeldOutSums,
+    estimate_over_rows,
     fold_ridges,
     linear_map,
     ratio_of_sums,
@@ -38,9 +39,11 @@ from fewer.selection.compare import Candidate, Comparison, TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.refit import HeldOutScore
 from fewer.selection.significance import (
+    DRAWS,
     PanelScores,
     contribution_p_values,
     p_value_of,
+    random_draws,
     random_panels,
 )
 from fewer.selection.size import MOST, SHADOW_ROWS, choose_size, with_target
@@ -54,7 +57,6 @@ __all__ = ["gather_evidence"]
 NEIGHBOURS = 5  # related features and substitutes per chosen feature
 MOST_CORRELATED = 512  # chosen features whose correlations are stored
 MOST_EPOCHS = 200  # rows of training history that are stored
-DRAWS = 5  # random panels
 SUBSAMPLES, THRESHOLD, LEAST_HALVED = 40, 0.75, 20  # of the stability
 CHANCE_DRAWS, PERMUTATIONS = 199, 99  # of tests
 # chosen features times all features, and multiplications, that take a second or so
@@ -314,6 +316,8 @@ class _ReferenceScores:
     squares: list[Vector]  # of the held-out rows of each fold, about their common mean
     metrics: tuple[str, ...]
     curve: dict[str, object]
+    groups: NDArray | None = None  # of the held-out rows of the only fold, if they have any
+    by_row: bool = False  # whether there is one fold, whose rows tell the standard errors
 
     @classmethod
     def compute(
@@ -361,7 +365,13 @@ class _ReferenceScores:
                     curves[metric].setdefault(role, []).append(values)
         sums = [one.sums for one in scores]
         squares = squares_about_common_mean(sums)
-        found = cls(scores, squares, metrics, {"k": sizes.tolist()})
+        groups, quick = None, False
+        if len(folds) == 1:
+            held = folds[0].held_rows
+            groups = context.groups_of(held)
+            work = len(held) * context.source.shape[1] * k * len(scores[0].maps)
+            quick = work <= QUICK_PASS and folds[0].noise is None and _in_memory(context)
+        found = cls(scores, squares, metrics, {"k": sizes.tolist()}, groups, quick)
         for metric in metrics:
             whole = found._totals(metric)
             if whole.sum() > 0:
@@ -394,10 +404,21 @@ class _ReferenceScores:
                     wrong.setdefault(role, []).append(values)
             total = self._totals(metric)
             found[metric] = {"panel": panel[metric]} | {
-                role: ratio_of_sums(np.mean(values, axis=1), total, shared)
+                role: self._over_rows(
+                    metric, role, ratio_of_sums(np.mean(values, axis=1), total, shared)
+                )
                 for role, values in wrong.items()
             }
         return found
+
+    def _over_rows(self, metric: str, role: str, score: Estimate) -> Estimate:
+        """The same score; of a single fold, with its standard error over rows."""
+        if not self.by_row:
+            return score
+        fold, maps = self.scores[0].fold, self.scores[0].maps
+        apply = [one.apply for one in maps if one.role == role and one.metric in (None, metric)]
+        found = estimate_over_rows(fold, apply, self.groups, _spread(fold, metric))
+        return found._replace(value=score.value)
 
     def final_errors(self) -> Vector:
         """Mean squared error per feature with the final panel, decoded per fold, in data units."""
@@ -440,15 +461,9 @@ def _weight(fold: Fold, metric: str) -> Vector:
 
 def _random(context: SelectionContext, panels: Sequence[Columns]) -> list[list[Columns]]:
     """Random panels of the same sizes, with the features that must be included."""
-    random = np.random.default_rng(context.seed)
     must, exclude = context.constraints.include, context.constraints.exclude
     free = np.setdiff1d(np.arange(context.constraints.d), np.concatenate([must, exclude]))
-
-    def draw(size: int) -> Columns:
-        count = max(0, min(size - len(must), len(free)))
-        return np.sort(np.concatenate([must, random.choice(free, count, replace=False)]))
-
-    return [[draw(len(panel)) for panel in panels] for _ in range(DRAWS)]
+    return random_draws([len(panel) for panel in panels], free, context.seed, must)
 
 
 def _score_fold(context: SelectionContext, fold: Fold, maps: list[_LinearMap]) -> _FoldScores:

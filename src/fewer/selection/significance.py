@@ -22,10 +22,11 @@ from fewer.search.objective import DEPENDENT, regular_inverse
 from fewer.selection.size import some_rows
 from fewer.validation import Fold, FoldCovariances
 
-__all__ = ["PanelScores", "contribution_p_values", "p_value_of", "random_panels"]
+__all__ = ["PanelScores", "contribution_p_values", "p_value_of", "random_draws", "random_panels"]
 
 DENSE = 2048  # features up to which the square of the covariance is formed, to score many panels
 BATCH = 2**24  # numbers in a batch of panels
+DRAWS = 5  # random panels of each fold
 
 Columns = NDArray[np.int64]
 Vector = NDArray[np.float64]
@@ -60,6 +61,26 @@ def random_panels(
                 chosen.append(unit)
         found.append(constraints.features(chosen))
     return found
+
+
+def random_draws(
+    sizes: Sequence[int],
+    free: Columns,
+    seed: Any,
+    must: Columns | None = None,
+) -> list[list[Columns]]:
+    """Random panels, one for each fold in every draw: the reference of `select` and `compare`.
+
+    Every fold has panels of its own, so that a standard error over folds has their differences.
+    """
+    random = np.random.default_rng(seed)
+    must = np.empty(0, dtype=np.int64) if must is None else must
+
+    def draw(size: int) -> Columns:
+        count = max(0, min(size - len(must), len(free)))
+        return np.sort(np.concatenate([must, random.choice(free, count, replace=False)]))
+
+    return [[draw(size) for size in sizes] for _ in range(DRAWS)]
 
 
 class PanelScores:
