@@ -248,7 +248,8 @@ class SelectionContext:
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy
     # covariance of features and target, by fold number
     joint: dict[int | None, Matrix] = field(default_factory=dict)
-    told: dict[int | None, Tensor] = field(default_factory=dict)  # scales of classes, on each fold
+    # what a panel can explain of each class, by fold number
+    told: dict[int | None, Tensor] = field(default_factory=dict)
     # training rows, by fold number and device
     prepared: dict[tuple[int | None, str], TrainingData] = field(default_factory=dict)
 

@@ -71,7 +71,7 @@ SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
 HARDLY = 1e-6  # weight of the features as targets, where only the target counts
 LEAST_REST = 1e-6  # of the variance: less is nothing
-TELLING_ROUNDS, LEAST_TOLD = 2, 1e-3  # of the scales of classes, and of their explained variance
+TELLING_ROUNDS, LEAST_TOLD = 3, 1e-3  # panels that show how well classes can be told, and less
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
@@ -476,32 +476,10 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
     explains of each is the same: of a rare class it is little, however well it can be told.
     """
     assert context.target is not None
-    if fold.noise is None or context.target.kind.name != Classes.name:
-        return _joint(context, fold, features)
-    if fold.number not in context.told:
-        scale = torch.ones(context.target.outputs, dtype=torch.float64)
-        for _ in range(TELLING_ROUNDS):
-            joint = _joint(context, fold, HARDLY, scale)
-            rules = context.constraints.followed_by(len(joint) - context.constraints.d)
-            penalty = joint_penalty(fold, joint)
-            panel = greedy(joint.to(context.search_device), rules, ridge=penalty).panel()
-            rows, at = joint[panel], torch.from_numpy(panel)
-            map_ = solve_normal(rows[:, panel], rows, penalty_at(penalty, at))
-            told = (map_ * rows).sum(0) / joint.diagonal()
-            scale = told[-len(scale) :].clamp(LEAST_TOLD, 1.0).rsqrt()
-        context.told[fold.number] = scale
-    return _joint(context, fold, features, context.told[fold.number])
-
-
-def _joint(
-    context: SelectionContext, fold: Fold, features: float, scale: Tensor | None = None
-) -> Matrix:
-    assert context.target is not None
     C = fold.matrix_for_choice().cpu()
     rows = fold.matrix_rows if isinstance(C, FactoredCovariance) else fold.train_rows
     y, weights = context.target.centred(rows), context.target.all_weights(rows)
-    y = y if scale is None else y * scale
-    return refine.joint_covariance(
+    joint = refine.joint_covariance(
         C,
         fold.train_source,
         fold.scaled_mean,
@@ -512,6 +490,42 @@ def _joint(
         chancy=fold.chancy,
         device=context.device,
     )
+    if fold.noise is None or context.target.kind.name != Classes.name:
+        return joint
+    assert isinstance(joint, Tensor)
+    if fold.number not in context.told:
+        context.told[fold.number] = _told(context, fold, joint)
+    return _with_scaled_targets(joint, context.told[fold.number].rsqrt())
+
+
+def _told(context: SelectionContext, fold: Fold, joint: Tensor) -> Tensor:
+    """The most that a panel for the classes alone explains of the indicator of each."""
+    assert context.target is not None
+    rules = context.constraints.followed_by(context.target.outputs)
+    told = torch.full((context.target.outputs,), LEAST_TOLD, dtype=torch.float64)
+    scale = torch.ones_like(told)
+    joint = _with_scaled_targets(joint, scale, HARDLY)
+    for _ in range(TELLING_ROUNDS):
+        C = _with_scaled_targets(joint, scale)
+        penalty = joint_penalty(fold, C)
+        panel = greedy(C.to(context.search_device), rules, ridge=penalty).panel()
+        rows, at = C[panel], torch.from_numpy(panel)
+        decoder = solve_normal(rows[:, panel], rows, penalty_at(penalty, at))
+        part = (decoder * rows).sum(0) / C.diagonal()
+        told = torch.maximum(told, part[-len(told) :].clamp_max(1.0))
+        scale = told.rsqrt()
+    return told
+
+
+def _with_scaled_targets(joint: Tensor, scale: Tensor, features: float | None = None) -> Tensor:
+    """With targets multiplied by ``scale``, and features that count as much relative to them."""
+    d = len(joint) - len(scale)
+    own, other = joint.diagonal()[d:] * scale.square(), joint.diagonal()[:d].sum()
+    ratio = own.sum() / joint.diagonal()[d:].sum()
+    if features is not None:
+        ratio = features * own.sum() / other
+    by = torch.cat([ratio.sqrt().expand(d), scale])
+    return joint * by * by[:, None]
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
