@@ -18,10 +18,12 @@ nearest neighbours (30 principal components of all genes) that are so on the pan
 the ridge penalty that is best in hindsight.
 
 "fewer" is ``select_genes(adata, k, groupby=...)``, one panel for both; "fewer, no types" is without
-``groupby``; "fewer, as measured" is that with ``noise=None``. Of geneBasis and Spapros there is the
-published idea in a few lines: geneBasis, genes one by one for the largest distance between a gene
-and its mean over neighbours on the panel; Spapros, half of the panel by loadings of principal
-components, half by trees for each type. PERSIST is not compared.
+``groupby``; "fewer, as measured" is that with ``noise=None``. "Spapros" is the package, with its
+defaults and all genes, and "variable (seurat_v3)" needs scikit-misc; they are left out where these
+are not installed. Of geneBasis and Spapros there is the published idea in a few lines: geneBasis,
+genes one by one for the largest distance between a gene and its mean over neighbours on the panel;
+Spapros, half of the panel by loadings of principal components, half by trees for each type. PERSIST
+is not compared: it is not on the package index.
 """
 
 import argparse
@@ -30,6 +32,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -227,6 +230,16 @@ def markers(cells: Any, k: int) -> Genes:
     return np.array(list(found))
 
 
+def spapros(cells: Any, k: int) -> Genes:
+    from spapros import se  # noqa: PLC0415
+
+    asked = {"celltype_key": "type", "genes_key": None, "n": k, "verbosity": 0, "n_jobs": 1}
+    selector = se.ProbesetSelector(cells, **asked)
+    selector.select_probeset()
+    chosen = selector.probeset["selection"].astype(bool)
+    return np.sort(cells.var_names.get_indexer(chosen.index[chosen]))
+
+
 def spapros_idea(cells: Any, k: int) -> Genes:
     x, types = np.asarray(cells.X), cells.obs["type"].to_numpy()
     pca = PCA(20, random_state=0).fit(x)
@@ -269,7 +282,10 @@ def choosers(case: Case, k: int, seed: int) -> dict[str, Callable[[], Any]]:
     def ours(**more: Any) -> Any:
         return select_genes(cells, k, random_state=seed, inplace=False, **more)
 
-    flavors = ("seurat", "cell_ranger", "seurat_v3", "pearson")
+    flavors = ["seurat", "cell_ranger", "pearson"]
+    if find_spec("skmisc") is not None:
+        flavors.insert(2, "seurat_v3")
+    package = {"Spapros": lambda: spapros(logged, k)} if find_spec("spapros") is not None else {}
     return {
         "fewer": lambda: ours(groupby="type"),
         "fewer, no types": ours,
@@ -279,6 +295,7 @@ def choosers(case: Case, k: int, seed: int) -> dict[str, Callable[[], Any]]:
             for flavor in flavors
         },
         "marker genes (Wilcoxon)": lambda: markers(logged, k),
+        **package,
         "Spapros' idea": lambda: spapros_idea(logged, k),
         "geneBasis' idea": lambda: genebasis_idea(logged, k),
     }

@@ -64,6 +64,7 @@ RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # in units of 
 IN_ORDER = ("time", "blocks")  # ways to split rows whose order matters
 LEAST_SIGNAL = 1e-3  # of the variance, whatever the noise
 FEW_ROWS = 3  # per feature: with fewer, correlations of noisy features may be due to chance
+MOST_FITTED = 0.5  # predictors per row that inflate noise
 HARDLY_VARIES = 0.1  # of the variance over all rows: less than that in the training rows is chance
 
 
@@ -303,6 +304,7 @@ class FoldCovariances:
         row_weights: Vector | None = None,
     ) -> None:
         self.noise, self.row_weights = noise, row_weights
+        self.chosen = 0  # features on a panel, if it is known
         self.source, self.stats, self.splits, self.scaling = source, stats, splits, scaling
         ones = np.ones(len(stats.mean))
         self.parts = [Part(part.n, part.mean.cpu(), part.matrix, ones) for part in parts]
@@ -630,6 +632,20 @@ class Fold:
         if self.covariances.scaling.weights is not None:
             found = ridge * torch.from_numpy(self.covariances.scaling.weights)
         return found
+
+    def penalty_for_choice(self, C: Matrix, ridge: float = 0.0) -> Penalty:
+        """`penalty` beside `matrix_for_choice` C: variance that is not in it counts as noise.
+
+        Few rows inflate the noise by :math:`(1 - k / n)^{-2}`, as generalised cross-validation does
+        the error of k predictors (Golub, Heath and Wahba, 1979).
+        """
+        found = self.penalty(ridge)
+        if not self.chancy:
+            return found
+        dropped = (torch.from_numpy(self.variance) - C.diagonal().cpu()).clamp_min(0.0)
+        return (found + dropped) / (
+            1 - min(self.covariances.chosen / self.n_train, MOST_FITTED)
+        ) ** 2
 
     @property
     def variance(self) -> Vector:

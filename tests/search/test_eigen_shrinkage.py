@@ -12,9 +12,10 @@ def test_shrunk_correlations_are_closer_to_the_truth(d):
     X = random.normal(size=(150, 3)) @ loadings + random.normal(size=(150, d)) * np.sqrt(noise)
     C = np.cov(X.T, bias=True) - np.diag(noise)
     shrunk = without_chance(torch.tensor(C), torch.tensor(noise), 150).numpy()
-    np.testing.assert_allclose(np.diag(shrunk), np.diag(C))
     off = ~np.eye(d, dtype=bool)
     truth = loadings.T @ loadings
+    # half is dropped of what no other feature shares, which here is chance
+    assert abs(np.diag(shrunk) - np.diag(truth)).mean() < abs(np.diag(C - truth)).mean()
     errors = [np.square(one - truth)[off].sum() for one in (shrunk, C)]
     assert errors[0] < 0.7 * errors[1]
 

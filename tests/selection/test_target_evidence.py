@@ -6,6 +6,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import fewer
 from fewer.errors import InputError
+from fewer.report.summarise import summarise
 
 CPU = {"random_state": 0, "device": "cpu", "validation": 0.2, "strategies": ["search"]}
 
@@ -93,8 +94,25 @@ def test_baselines_and_confusion(panel, tmp_path):
     loaded = fewer.Panel.load(tmp_path / "p")
     assert loaded.evidence.target == about
     text = loaded.report(tmp_path / "p.html").read_text(encoding="utf-8")
-    for words in ("Confusion matrix", "Chosen without the target", ">up</th>", "All features"):
+    for words in (
+        "Confusion matrix",
+        "Chosen without the target",
+        ">up</th>",
+        "All features",
+        "rare ones first",
+    ):
         assert words in text
+
+
+def test_report_shows_the_accuracy_of_each_class_and_rare_ones_first(panel):
+    about = summarise(panel)["target"]["parts"][0]["confusion"]
+    counts = np.array(about["counts"])
+    rows = [one["rows"] for one in about["each"]]
+    assert rows == sorted(counts.sum(axis=1))
+    for one in about["each"]:
+        at = about["classes"].index(one["name"])
+        assert one["recall"] == counts[at, at] / counts[at].sum()
+        assert one["precision"] == counts[at, at] / counts[:, at].sum()
 
 
 def test_numbers_are_plotted(table, tmp_path):

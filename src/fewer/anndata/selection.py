@@ -35,6 +35,7 @@ from fewer.reconstructor import Filling
 from fewer.reconstructor import impute as write_imputed
 from fewer.train.training_data import check_weights
 
+RECONSTRUCT = 0.8  # a few genes tell a type; its expression takes many
 MOST_HELD_OUT = 10  # studies or batches that are held out one at a time
 
 
@@ -84,7 +85,7 @@ def select_genes(
         A column of obs, such as cell types. One panel for both: to tell its groups apart, rare ones
         counting as much as others (``panel.predict`` names the group of a cell;
         ``panel.target.held_out`` is the accuracy), and to reconstruct all genes, which counts
-        ``reconstruct=0.5``; 0 is nothing. A column of fractions is predicted as a
+        ``reconstruct=0.8``; 0 is nothing. A column of fractions is predicted as a
         number, with a warning.
     batch_key : str, default=None
         A column of obs. Batch means are subtracted before choosing, so that no gene is chosen for
@@ -198,7 +199,7 @@ def select_genes(
         raise InputError("cells cannot be weighted together with likelihood or platform")
     groups = None if groupby is None else _groups(cells, groupby)
     if groupby is not None:
-        options = {"reconstruct": 0.5, "strategies": ["search"]} | options
+        options = {"reconstruct": RECONSTRUCT, "strategies": ["search"]} | options
     choose = select_in_stages if platform is None else partial(_for_platform, platform)
     panel = choose(
         rows,

@@ -228,11 +228,12 @@ def _predicted(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _confusion(about: dict[str, Any]) -> dict[str, Any] | None:
-    """Counts by true and predicted class, shares of each true class, and the usual mistakes."""
+    """Counts by true and predicted class, how well each is told, and the usual mistakes."""
     if "confusion" not in about:
         return None
     counts, classes = np.array(about["confusion"]), about["classes"]
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    rows, guessed, right = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
+    shares = counts / np.maximum(rows[:, None], 1)
     wrong = np.where(np.eye(len(counts), dtype=bool), 0, counts)
     most = np.argsort(-wrong, axis=None, kind="stable")[:MISTAKES]
     return {
@@ -240,6 +241,15 @@ def _confusion(about: dict[str, Any]) -> dict[str, Any] | None:
         "counts": counts.tolist(),
         "shares": shares.tolist(),
         "small": len(classes) <= MOST_CLASSES,
+        "each": [  # rare classes first, which hardly count in the accuracy
+            {
+                "name": classes[i],
+                "rows": int(rows[i]),
+                "recall": float(right[i] / rows[i]) if rows[i] else None,
+                "precision": float(right[i] / guessed[i]) if guessed[i] else None,
+            }
+            for i in np.argsort(rows, kind="stable")
+        ],
         "mistakes": [
             {"true": classes[i], "predicted": classes[j], "count": int(wrong[i, j])}
             for i, j in (divmod(int(at), len(classes)) for at in most)

@@ -22,6 +22,7 @@ FEW = 5  # eigenvectors are few if there are so many columns for each
 EXTRA, ROUNDS = 20, 5  # additional directions, and products, that make these precise enough
 MOST_FACTORS = 200
 LEAST_NOISE = 0.05  # of the variance, as the unit of a feature
+OWN = 0.5  # of the variance that a feature shares with no other: how much of it counts as signal
 
 
 def smallest_eigenvectors(M: Values, count: int) -> tuple[Values, Values]:
@@ -73,7 +74,8 @@ def without_chance(C: Tensor, noise: Tensor, rows: int) -> Tensor:
     .. math:: \lambda = \ell \left(1 + \frac{\gamma}{\ell - 1}\right), \qquad
         c^2 = \frac{1 - \gamma / (\ell - 1)^2}{1 + \gamma / (\ell - 1)}.
 
-    Others are dropped. The diagonal stays: a feature may have variance of its own.
+    Others are dropped. Of the variance that a feature then shares with no other, half stays on the
+    diagonal: it is known least, since whatever the noise is estimated too small by is part of it.
     """
     d, diagonal = len(C), C.diagonal().cpu()
     measured = (diagonal + noise).clamp_min(1e-300)
@@ -93,7 +95,8 @@ def without_chance(C: Tensor, noise: Tensor, rows: int) -> Tensor:
     cosine = (1 - gamma / spike.square()).clamp_min(0.0) / (1 + gamma / spike)
     factors = vectors / unit[:, None] * (level * spike * cosine).sqrt()
     shrunk = factors @ factors.T
-    shrunk.diagonal().copy_(diagonal)
+    shared = shrunk.diagonal().clone()
+    shrunk.diagonal().copy_(shared + OWN * (diagonal - shared).clamp_min(0.0))
     return shrunk.to(C.device)
 
 

@@ -166,7 +166,8 @@ class LinearComparison(Comparison):
         for candidate in candidates:
             if candidate.objective <= TIED * best:
                 panel = candidate.panels[0]
-                residual = worth(C, panel, self.context.constraints, folds[0].penalty(0.0))
+                penalty = folds[0].penalty_for_choice(C)
+                residual = worth(C, panel, self.context.constraints, penalty)
                 candidate.train_residual = distributed.broadcast(residual)
 
     def scored(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> Candidate:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fewer import distributed
 from fewer._stored import misfit
@@ -247,6 +248,8 @@ class SelectionContext:
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy
     # covariance of features and target, by fold number
     joint: dict[int | None, Matrix] = field(default_factory=dict)
+    # what a panel can explain of each class, by fold number
+    told: dict[int | None, Tensor] = field(default_factory=dict)
     # training rows, by fold number and device
     prepared: dict[tuple[int | None, str], TrainingData] = field(default_factory=dict)
 

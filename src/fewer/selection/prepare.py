@@ -129,6 +129,7 @@ def prepare(
         scaling = replace(scaling, weights=taken(scaling.weights, source))
         own = taken(noise, source)
         covariances = fold_covariances(source, splits, scaling, device, own, row_weights)
+    covariances.chosen = nodes
     check_observed(stats.observed, source.names)
     check_range(stats, source.names)
     _warn_about_k(k, n, source.shape[1], stats)

@@ -19,9 +19,10 @@ from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import Summary
 from fewer.errors import FewerWarning
+from fewer.kinds import Classes
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
-from fewer.search.objective import Penalty, residual_of
+from fewer.search.objective import Penalty, penalty_at, residual_of, solve_normal
 from fewer.selection.context import SelectionContext
 from fewer.selection.filters import FILTERS, filter_panel
 from fewer.train import (
@@ -70,6 +71,7 @@ SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
 HARDLY = 1e-6  # weight of the features as targets, where only the target counts
 LEAST_REST = 1e-6  # of the variance: less is nothing
+TELLING_ROUNDS, LEAST_TOLD = 3, 1e-3  # panels that show how well classes can be told, and less
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
 
 Columns = NDArray[np.int64]
@@ -264,7 +266,7 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
 def greedy_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Greedy selection, the baseline."""
     C = fold.matrix_for_choice().to(context.search_device)
-    return greedy(C, context.constraints, ridge=fold.penalty(0.0)).panel()
+    return greedy(C, context.constraints, ridge=fold.penalty_for_choice(C)).panel()
 
 
 def search_panel(
@@ -293,11 +295,11 @@ def search_panel(
     # a penalty is the other remedy for chance correlations: held-out rows tell which is better
     C = fold.matrix() if ridge else fold.matrix_for_choice()
     C, unit = C.to(context.search_device), float(fold.variance.mean())
-    penalty = fold.penalty(ridge * unit)
+    penalty = fold.penalty(ridge * unit) if ridge else fold.penalty_for_choice(C)
     if in_data_units and not isinstance(C, FactoredCovariance):
-        scale = torch.from_numpy(fold.scale).to(C.device)
-        C = C * scale * scale[:, None]
-        penalty = 0.0 if fold.noise is None else fold.noise * scale.cpu().square()
+        scale = torch.from_numpy(fold.scale)
+        penalty = penalty * scale.square() if isinstance(penalty, Tensor) else 0.0
+        C = C * scale.to(C.device) * scale.to(C.device)[:, None]
     if context.covariances.factored and fold.number is not None and not single:
         start = context.found.get(("greedy", fold.number))
         start = greedy_panel(context, fold) if start is None else start
@@ -433,16 +435,18 @@ def features_weight(
 
     With ``share`` (by default, how much reconstructing them counts) what is left of target and
     features counts relative to what the best panels for each alone leave, as greedy selection
-    finds them.
+    finds them; with known noise, relative to what these explain.
     """
     share = context.reconstruct if share is None else share
     if not share:
         return least
     C = fold.matrix_for_choice().to(context.search_device)
-    rest = _unexplained(C, context.constraints, fold.penalty(0.0))
+    rest = _unexplained(C, context.constraints, fold.penalty_for_choice(C))
     joint = joint_covariance(context, fold, HARDLY).to(context.search_device)
     rules = context.constraints.followed_by(len(joint) - context.constraints.d)
     missed = _unexplained(joint, rules, joint_penalty(fold, joint))
+    if fold.noise is not None:  # most of what is left is noise, so what is explained counts
+        missed, rest = 1 - missed, 1 - rest
     return max(least, share / (1 - share) * max(missed, LEAST_REST) / max(rest, LEAST_REST))
 
 
@@ -455,24 +459,27 @@ def _unexplained(C: Matrix, constraints: Constraints, penalty: Penalty) -> float
 
 def joint_penalty(fold: Fold, joint: Matrix, ridge: float = 0.0) -> Penalty:
     """The penalties of a fold's features in `joint_covariance`; targets are never inputs."""
-    penalty, d = fold.penalty(ridge), len(fold.scale)
+    C, d = fold.matrix_for_choice(), len(fold.scale)
+    penalty = fold.penalty_for_choice(C, ridge)
     if not isinstance(penalty, Tensor):
         return penalty
     # features have been scaled by one number; with weights of rows their variances differ
-    own = joint.diagonal()[:d].sum().cpu() / float(fold.variance.sum())
+    own = joint.diagonal()[:d].sum().cpu() / float(C.diagonal().sum())
     return torch.cat([penalty * own, penalty.new_zeros(len(joint) - d)])
 
 
 def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> Matrix:
     """The covariance of features and target of the training rows of a fold.
 
-    Together, the features count as targets ``features`` times as much as the target.
+    Together, the features count as targets ``features`` times as much as the target. Where
+    features are noisy, indicators of classes are scaled so that what a panel for them alone
+    explains of each is the same: of a rare class it is little, however well it can be told.
     """
     assert context.target is not None
     C = fold.matrix_for_choice().cpu()
     rows = fold.matrix_rows if isinstance(C, FactoredCovariance) else fold.train_rows
     y, weights = context.target.centred(rows), context.target.all_weights(rows)
-    return refine.joint_covariance(
+    joint = refine.joint_covariance(
         C,
         fold.train_source,
         fold.scaled_mean,
@@ -483,6 +490,42 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
         chancy=fold.chancy,
         device=context.device,
     )
+    if fold.noise is None or context.target.kind.name != Classes.name:
+        return joint
+    assert isinstance(joint, Tensor)
+    if fold.number not in context.told:
+        context.told[fold.number] = _told(context, fold, joint)
+    return _with_scaled_targets(joint, context.told[fold.number].rsqrt())
+
+
+def _told(context: SelectionContext, fold: Fold, joint: Tensor) -> Tensor:
+    """The most that a panel for the classes alone explains of the indicator of each."""
+    assert context.target is not None
+    rules = context.constraints.followed_by(context.target.outputs)
+    told = torch.full((context.target.outputs,), LEAST_TOLD, dtype=torch.float64)
+    scale = torch.ones_like(told)
+    joint = _with_scaled_targets(joint, scale, HARDLY)
+    for _ in range(TELLING_ROUNDS):
+        C = _with_scaled_targets(joint, scale)
+        penalty = joint_penalty(fold, C)
+        panel = greedy(C.to(context.search_device), rules, ridge=penalty).panel()
+        rows, at = C[panel], torch.from_numpy(panel)
+        decoder = solve_normal(rows[:, panel], rows, penalty_at(penalty, at))
+        part = (decoder * rows).sum(0) / C.diagonal()
+        told = torch.maximum(told, part[-len(told) :].clamp_max(1.0))
+        scale = told.rsqrt()
+    return told
+
+
+def _with_scaled_targets(joint: Tensor, scale: Tensor, features: float | None = None) -> Tensor:
+    """With targets multiplied by ``scale``, and features that count as much relative to them."""
+    d = len(joint) - len(scale)
+    own, other = joint.diagonal()[d:] * scale.square(), joint.diagonal()[:d].sum()
+    ratio = own.sum() / joint.diagonal()[d:].sum()
+    if features is not None:
+        ratio = features * own.sum() / other
+    by = torch.cat([ratio.sqrt().expand(d), scale])
+    return joint * by * by[:, None]
 
 
 def gradient_panel(context: SelectionContext, fold: Fold) -> Columns:
