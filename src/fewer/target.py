@@ -335,4 +335,4 @@ def _given(truth: Any, values: NDArray) -> NDArray[np.bool_]:
         gaps = np.array(flat).reshape(values.shape)
     else:
         gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
-    return ~gaps.reshape(len(values), -1).any(axis=1)
+    return ~np.any(gaps.reshape(len(values), -1), axis=1)

@@ -502,9 +502,10 @@ class TargetComparison(TrainedComparison):
 
     def _may_distil(self) -> bool:
         """Whether predictors may learn from wider ones: of classes, where rows are many."""
-        context = self.context
-        narrow = not context.config.linear and not callable(context.config.decoder)
-        narrow = narrow and max(hidden_widths(context.config.decoder)) < WIDTH
+        context, decoder = self.context, self.context.config.decoder
+        if isinstance(decoder, str) or callable(decoder) or context.config.linear:
+            return False
+        narrow = max(hidden_widths(decoder)) < WIDTH
         several = len(context.covariances.folds) > 1 or distributed.world_size() > 1
         plain = self.target.kind.name == Classes.name and context.budget.limit is None
         return narrow and plain and not several
