@@ -28,12 +28,12 @@ def test_a_wide_network_teaches_what_labels_do_not(digits):
     train, test = order[:900], order[900:]
     source, columns = array_source(x[train]), np.arange(x.shape[1])
     loss = make_loss("cross_entropy", smoothing=0.1)
-    config = TrainingConfig(k=10, decoder=(12,), norm="batch", dropout=0.1, refit_epochs=20)
+    config = TrainingConfig(k=10, decoder=(12,), norm="batch", dropout=0.1, refit_epochs=10)
     weights = torch.ones(len(train), dtype=torch.float64)
     options = {"targets": torch.from_numpy(y[train]), "out": 10, "weights": weights}
     data = prepare(source, moments(source), config, loss, 0, **options)
     found = []
-    for decoder in (train_decoders(data, [columns], 0)[0], distil(data, columns, 0, width=128)):
+    for decoder in (train_decoders(data, [columns], 0)[0], distil(data, columns, 0, width=64)):
         assert decoder.net[0].out_features == 12
         likely = decoder(torch.from_numpy(x[test])).detach()
         found.append(float(-likely[range(len(test)), y[test]].log().mean()))
@@ -52,9 +52,10 @@ def test_held_out_rows_decide_whether_to_learn_from_it(digits, monkeypatch, bett
     def error(self, decoder, *rest):
         return 1.0 if decoder not in taught else 0.5 if better else 2.0
 
+    monkeypatch.setattr("fewer.train.network.MOST_CLASS_EPOCHS", 4)
     monkeypatch.setattr("fewer.selection.compare.distil", quick)
     monkeypatch.setattr(TargetComparison, "held_out_error", error)
-    rows = order[:500]
+    rows = order[:1000]
     x = X[rows][:, [21, 28, 36, 42]]
     panel = fewer.select(x, 4, target=y[rows], decoder=(8,), random_state=0)
     assert len(taught) == 1 + better  # on the training rows and, if that was better, on all

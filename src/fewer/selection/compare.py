@@ -41,6 +41,7 @@ RISK_SET = 1024  # rows of a batch of times until an event
 MOST_MISSES = 2000  # held-out predictions that are kept for conformal prediction
 JACKKNIFE_PARTS = 20  # of the held-out rows, for the standard error of a prediction's score
 SPLIT_PARTS = 10  # of the held-out rows of a single split, to correct a score for its choice
+FEWEST_TO_DISTIL = 1000  # rows
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 DISTILLED = -2  # the same, by a wide network if held-out rows prefer that
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
@@ -501,14 +502,15 @@ class TargetComparison(TrainedComparison):
         return found
 
     def _may_distil(self) -> bool:
-        """Whether predictors may learn from wider ones: of classes, where rows are many."""
+        """Whether predictors may learn from wider ones: of classes, where rows are not few."""
         context, decoder = self.context, self.context.config.decoder
         if isinstance(decoder, str) or callable(decoder) or context.config.linear:
             return False
         narrow = max(hidden_widths(decoder)) < WIDTH
         several = len(context.covariances.folds) > 1 or distributed.world_size() > 1
         plain = self.target.kind.name == Classes.name and context.budget.limit is None
-        return narrow and plain and not several
+        enough = len(self.target.known) >= FEWEST_TO_DISTIL
+        return narrow and plain and enough and not several
 
     def _distilled(
         self, panel: Columns, fold: Fold, config: TrainingConfig | None, tuned: float | None
