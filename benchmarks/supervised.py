@@ -295,7 +295,8 @@ def main() -> None:
             shares = [float(share) for share in options.shares.split(",")]
             show_both(name, sizes[0], options.seeds, options.device, shares)
         return
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    there = options.device != "cpu" and torch.cuda.is_available()
+    where = torch.cuda.get_device_name() if there else "CPU"
     out = Path(options.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}

@@ -461,7 +461,8 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
         truth : array, or anything that `select` accepts as ``target=``
-            True values; classes that the panel has never seen count as errors.
+            True values. Rows without one (None, NaN) do not count; classes that the panel has never
+            seen count as wrong, with a warning.
 
         Returns
         -------

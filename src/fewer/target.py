@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from fewer import storage
-from fewer._checks import check_number
+from fewer._checks import check_number, join_names
 from fewer._stored import require_array
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 from fewer.kinds import KINDS, Classes, Kind, Numbers, Part, Several, Survival, make_kind
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import LINKS, links_of
@@ -297,16 +297,42 @@ def _score(kind: Kind, output: torch.Tensor, truth: Any) -> float:
             (truth[name] for name in truth.dtype.names), key=lambda x: x.dtype.kind == "b"
         )
         truth = np.stack([part.astype(np.float64) for part in parts], axis=1)
-    values = np.asarray(truth)
+    listed = isinstance(truth, (list, tuple))  # NumPy would make text of mixed values
+    values = np.array(truth, dtype=object) if listed else np.asarray(truth)
     if len(values) != len(output):
         raise InputError(f"the truth has {len(values)} values for {len(output)} rows")
+    given = np.flatnonzero(_given(truth, values))
+    if not len(given):
+        raise InputError("the truth is missing in every row; score rows that have it")
+    values, output = values[given], output[torch.from_numpy(given)]
     if kind.classes is None:
         numbers = torch.from_numpy(values.astype(np.float64).reshape(len(values), -1))
         return kind.score(output, numbers, None)
     number = {label: at for at, label in enumerate(kind.classes.tolist())}
-    codes = np.array([number.get(label, -1) for label in values.ravel().tolist()])
+    labels = values.ravel().tolist()
+    codes = np.array([number.get(label, -1) for label in labels])
     known = codes >= 0
+    if not known.all():
+        new = {str(label) for label, code in zip(labels, codes, strict=True) if code < 0}
+        warn(
+            f"{(~known).sum()} of {len(codes)} rows have classes that the panel has never seen "
+            f"({join_names(sorted(new))}; it knows {join_names(list(number))}); they count as wrong"
+        )
     if not known.any():
         return 0.0
     own = kind.score(output[torch.from_numpy(known)], torch.from_numpy(codes[known]), None)
     return own * float(known.mean()) if not known.all() else own
+
+
+def _given(truth: Any, values: NDArray) -> NDArray[np.bool_]:
+    """Which rows have a truth: no part of it is None, NaN or masked."""
+    if hasattr(truth, "isna"):
+        gaps = np.asarray(truth.isna(), dtype=bool)
+    elif isinstance(truth, np.ma.MaskedArray):
+        gaps = np.ma.getmaskarray(truth)
+    elif values.dtype.kind == "O":
+        flat = [value is None or bool(value != value) for value in values.flat]  # noqa: PLR0124 (NaN)
+        gaps = np.array(flat).reshape(values.shape)
+    else:
+        gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
+    return ~np.any(gaps.reshape(len(values), -1), axis=1)

@@ -56,6 +56,20 @@ def test_the_leaderboard_compares_with_and_without_the_target(panel):
     assert errors == sorted(errors)
 
 
+def test_truth_that_is_missing_or_new(tumours, panel):
+    measured, truth = tumours[1][panel.features], tumours[1]["diagnosis"]
+    some = truth.where(truth.index % 2 == 0)  # NaN in every other row
+    plain = panel.score_target(measured[::2], truth[::2])
+    for lacking in (some, np.ma.array(truth.to_numpy(), mask=some.isna()), some.tolist()):
+        assert panel.score_target(measured, lacking) == plain
+    with pytest.warns(FewerWarning, match=r"never seen \('cyst'; it knows 'benign', 'malignant'\)"):
+        found = panel.score_target(measured, ["cyst", *truth[1:]])
+    right = panel.predict(measured) == truth
+    assert found == pytest.approx(right[1:].sum() / len(right))
+    with pytest.raises(InputError, match="the truth is missing in every row"):
+        panel.score_target(measured, [None] * len(truth))
+
+
 def test_knowing_the_target_helps():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 12)) * np.r_[np.full(10, 5.0), 0.5, 0.5]

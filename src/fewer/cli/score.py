@@ -179,20 +179,10 @@ def _truth(kind: Any, texts: Any, name: str) -> Any:
     """The text of a column as labels of classes, or as numbers."""
     import numpy as np
 
-    from fewer._checks import join_names
-    from fewer.errors import warn
-
     if kind.classes is None:
         return _numbers(texts, name)
     known = {str(label): label for label in kind.classes.tolist()}
-    new = sorted({text for text in texts if text not in known})
-    if new:
-        count = int(np.isin(texts, new).sum())
-        warn(
-            f"{count} rows have classes of {name} that the panel has never seen "
-            f"({join_names(new)}); they count as wrong"
-        )
-    return np.array([known.get(text) for text in texts], dtype=object)
+    return np.array([known.get(text, text) for text in texts], dtype=object)
 
 
 def _numbers(texts: Any, name: str) -> Any:

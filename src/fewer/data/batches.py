@@ -93,6 +93,15 @@ class Batches:
             other._resident = self._resident._replace(x=other._inputs(self._resident.x))
         return other
 
+    def with_targets(self, targets: Tensor) -> "Batches":
+        """The same rows with other targets, in the order of ``index``."""
+        other = copy.copy(self)
+        other.targets = targets.to(self.device)
+        if self._resident is not None:
+            own = other.targets[self._start : self._stop]
+            other._resident = self._resident._replace(target=own)
+        return other
+
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """All rows in a fresh random order, ``size`` at a time."""
         if self._streams:

@@ -361,7 +361,8 @@ class ConcreteClassifier(ClassifierMixin, SupervisedEstimator):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(
-                f"y has one class only, {self.classes_[0]!r}; a classifier needs at least 2"
+                f"y has one class only, {self.classes_.tolist()[0]!r}; a classifier needs at "
+                "least 2"
             )
         weights = None if sample_weight is None else check_weights(sample_weight, len(codes))
         if self.class_weight is not None:

@@ -18,15 +18,16 @@ from fewer.constraints import Constraints
 from fewer.data.moments import moments
 from fewer.data.source import Source, array_source, is_remote, read_blocks
 from fewer.estimate import Estimate, penalties, shared_rows, sums_over_rows
-from fewer.kinds import Several, Survival
+from fewer.kinds import Classes, Several, Survival
 from fewer.nn import Loss, MeasuredDecoder, make_loss
-from fewer.nn.decoder import linear_layer, without_norms
+from fewer.nn.decoder import hidden_widths, linear_layer, without_norms
 from fewer.search.objective import worth
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
 from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING
+from fewer.train.distil import WIDTH, distil
 from fewer.validation import Fold, ridge_errors
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
@@ -40,7 +41,9 @@ RISK_SET = 1024  # rows of a batch of times until an event
 MOST_MISSES = 2000  # held-out predictions that are kept for conformal prediction
 JACKKNIFE_PARTS = 20  # of the held-out rows, for the standard error of a prediction's score
 SPLIT_PARTS = 10  # of the held-out rows of a single split, to correct a score for its choice
+FEWEST_TO_DISTIL = 1000  # rows
 FULL = -1  # in place of the number of a repeat: the training that is in the result
+DISTILLED = -2  # the same, by a wide network if held-out rows prefer that
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
 FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first fold are pruned
 PREDICTS_WORSE = (
@@ -462,6 +465,7 @@ class TargetComparison(TrainedComparison):
     target: TargetData = field(kw_only=True)
     # lowest loss and lowest error of a linear decoder on each fold, where both count
     lowest: dict[int | None, tuple[float, float]] = field(default_factory=dict)
+    distils: bool | None = None  # whether held-out rows prefer predictors that wide ones teach
 
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors on these folds; candidates that are far behind on the first are pruned."""
@@ -480,8 +484,11 @@ class TargetComparison(TrainedComparison):
 
         Where reconstructing the features counts as well, the errors that are recorded are the
         weighted mean of the loss and of the error of a linear decoder, both relative to the lowest
-        of the panels that were trained first on this fold.
+        of the panels that were trained first on this fold. Predictors of classes that are in the
+        result learn from wide networks where that lowers the loss of the held-out part.
         """
+        if repeat == FULL and self._may_distil():
+            return [self._distilled(panel, fold, config, tuned) for panel in panels]
         known = set(self.errors)
         found = super().train(panels, fold, repeat, config, tuned)
         new = self.errors.keys() - known
@@ -493,6 +500,44 @@ class TargetComparison(TrainedComparison):
             for key, panel in panels_of.items():
                 error = self.beside_features(self.errors[key], panel, fold)
                 self.errors[key] = distributed.broadcast(error)
+        return found
+
+    def _may_distil(self) -> bool:
+        """Whether predictors may learn from wider ones: of classes, where rows are not few."""
+        context, decoder = self.context, self.context.config.decoder
+        if isinstance(decoder, str) or callable(decoder) or context.config.linear:
+            return False
+        narrow = max(hidden_widths(decoder)) < WIDTH
+        several = len(context.covariances.folds) > 1 or distributed.world_size() > 1
+        plain = self.target.kind.name == Classes.name and context.budget.limit is None
+        enough = len(self.target.known) >= FEWEST_TO_DISTIL
+        return narrow and plain and enough and not several
+
+    def _distilled(
+        self, panel: Columns, fold: Fold, config: TrainingConfig | None, tuned: float | None
+    ) -> MeasuredDecoder:
+        """The predictor of a panel that learns from wide networks, or the plain one."""
+        key = (panel.tobytes(), fold.number, DISTILLED)
+        if key in self.decoders:
+            return self.decoders[key]
+        if fold.number is None and not self.distils:
+            found = super().train([panel], fold, FULL, config, tuned)[0]
+        else:
+            rows, held = self.rows(fold, FULL)
+            seed = self.context.seed
+            config, loss = self.recipe(config or self.context.config, len(rows))
+            data = self.context.training_data(fold, rows, config, loss, seed)
+            long = len(rows) >= MANY_ROWS and self.context.device.type == "cpu"
+            width = WIDTH // 2 if long else WIDTH
+            found = self.in_units(distil(data, panel, seed, tuned=tuned, width=width), rows)
+            if fold.number is not None:
+                plain = super().train([panel], fold, FULL)[0]
+                losses = [
+                    self.held_out_error(one, fold.rows(held), held, panel) for one in (plain, found)
+                ]
+                self.distils = losses[1] < losses[0]
+                found = found if self.distils else plain
+        self.decoders[key] = found
         return found
 
     def beside_features(self, error: float, panel: Columns, fold: Fold) -> float:

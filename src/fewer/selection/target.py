@@ -327,7 +327,7 @@ def _numbers(y: NDArray, labelled: NDArray[np.bool_] | None, kind: str) -> Targe
             )
     if not (seen.amax(0) > seen.amin(0)).all():
         first = y.flat[0] if labelled is None else y[labelled].flat[0]
-        raise InputError(f"target has one value only, {first!r}; it needs at least 2")
+        raise InputError(f"target has one value only, {first.item()!r}; it needs at least 2")
     return TargetData(values, make_kind(kind, values.shape[1]), None, y.ndim == 1, labelled)
 
 
@@ -347,7 +347,7 @@ def _classes(
                 "(0, 1, 2, ...), or a pandas Categorical with ordered=True"
             )
     if len(classes) < 2:
-        raise InputError(f"target has one value only, {classes[0]!r}; it needs at least 2")
+        raise InputError(f"target has one value only, {classes.tolist()[0]!r}; it needs at least 2")
     if len(classes) > MANY_CLASSES and 2 * len(classes) > len(found):
         warn(
             f"target has {len(classes)} classes in {len(found)} rows, hardly two rows per class; "
@@ -594,8 +594,8 @@ def _with_gaps(target: Any, what: str = "target") -> tuple[NDArray, NDArray[np.b
     if y.dtype.kind == "f" and np.isinf(y).any():
         row = int(np.argwhere(np.isinf(y))[0][0])
         raise InputError(
-            f"{what} of row {row} is infinite ({y[row]!r}); give finite numbers, or NaN where it "
-            "is not known"
+            f"{what} of row {row} is infinite ({y[row].tolist()!r}); give finite numbers, or NaN "
+            "where it is not known"
         )
     return y, labelled
 

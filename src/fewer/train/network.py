@@ -547,7 +547,7 @@ class MemberLosses:
         if self.loss.name == "mse" and self.loss.mean is not None and observed is None:
             return MeanSquares.apply(output, target, self.weight)
         if self.loss.name == "cross_entropy":
-            classes = target.expand(len(output), -1).flatten()
+            classes = target.expand(len(output), *target.shape).flatten(0, 1)  # or probabilities
             each = self.loss.entries(output.flatten(0, 1), classes).view(len(output), -1)
             return each.mean(1) if observed is None else each @ (observed / observed.sum())
         own = [self.loss] * len(output)
