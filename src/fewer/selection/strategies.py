@@ -54,7 +54,6 @@ STRATEGIES = ("search", "closed_form", "gradient")
 FILTERS_NAME = "filters"  # of features by their relation with a target
 LABEL_FREE = "search, without target"
 WITH_FEATURES = 0.25  # weight of reconstruction in a search for a target that it may help
-MORE_FEATURES = 2.0  # times the weight of reconstruction, relative to that of the target
 FEWEST_FOR_FEATURES = 50  # rows: with fewer, half a batch says nothing
 SEARCH_RIDGES = (1e-3, 1e-2, 1e-1)  # in units of the mean variance
 NOISY_RIDGES = (0.3, 3.0)  # where the noise of each feature is a penalty already
@@ -254,10 +253,6 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
         other = "search, target only" if context.reconstruct else "search, target and features"
         run = partial(supervised_search_panel, share=share)
         found.append(Strategy(other, run))
-        if context.reconstruct:  # a network may need less of a panel than a linear predictor
-            more = MORE_FEATURES * context.reconstruct
-            run = partial(supervised_search_panel, share=more / (1 - context.reconstruct + more))
-            found.append(Strategy("search, mostly features", run))
     if FILTERS_NAME in asked:
         found += [Strategy(name, partial(filter_panel, name=name), weight=0.05) for name in FILTERS]
     if "gradient" in asked:
