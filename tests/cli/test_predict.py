@@ -53,7 +53,9 @@ def test_probabilities(measured, target_panel, typed, folder):
 
 
 def test_impossible_requests_are_one_line_errors(measured, target_panel, made_panel, refused):
-    assert "has no target" in refused("predict", made_panel, "test.csv")
+    said = refused("predict", made_panel, "test.csv")
+    assert "has no target" in said
+    assert "fewer.select(..., target=...)" in said
     assert "use .csv or .json" in refused("predict", target_panel, "test.csv", "--out", "a.png")
     assert "there is no panel gone" in refused("predict", "gone", "test.csv")
 
