@@ -42,6 +42,7 @@ MOST_MISSES = 2000  # held-out predictions that are kept for conformal predictio
 JACKKNIFE_PARTS = 20  # of the held-out rows, for the standard error of a prediction's score
 SPLIT_PARTS = 10  # of the held-out rows of a single split, to correct a score for its choice
 FEWEST_TO_DISTIL = 1000  # rows
+NARROW = 32  # hidden units: wider networks learn from the labels about as well
 FULL = -1  # in place of the number of a repeat: the training that is in the result
 DISTILLED = -2  # the same, by a wide network if held-out rows prefer that
 TIED = 1.02  # linear panels within this ratio on one held-out part: the training rows decide
@@ -503,11 +504,11 @@ class TargetComparison(TrainedComparison):
         return found
 
     def _may_distil(self) -> bool:
-        """Whether predictors may learn from wider ones: of classes, where rows are not few."""
+        """Whether predictors may learn from wide ones: narrow, of classes, where rows are not few."""
         context, decoder = self.context, self.context.config.decoder
         if isinstance(decoder, str) or callable(decoder) or context.config.linear:
             return False
-        narrow = max(hidden_widths(decoder)) < WIDTH
+        narrow = max(hidden_widths(decoder)) <= NARROW
         several = len(context.covariances.folds) > 1 or distributed.world_size() > 1
         plain = self.target.kind.name == Classes.name and context.budget.limit is None
         enough = len(self.target.known) >= FEWEST_TO_DISTIL
