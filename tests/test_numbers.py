@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fewer
+from fewer import _threads
 from fewer.constraints import resolve
 from fewer.errors import FewerError, FewerWarning, InputError
 from fewer.search.objective import residual
@@ -145,5 +146,17 @@ def test_the_kind_of_data_does_not_matter(tmp_path):
     FRAME.to_parquet(tmp_path / "x.parquet")
     FRAME.to_feather(tmp_path / "x.feather")
     kinds = [X, np.asfortranarray(X), X.astype(np.float32), FRAME.astype("float32")]
-    for data in (*kinds, *(tmp_path / f"x.{form}" for form in ("csv", "parquet", "feather"))):
+    anndata = pytest.importorskip("anndata")
+    anndata.AnnData(FRAME.rename(index=str)).write_h5ad(tmp_path / "x.h5ad")
+    forms = ("csv", "parquet", "feather", "h5ad")
+    for data in (*kinds, *(tmp_path / f"x.{form}" for form in forms)):
         assert fewer.select(data, 3, **QUICK).indices.tolist() == PANEL.indices.tolist()
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_the_number_of_threads_does_not_matter(monkeypatch, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr(_threads, "cores", lambda: 2)
+    found = fewer.select(FRAME, 3, **QUICK)
+    assert found.indices.tolist() == PANEL.indices.tolist()
+    np.testing.assert_allclose(found.held_out, PANEL.held_out, rtol=1e-12)
