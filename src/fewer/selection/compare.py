@@ -504,7 +504,7 @@ class TargetComparison(TrainedComparison):
         return found
 
     def _may_distil(self) -> bool:
-        """Whether predictors may learn from wide ones: narrow, of classes, where rows are not few."""
+        """Whether predictors may learn from wide ones: narrow ones of classes, with enough rows."""
         context, decoder = self.context, self.context.config.decoder
         if isinstance(decoder, str) or callable(decoder) or context.config.linear:
             return False

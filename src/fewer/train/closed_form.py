@@ -481,7 +481,8 @@ def fit_covariance(
 
     features, columns, logits, history, stopped = on_rank0(choose)
     exact = fit_linear(source, columns, stats, ridge=config.ridge, summary=summary)
-    decoder = MeasuredDecoder(exact, fill=torch.from_numpy(stats.mean[columns])).eval()
+    known = torch.from_numpy(columns) if config.keep_measured else None
+    decoder = MeasuredDecoder(exact, fill=torch.from_numpy(stats.mean[columns]), known=known).eval()
     settled = _settled(logits)
     if settled < SETTLED and not stopped:
         warn(

@@ -47,20 +47,6 @@ def distil(
         As in `train_decoders`, but one for the only panel.
     width : int, default=512
         Hidden units of the wide network.
-
-    Examples
-    --------
-    >>> from fewer.nn import make_loss
-    >>> from fewer.train import TrainingConfig
-    >>> from sklearn.datasets import load_digits
-    >>> X, y = load_digits(return_X_y=True)
-    >>> source, loss = array_source(X / 16), make_loss("cross_entropy", smoothing=0.1)
-    >>> config = TrainingConfig(k=3, decoder=(16,), norm="batch", refit_epochs=5)
-    >>> options = {"seed": 0, "targets": torch.from_numpy(y), "out": 10}
-    >>> data = prepare(source, moments(source), config, loss, **options)
-    >>> decoder = distil(data, np.array([20, 34, 43]), seed=0, width=32)
-    >>> decoder(torch.tensor(X[:2, [20, 34, 43]])).sum(1).numpy().round(6)
-    array([1., 1.])
     """
     assert data.targets is not None
     # untuned: smoothed probabilities are what is to be learned
