@@ -56,8 +56,9 @@ MOST_BINS, ROWS_PER_BIN = 10, 50  # of distances, with the error of held-out row
 LEAST_FACTOR, MOST_FACTOR = 1 / 3, 3.0  # of difficulty
 COVERED = 0.9  # the intervals whose coverage is checked
 WIDE, MOST_COVERED = 8192, 2**21  # features, and values that are looked at for it
-# patterns of missing features, other features that are looked at, and values of all patterns
-MOST_PATTERNS, SOME_OTHERS, MOST_SCORES = 128, 64, 2**20
+# patterns of missing features, other features that are looked at, and values of some or of all
+# patterns, which have factors of their own
+MOST_PATTERNS, SOME_OTHERS, SOME_SCORES, MOST_SCORES = 128, 64, 2**18, 2**19
 LEAST_PATTERNS = 3  # that tell how much patterns differ
 LEAST_ROWS = 30  # without missing values
 LEAST_WIDER = 0.1  # factor
@@ -247,12 +248,14 @@ def _with_factors(
         offsets = zip(*(joint.widened(gaps, bounds, own) for gaps in patterns), strict=True)
         low, high = (np.stack(one)[:, asked] for one in offsets)
         low[low == 0], high[high == 0] = np.nan, np.nan  # features that are measured
+        every_pattern = comb(k, m) == len(patterns)
+        most = (MOST_SCORES if every_pattern else SOME_SCORES) // len(asked) // len(parts)
         scores, counts, kinds, sides = [], [], [], []
         for fold, values, residual, use, part, half in zip(
             context.covariances.folds, held.chosen, held.residuals, whole, parts, halves,
             strict=True,
         ):  # fmt: skip
-            pairs = min(len(patterns) * len(part), 1 + MOST_SCORES // len(asked) // len(parts))
+            pairs = min(len(patterns) * len(part), 1 + most)
             which, row = np.arange(pairs) % len(patterns), _shuffled(len(part), pairs, rng)
             measured = values[use][row]
             gappy = np.where(patterns[which], np.nan, measured)
@@ -272,7 +275,7 @@ def _with_factors(
         if common is None:
             continue
         found[m - 1] = common
-        if comb(k, m) != len(patterns):  # only some of them
+        if not every_pattern:
             continue
         apart = own_factors(score, count, kind, side, len(patterns), larger)
         for pattern, factor in zip(patterns, apart, strict=True):
