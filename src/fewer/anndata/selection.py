@@ -348,7 +348,7 @@ def _cell_weights(
         total = np.bincount(kind, weights=found)
         if len(kinds) < 2 or not total.all():
             why = "has one group only" if len(kinds) < 2 else "has a group whose cells weigh 0"
-            raise InputError(f"cell_type_key={cell_type_key!r} {why}; leave it out or mend it")
+            raise InputError(f"cell_type_key={cell_type_key!r} {why}; leave it out or fix it")
         found /= total[kind]
     return None if np.ptp(found) == 0 else found
 
