@@ -1,12 +1,14 @@
 """Mutation testing: change the code in one place, and see whether a test notices.
 
-    python -m benchmarks.mutants [MODULE ...] [--count N] [--seed S]     # make mutants
+    python -m benchmarks.mutants [MODULE ...] [--count N] [--seed S] [--processes P]
 
 Of each module N places are drawn: comparisons, arithmetic, constants and conditions. Its tests run
 once under coverage. For each mutant, a forked process then runs the tests that execute the changed
 statement, fastest first, until one fails or takes too long; tests that would start after BUDGET
 CPU seconds are not run. A mutant that no test notices survives, and is listed. `--hand` runs the
 hand-made mutants of `HAND`, which once survived. Processes that tests start run the unchanged code.
+Tests that fail without any change are named and left out. The outcome of each module is added to
+results/mutants.json, or to another file of results, as soon as it is known.
 
 Never changed, in any module: docstrings, annotations, default arguments, decorators and `__all__`;
 texts (f-strings, `raise` statements, calls of `warn`); the values of seeds; `strict` of zip and
@@ -18,6 +20,7 @@ import argparse
 import ast
 import copy
 import datetime
+import fcntl
 import gc
 import importlib.abc
 import importlib.machinery
@@ -25,14 +28,17 @@ import importlib.util
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import count as numbers
 from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -388,8 +394,58 @@ def changes(module: str, tree: ast.Module) -> dict[FunctionType, CodeType]:
     return {one: new[one.__code__] for one in functions if one.__code__ in new}
 
 
-def in_child(work: Callable[[], bool]) -> bool:
-    """What work returns in a forked process without output; True if a signal ends it."""
+class Slots:
+    """How many processes may run tests at once, shared by the processes of all modules.
+
+    A pipe holds a byte for each process that may still start.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self.free, self.give = os.pipe()
+        os.set_blocking(self.free, False)
+        os.write(self.give, bytes(processes))
+
+    @classmethod
+    def inherited(cls, ends: Sequence[int]) -> "Slots":
+        """Those of the process that started this one."""
+        found = cls.__new__(cls)
+        found.free, found.give = ends
+        return found
+
+    def map(self, works: Sequence[Callable[[], bool]]) -> list[bool]:
+        """What each work returns in a forked process without output; True if a signal ends it."""
+        outcomes = [False] * len(works)
+        waiting, running = list(range(len(works)))[::-1], dict[int, tuple[int, int]]()
+        try:
+            while waiting or running:
+                ready = select.select([*running, *[self.free] * bool(waiting)], [], [])[0]
+                for end in ready:
+                    if end != self.free:
+                        at, child = running.pop(end)
+                        outcomes[at] = _outcome(child, end)
+                        os.write(self.give, b"0")
+                    elif _read(end):
+                        at = waiting.pop()
+                        child = _forked(works[at])
+                        running[os.pidfd_open(child)] = at, child
+        finally:
+            for end, (_, child) in running.items():  # after an error
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                os.close(end)
+                os.write(self.give, b"0")
+        return outcomes
+
+
+def _read(end: int) -> bool:
+    """Whether there was a byte to take; another process may have been faster."""
+    try:
+        return bool(os.read(end, 1))
+    except BlockingIOError:
+        return False
+
+
+def _forked(work: Callable[[], bool]) -> int:
     child = os.fork()
     if child == 0:
         real, nowhere = os.dup(2), os.open(os.devnull, os.O_RDWR)
@@ -402,7 +458,12 @@ def in_child(work: Callable[[], bool]) -> bool:
             os.write(real, traceback.format_exc().encode())
         finally:
             os._exit(code)
+    return child
+
+
+def _outcome(child: int, end: int) -> bool:
     status = os.waitpid(child, 0)[1]
+    os.close(end)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) not in (0, 1):
         raise RuntimeError("error while running tests")  # of this program, not of a test
     return status != 0
@@ -416,9 +477,11 @@ def _cpu() -> float:
 class _Tests:
     """pytest's plugin: times and lines of the tests of a module, and which mutants they notice."""
 
-    def __init__(self, module: str, todo: list[Mutant], folder: Path) -> None:
-        self.module, self.todo, self.folder = module, todo, folder
+    def __init__(self, module: str, todo: list[Mutant], folder: Path, slots: Slots) -> None:
+        self.module, self.todo, self.folder, self.slots = module, todo, folder, slots
         self.ids: list[str] = []  # of the tests to run for a change that any may notice
+        self.left_out: list[int] = []  # tests that fail without any change, and their names
+        self.failing: list[str] = []
         self.survived: list[Mutant] = []
         self.failed = False
         self.watch: coverage.Coverage | None = None
@@ -458,17 +521,20 @@ class _Tests:
         for at, item in enumerate(items):
             self.context = str(at)
             self.watch.switch_context(self.context)
-            began, inner = _cpu(), self.inner
+            began, inner, self.failed = _cpu(), self.inner, False
             following = items[at + 1] if at + 1 < len(items) else None
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             self.seconds[str(at)] = _cpu() - began - (self.inner - inner)
+            if self.failed:
+                self.left_out.append(at)
         self.watch.stop()
         lines: dict[str, list[int]] = {}
         for line, contexts in self.watch.get_data().contexts_by_lineno(path).items():
             for one in contexts:
                 lines.setdefault(one, []).append(line)
-        (self.folder / "tests.json").write_text(json.dumps([self.seconds, lines]))
-        return self.failed
+        found = self.seconds, lines, self.left_out
+        (self.folder / "tests.json").write_text(json.dumps(found))
+        return False
 
     # -- the other runs: tests in order, up to the first that fails
 
@@ -477,6 +543,8 @@ class _Tests:
         units: dict[str, list[int]] = {}
         fixtures: dict[str, set[str]] = {}
         for at, item in enumerate(items):
+            if at in self.left_out:
+                continue
             info: Any = getattr(item, "_fixtureinfo", None)
             used = {
                 f"{one.baseid}::{one.argname}"
@@ -509,6 +577,9 @@ class _Tests:
     ) -> bool:
         for function, code in changed.items():
             function.__code__ = code
+        config: Any = items[0].config
+        # not the folder of other processes, which may run the same tests at the same time
+        config._tmp_path_factory._basetemp = Path(tempfile.mkdtemp(dir=self.folder))
         for at, following in zip_longest(order, order[1:]):
             took = self.seconds[str(at)]
             signal.setitimer(signal.ITIMER_VIRTUAL, 10 + 10 * took)  # in CPU time
@@ -523,22 +594,26 @@ class _Tests:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = session.items
-        if in_child(lambda: self._measure(items)):
-            pytest.exit("a test fails without any change", returncode=1)
-        self.seconds, lines = json.loads((self.folder / "tests.json").read_text())
+        if self.slots.map([lambda: self._measure(items)])[0]:
+            pytest.exit("a test ended the process", returncode=1)
+        self.seconds, lines, self.left_out = json.loads((self.folder / "tests.json").read_text())
         self.lines = {one: set(found) for one, found in lines.items()}
+        self.failing = [items[at].nodeid for at in self.left_out]
+        for test in self.failing:
+            print(f"{self.module}: fails without any change: {test}", flush=True)
         order = self._order(items, None)
         self.ids = [items[at].nodeid for at in order]
-        if in_child(lambda: self._fails(items, order, {})):
+        todo = [mutant for mutant in self.todo if not mutant.on_import]
+        works = [partial(self._fails, items, order, {})]
+        for mutant in todo:
+            changed = changes(self.module, mutant.tree)
+            if not changed:
+                raise RuntimeError(f"no function was changed: {mutant.what}")
+            works.append(partial(self._fails, items, self._order(items, mutant.lines), changed))
+        unchanged, *noticed = self.slots.map(works)
+        if unchanged:
             pytest.exit("a test fails without any change", returncode=1)
-        for mutant in self.todo:
-            if not mutant.on_import:
-                changed = changes(self.module, mutant.tree)
-                if not changed:
-                    raise RuntimeError(f"no function was changed: {mutant.what}")
-                order = self._order(items, mutant.lines)
-                if not in_child(partial(self._fails, items, order, changed)):
-                    self.survived.append(mutant)
+        self.survived = [one for one, seen in zip(todo, noticed, strict=True) if not seen]
         return True
 
 
@@ -551,12 +626,13 @@ def _fails_imported(module: str, tree: ast.Module | None, options: list[str]) ->
     return pytest.main(options) != 0
 
 
-def survivors(module: str, todo: list[Mutant]) -> list[Mutant]:
-    """Mutants that no test of a module notices."""
+def survivors(module: str, todo: list[Mutant], slots: Slots) -> tuple[list[Mutant], list[str]]:
+    """Mutants that no test of a module notices, and the tests that fail without any change."""
     with tempfile.TemporaryDirectory() as name:
-        options = [*OPTIONS, "--basetemp", f"{name}/tests"]
-        tests = _Tests(module, todo, Path(name))
-        if pytest.main([*options, f"src/fewer/{module}", *TESTS[module]], plugins=[tests]) != 0:
+        folders = (f"--basetemp={name}/{number}" for number in numbers())
+        tests = _Tests(module, todo, Path(name), slots)
+        options = [*OPTIONS, next(folders), f"src/fewer/{module}", *TESTS[module]]
+        if pytest.main(options, plugins=[tests]) != 0:
             raise SystemExit(f"the tests of {module} fail without any change")
         survived = tests.survived
         if others := [one for one in todo if one.on_import]:
@@ -564,52 +640,80 @@ def survivors(module: str, todo: list[Mutant]) -> list[Mutant]:
             for loaded in list(sys.modules):
                 if loaded.split(".")[0] in ("fewer", "tests"):
                     del sys.modules[loaded]
-            options += tests.ids
-            if in_child(partial(_fails_imported, module, None, options)):
+            works = [
+                partial(_fails_imported, module, tree, [*OPTIONS, next(folders), *tests.ids])
+                for tree in (None, *(one.tree for one in others))
+            ]
+            unchanged, *noticed = slots.map(works)
+            if unchanged:
                 raise SystemExit(f"the tests of {module} fail without any change")
-            for one in others:
-                if not in_child(partial(_fails_imported, module, one.tree, options)):
-                    survived.append(one)
-    return [one for one in todo if one in survived]
+            survived += [one for one, seen in zip(others, noticed, strict=True) if not seen]
+    return [one for one in todo if one in survived], tests.failing
+
+
+def _record(results: Path, key: str, outcome: dict[str, Any]) -> None:
+    """Add an outcome to the results, which other processes may be writing to as well."""
+    with results.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        known = json.loads(file.read() or "{}")
+        known[key] = outcome
+        file.truncate(0)
+        file.write(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 def main() -> None:
-    """Run the command line, and add the outcome to results/mutants.json."""
+    """Run the command line, and add the outcome to the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("modules", nargs="*", help=f"some of {', '.join(TESTS)}; all if none")
     parser.add_argument("--count", type=int, default=25, help="mutants per module")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--hand", action="store_true", help="run the hand-made mutants instead")
+    parser.add_argument("--processes", type=int, default=1, help="that run tests at once")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="a JSON file to add to")
+    parser.add_argument("--slots", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    results = given.results.absolute()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
     sys.dont_write_bytecode = True
     modules = given.modules or list(TESTS)
+    slots = Slots.inherited(given.slots) if given.slots else Slots(given.processes)
     if len(modules) > 1:  # each in a process of its own
+        ends = slots.free, slots.give
         rest = ["--count", str(given.count), "--seed", str(given.seed), *["--hand"] * given.hand]
-        for module in modules:
-            subprocess.run([sys.executable, "-m", "benchmarks.mutants", module, *rest], check=True)
+        rest += ["--results", str(results), "--slots", *map(str, ends)]
+
+        def run(module: str) -> int:
+            command = [sys.executable, "-m", "benchmarks.mutants", module, *rest]
+            return subprocess.run(command, pass_fds=ends, check=False).returncode
+
+        with ThreadPoolExecutor(given.processes) as pool:
+            codes = list(pool.map(run, modules))
+        if failed := [one for one, code in zip(modules, codes, strict=True) if code]:
+            raise SystemExit(f"no outcome for {', '.join(failed)}")
         return
     for module in modules:
         todo = hand_made(module) if given.hand else mutants(module, given.count, given.seed)
         if not todo:
             continue
         began = _cpu()
-        survived = [one.what for one in survivors(module, todo)]
-        for what in survived:
-            print(f"{module}: survived: {what}", flush=True)
+        survived, failing = survivors(module, todo, slots)
+        for one in survived:
+            print(f"{module}: survived: {one.what}", flush=True)
         killed = len(todo) - len(survived)
         seconds = _cpu() - began
         print(f"{module}: {killed} of {len(todo)} killed, {seconds:.0f} CPU seconds", flush=True)
-        key = f"{module}, {'by hand' if given.hand else f'seed {given.seed}'}"
-        results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-        results[key] = {
+        outcome: dict[str, Any] = {
             "date": datetime.date.today().isoformat(),
             "mutants": len(todo),
             "killed": killed,
-            "survived": survived,
+            "survived": [one.what for one in survived],
         }
-        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        if failing:
+            outcome["fail without any change"] = failing
+        key = f"{module}, {'by hand' if given.hand else f'seed {given.seed}'}"
+        _record(results, key, outcome)
 
 
 if __name__ == "__main__":
