@@ -26,3 +26,13 @@ def test_nothing_is_left_of_noise_alone():
     shrunk = without_chance(C, torch.ones(80, dtype=torch.float64), 100)
     shrunk.diagonal().zero_()
     assert shrunk.abs().max() < 0.05
+
+
+@pytest.mark.parametrize("factors", [1, 2, 3, 5])
+@pytest.mark.parametrize(("d", "rows"), [(20, 40), (30, 10), (30, 200), (60, 40)])
+def test_factors_without_noise_stay_as_they_are(d, rows, factors):
+    random = np.random.default_rng(factors)
+    X = random.normal(size=(rows, factors)) @ random.normal(size=(factors, d))
+    C = torch.tensor(np.cov(X.T, bias=True))
+    shrunk = without_chance(C, torch.zeros(d, dtype=torch.float64), rows)
+    torch.testing.assert_close(shrunk, C, rtol=0, atol=1e-6 * float(C.abs().max()))

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fewer._threads import for_matrix
 from fewer.data.factored import FactoredCovariance, Matrix
+from fewer.search.objective import ROUNDING
 
 __all__ = [
     "largest_eigenvectors",
@@ -88,7 +89,9 @@ def without_chance(C: Tensor, noise: Tensor, rows: int) -> Tensor:
     gamma, left = d / rows, float((measured * unit.square()).sum())
     count, level = -1, left / d
     while (found := int((values > level * (1 + gamma**0.5) ** 2).sum())) > count and found < d:
-        count, level = found, (left - float(values[:found].sum())) / (d - found)
+        # factors without noise leave nothing but rounding errors
+        rest = max(left - float(values[:found].sum()), ROUNDING * left)
+        count, level = found, rest / (d - found)
     vectors, ratio = vectors[:, :count], values[:count] / level
     middle = ratio + 1 - gamma
     spike = (middle + (middle.square() - 4 * ratio).clamp_min(0.0).sqrt()) / 2 - 1
