@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fewer.constraints import Constraints
 from fewer.data.factored import SOME_COLUMNS, FactoredCovariance, Matrix
@@ -18,6 +18,7 @@ from fewer.search.objective import (
     Penalty,
     check_penalty,
     covariance,
+    padded,
     penalty_at,
     regular_inverse,
     regular_root,
@@ -35,6 +36,7 @@ __all__ = [
     "whole_exchange",
 ]
 
+LEAST_ROWS, CPU_AT_ONCE, AT_ONCE = 256, 2**19, 2**26  # rows at a time, and numbers in them
 LITTLE = 1e-3  # fraction of the trace: where less is left, differences of squares cancel
 
 
@@ -71,7 +73,7 @@ class Exchange:
         closed: Tensor | None = None,
         prices: Tensor | None = None,
     ) -> None:
-        self.prices = None if prices is None else nn.functional.pad(prices, (0, 1))
+        self.prices = None if prices is None else padded(prices)
         self.C, self.square, self.trace, self.ridge = C, square, trace, ridge
         self.c = len(C)
         self.floor = DEPENDENT * C.diagonal() + 1e-290
@@ -92,8 +94,7 @@ class Exchange:
         B, K = self.S.shape
         full = self.S.ne(self.c)[..., None]  # B x K x 1
         S = self.S.clamp_max(self.c - 1)
-        shut = torch.cat([self.closed, self.closed.new_ones(1)]).repeat(B, 1)
-        self.shut = shut.scatter(1, self.S, True)
+        self.shut = padded(self.closed).repeat(B, 1).scatter(1, self.S, True)
         C_S = self.C[S] * full
         A = C_S.gather(2, S[:, None].expand(-1, K, -1)) * full.mT
         self.P = regular_inverse(A, full[..., 0], penalty_at(self.ridge, self.S))
@@ -232,7 +233,7 @@ class WholeExchange(Exchange):
     ) -> tuple[Tensor, Tensor, Tensor]:
         U, f = torch.zeros_like(V), V.new_empty(len(V), self.c)
         # E some rows at a time: few enough for a cache, enough for a good matrix product
-        some = max(256, (2**19 if V.device.type == "cpu" else 2**26) // self.c)
+        some = max(LEAST_ROWS, (CPU_AT_ONCE if V.device.type == "cpu" else AT_ONCE) // self.c)
         for begin in range(0, self.c, some):
             r = slice(begin, begin + some)
             for b in range(len(V)):
@@ -267,8 +268,7 @@ class FactoredExchange(WholeExchange):
         C, c = self.C, self.c
         B, K = self.S.shape
         full = self.S.ne(c)[..., None]  # B x K x 1
-        shut = torch.cat([self.closed, self.closed.new_ones(1)]).repeat(B, 1)
-        self.shut = shut.scatter(1, self.S, True)
+        self.shut = padded(self.closed).repeat(B, 1).scatter(1, self.S, True)
         Z = C.columns(self.S.clamp_max(c - 1)) * full
         self.P, R = regular_root(Z @ Z.mT, full[..., 0], penalty_at(self.ridge, self.S))
         Q = R.mT @ Z
@@ -355,8 +355,8 @@ class Places:
         self.fixed = torch.arange(self.K, device=self.device) < len(constraints.include)
         self.prices = None
         if constraints.unit_prices is not None:
+            # of excluded features, which are in no unit, any price will do
             prices = constraints.unit_prices[constraints.unit_of[self.candidates]]
-            prices[constraints.unit_of[self.candidates] < 0] = 0.0  # excluded: never on a panel
             self.prices = torch.as_tensor(prices, device=device)
         self.limits = None
         if constraints.budget is not None or constraints.limits:
@@ -433,7 +433,7 @@ class Limits:
         self.position = torch.full((self.n + 1,), len(listed), device=device)
         self.position[self.listed] = torch.arange(len(listed), device=device)
         self.member = torch.as_tensor(member[:, listed], dtype=torch.float32, device=device)
-        self.of = nn.functional.pad(self.member, (0, 1)).T.contiguous()  # listed + 1 x sets
+        self.of = padded(self.member).T.contiguous()  # listed + 1 x sets
         self.single = bool((self.member <= 1).all())
         bounds = [(constraints.limits[row].least, constraints.limits[row].most) for row in sets]
         self.least, self.most = torch.tensor(bounds, dtype=torch.float32, device=device).T
@@ -488,7 +488,7 @@ class Limits:
 
     def _spread(self, x: Tensor) -> Tensor:
         """From the features of sets to all candidates, 0 for the others (B x n)."""
-        return nn.functional.pad(x, (0, 1))[:, self.position[: self.n]]
+        return padded(x)[:, self.position[: self.n]]
 
     def met(self, S: Tensor) -> Tensor:
         """Whether each panel has all that is required of sets, and no empty place too many."""
@@ -507,7 +507,7 @@ class Purse:
         self, costs: NDArray[np.float64], ceiling: float, exact: bool, device: torch.device
     ) -> None:
         self.costs = torch.as_tensor(costs, dtype=torch.float64, device=device)
-        self.paid = torch.cat([self.costs, self.costs.new_zeros(1)])  # an empty place is free
+        self.paid = padded(self.costs)  # an empty place is free
         self.ceiling, self.exact = ceiling, exact
         self.sorted, self.order = self.costs.sort()
 

@@ -22,6 +22,7 @@ from fewer.search.objective import (
     check_problem,
     covariance,
     on_cpu_if_short,
+    padded,
     penalty_at,
     total_variance,
     worth,
@@ -31,6 +32,7 @@ __all__ = ["GreedyPath", "greedy", "nested"]
 
 AT_ONCE, PARTS = 2**22, 8  # numbers in the blocks of units at a time, in at least so many parts
 STALE = 1e-3  # blocks are recomputed when the residual has fallen to this fraction
+EARLY, SELDOM = 32, 8  # which is looked at after each of so many picks, and then after so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +238,7 @@ class Deflation:
                 self._take_feature(j)
         # Squares lose twice the digits, so they are renewed in time. Reading the error waits for
         # the device, so later picks, which change less, do so less often.
-        check = self.count < 32 or self.count % 8 == 0
+        check = self.count < EARLY or self.count % SELDOM == 0
         if check and 0 < float(self.error) < STALE * self.fresh:
             self.refresh()
 
@@ -281,11 +283,6 @@ def unit_table(constraints: Constraints, device: torch.device) -> Tensor:
     for row, unit in zip(table, constraints.units, strict=True):
         row[: len(unit)] = unit
     return torch.as_tensor(table, device=device)
-
-
-def padded(x: Tensor) -> Tensor:
-    """`x` with an additional last column of zeros, so that feature d is zero."""
-    return torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], dim=-1)
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
@@ -333,10 +330,10 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: Penalty) -> tuple[Te
         own = ridge[..., 0] if isinstance(ridge, Tensor) else ridge
         gain, useful, _ = _pivot(E[..., 0, 0], EE[..., 0, 0], least[..., 0], own)
         return gain, useful
-    total = torch.zeros_like(E[..., 0, 0])
-    informative = torch.zeros_like(total, dtype=torch.bool)
+    total, informative = least.new_zeros(()), torch.zeros((), dtype=torch.bool, device=E.device)
     least = least.expand(E.shape[:-1]).clone()
-    for _ in range(E.shape[-1]):
+    *_, m = E.shape
+    for _ in range(m):
         rest = E.diagonal(dim1=-2, dim2=-1)
         at = rest.masked_fill(rest <= least, -torch.inf).argmax(-1, keepdim=True)  # ... x 1
         column = at[..., None].expand(*E.shape[:-1], 1)
@@ -348,7 +345,7 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: Penalty) -> tuple[Te
         gain, useful, pivot = _pivot(e_j, ee_j, least_j, own)
         least.scatter_(-1, at, torch.inf)  # with a penalty some of its variance is left
         total = total + gain
-        informative |= useful
+        informative = informative | useful
         # With w = e / sqrt(pivot) and h = E w = ee / sqrt(pivot), E decreases by w w^T and its
         # square by h w^T + w h^T - |w|^2 w w^T; all is 0 where nothing useful is left.
         w = e / pivot[..., None]

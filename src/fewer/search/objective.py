@@ -99,9 +99,12 @@ def total_variance(C: Matrix, ridge: Penalty) -> float:
 
 def penalty_at(ridge: Penalty, index: Tensor) -> Penalty:
     """Penalties of some features (of any shape), 0 for the number d, an empty place."""
-    if not isinstance(ridge, Tensor):
-        return ridge
-    return torch.cat([ridge, ridge.new_zeros(1)])[index]
+    return padded(ridge)[index] if isinstance(ridge, Tensor) else ridge
+
+
+def padded(x: Tensor) -> Tensor:
+    """`x` with an additional last column of zeros, for the number d, an empty place."""
+    return torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], dim=-1)
 
 
 def solve_normal(gram: Tensor, cross: Tensor, ridge: Penalty = 0.0) -> Tensor:

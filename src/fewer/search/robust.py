@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer.constraints import Constraints, resolve
+from fewer.search.objective import padded
 
 __all__ = ["RobustPanel", "growth_without", "robust_swaps"]
 
@@ -103,7 +104,7 @@ class _Errors:
         m: int,
         ridge: float,
     ) -> None:
-        self.C, self.B = (torch.nn.functional.pad(part, (0, 1, 0, 1)) for part in (C, B))
+        self.C, self.B = (padded(padded(part).mT) for part in (C, B))
         self.total, self.members, self.prices, self.m = total, members, prices, m
         self.ridge = ridge + LEAST * float(C.diagonal().mean())
 

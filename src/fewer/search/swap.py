@@ -20,7 +20,6 @@ from fewer.search.greedy import (
     block_gain,
     factored_blocks,
     greedy,
-    padded,
     unit_blocks,
     unit_table,
 )
@@ -30,6 +29,7 @@ from fewer.search.objective import (
     Penalty,
     check_problem,
     on_cpu_if_short,
+    padded,
     penalty_at,
     regular_inverse,
     total_variance,
@@ -227,10 +227,10 @@ def _one_by_one(
     """Make the best swap up to `count` times; how often all were scored, and whether none helps."""
     for done in range(count):
         gain, i, j = best_swap(places.gains(state))
-        late = deadline is not None and time.monotonic() > deadline
-        if gain <= least or late:
+        late, helps = deadline is not None and time.monotonic() > deadline, gain > least
+        if late or not helps:
             return done + 1, not late
-        state.swap(i, j, gain, gain > least)
+        state.swap(i, j, gain, helps)
     return count, False
 
 
