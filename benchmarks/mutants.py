@@ -60,7 +60,11 @@ TESTS = {
         "tests/search/test_limits.py",
     ],
     "search/dependence.py": ["tests/search/test_substitutes.py", "tests/selection/test_edit.py"],
-    "search/eigen.py": ["tests/search/test_eigen.py", "tests/baselines/test_bounds.py"],
+    "search/eigen.py": [
+        "tests/search/test_eigen.py",
+        "tests/search/test_eigen_shrinkage.py",
+        "tests/baselines/test_bounds.py",
+    ],
     "search/exchange.py": [
         "tests/search/test_exchange.py",
         "tests/search/test_prices.py",
@@ -100,6 +104,7 @@ TESTS = {
     ],
     "search/swap.py": [
         "tests/search/test_swap.py",
+        "tests/search/test_walks.py",
         "tests/search/test_factored.py",
         "tests/search/test_rules.py",
         "tests/search/test_subset.py",

@@ -57,7 +57,11 @@ def test_the_unit_of_few_rows_does_not_matter():
     rows = torch.from_numpy(np.random.default_rng(2).normal(size=(4, 9)))
     axes = leading_eigenvectors(FactoredCovariance(rows), 3)
     torch.testing.assert_close(leading_eigenvectors(FactoredCovariance(1e-12 * rows), 3), axes)
-    assert leading_eigenvectors(FactoredCovariance(0 * rows), 2).isfinite().all()
+    nothing = leading_eigenvectors(FactoredCovariance(0 * rows), 2)
+    torch.testing.assert_close(nothing.T @ nothing, torch.eye(2).double())
+    one = leading_eigenvectors(FactoredCovariance(rows[:1]), 2)
+    torch.testing.assert_close(one.T @ one, torch.eye(2).double())
+    torch.testing.assert_close(abs(rows[0] @ one[:, 0]), torch.linalg.norm(rows[0]))
 
 
 @pytest.mark.parametrize(("wide", "count"), [(2000, 3), (100, 12)])

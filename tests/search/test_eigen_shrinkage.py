@@ -36,3 +36,42 @@ def test_factors_without_noise_stay_as_they_are(d, rows, factors):
     C = torch.tensor(np.cov(X.T, bias=True))
     shrunk = without_chance(C, torch.zeros(d, dtype=torch.float64), rows)
     torch.testing.assert_close(shrunk, C, rtol=0, atol=1e-6 * float(C.abs().max()))
+
+
+def reference(C, noise, n):
+    """The docstring, step by step."""
+    d = len(C)
+    gamma, measured = d / n, np.diag(C) + noise
+    unit = 1 / np.sqrt(np.maximum(noise, 0.05 * measured))
+    M = C.copy()
+    np.fill_diagonal(M, measured)
+    values, vectors = np.linalg.eigh(unit[:, None] * M * unit)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    count, sigma2 = 0, values.mean()
+    while (more := int((values / sigma2 > (1 + np.sqrt(gamma)) ** 2).sum())) > count:
+        count, sigma2 = more, values[more:].mean()
+    shrunk = np.zeros((d, d))
+    for value, vector in zip(values[:count] / sigma2, vectors.T, strict=False):
+        # lambda (l - 1) = l (l - 1 + gamma), of which the larger root
+        spike = np.roots([1, gamma - 1 - value, value]).real.max() - 1
+        cosine2 = (1 - gamma / spike**2) / (1 + gamma / spike)
+        shrunk += sigma2 * spike * cosine2 * np.outer(vector, vector)
+    shrunk = shrunk / unit[:, None] / unit
+    shared = np.diag(shrunk)
+    np.fill_diagonal(shrunk, shared + 0.5 * np.maximum(np.diag(C) - shared, 0))
+    return shrunk, count
+
+
+@pytest.mark.parametrize(("d", "rows"), [(20, 90), (30, 25), (40, 40)])
+def test_shrinkage_is_that_of_the_formula(d, rows):
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        loadings = random.normal(size=(3, d)) * np.array([[3], [1.5], [0.8]])
+        noise = random.uniform(0.02, 2, d)  # some below 5% of the variance
+        X = random.normal(size=(rows, 3)) @ loadings
+        X += random.normal(size=(rows, d)) * np.sqrt(noise)
+        C = 7.0 * (np.cov(X.T, bias=True) - np.diag(noise))
+        wanted, count = reference(C, 7 * noise, rows)
+        assert 1 <= count <= 6
+        found = without_chance(torch.tensor(C), torch.tensor(7 * noise), rows).numpy()
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)

@@ -22,6 +22,7 @@ WIDE = 2000  # columns, beyond which a few eigenvectors are found by subspace it
 FEW = 5  # eigenvectors are few if there are so many columns for each
 EXTRA, ROUNDS = 20, 5  # additional directions, and products, that make these precise enough
 MOST_FACTORS = 200
+RANK = 1e-12  # of the largest eigenvalue: smaller ones are rounding errors
 LEAST_NOISE = 0.05  # of the variance, as the unit of a feature
 OWN = 0.5  # of the variance that a feature shares with no other: how much of it counts as signal
 
@@ -106,7 +107,7 @@ def without_chance(C: Tensor, noise: Tensor, rows: int) -> Tensor:
 def _leading_of_rows(X: Tensor, count: int) -> Tensor:
     """Leading eigenvectors of X' X from those of X X'; beyond its rank any orthogonal ones."""
     values, left = largest_eigenvectors((X @ X.T).numpy(), min(count, len(X)))
-    kept = int((values > max(values[0], 1e-300) * len(X) * np.finfo(float).eps).sum())
+    kept = int((values > RANK * values[0]).sum())
     vectors = X.T @ torch.from_numpy(left[:, :kept])
     extra = torch.randn(
         X.shape[1], count - kept, generator=torch.Generator().manual_seed(0), dtype=X.dtype
