@@ -422,6 +422,11 @@ def test_blocks_are_neighbouring_rows():
         (10**6, 10, {"linear": True, "d": 3664}, 0.1),
         (10**6, 10, {"linear": False, "d": 4729}, 3),
         (10**6, 10, {"linear": False, "d": 4730}, 0.1),
+        (10**6, 10, {"linear": True, "d": 60, "trained": True}, 0.1),
+        (10**6, 10, {"linear": False, "d": 60, "trained": True, "groups": 100}, 0.1),
+        (10**6, 10, {"linear": False, "d": 60, "trained": True, "groups": 99}, 5),
+        (10**6, 10, {"linear": False, "d": 3664, "trained": True, "groups": 99}, 0.1),
+        (999, 10, {"linear": False, "d": 60, "trained": True, "groups": 99}, 5),
     ],
 )
 def test_splits_for_so_many_rows(n, k, options, wanted):

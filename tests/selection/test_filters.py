@@ -48,6 +48,16 @@ def test_trees_and_least_redundancy(rows):
     assert sorted(order) == list(range(8))
 
 
+def test_coefficients_under_a_penalty_do_without_twins_and_noise(rows):
+    X, score = rows
+    codes = np.digitize(score, [-1, 1])
+    for target in (codes, score[:, None], np.c_[score, -score]):
+        found = FILTERS["L1 penalty"](X * [1, 100, 1, 1, 1, 1, 1, 1], target, 0)
+        twins, others = found[[0, 5]], found[[3, 4, 6, 7]]
+        assert twins.min() < 0.1 * twins.max()  # one of them is enough
+        assert others.max() < 0.1 * found[1] < 0.1 * twins.max()
+
+
 def test_panels_obey_the_constraints():
     order = np.array([3, 0, 1, 2, 4, 5])
     costs = np.array([1.0, 1, 1, 5, 2, 2])

@@ -49,7 +49,7 @@ def test_the_other_features_are_still_reconstructed(tumours, panel):
 
 def test_the_leaderboard_compares_with_and_without_the_target(panel):
     names = {row["strategy"] for row in panel.leaderboard}
-    simple = {"ANOVA", "mutual information", "mRMR", "tree importance"}
+    simple = {"ANOVA", "mutual information", "mRMR", "tree importance", "L1 penalty"}
     searches = {"search", "search, without target", "search, target and features"}
     assert names == searches | simple | {"gradient"}
     errors = [row["error"] for row in panel.leaderboard]
@@ -436,3 +436,11 @@ def test_many_rows_are_also_searched_in_their_own_units(monkeypatch):
     assert found[1][name] == [0, 1, 2]
     plain = fewer.select(X, 3, target=y, scale="none", **options).leaderboard
     assert name not in [row["strategy"] for row in plain]
+
+
+def test_few_groups_of_rows_are_held_out_in_folds(tumours):
+    rows = tumours[0]
+    options = {"target": "diagnosis", "strategies": ["search"], "random_state": 0, "device": "cpu"}
+    for count, wanted in ((30, 5), (150, 1)):  # of 427 rows, for 2 features
+        panel = fewer.select(rows, 2, row_groups=np.arange(len(rows)) % count, **options)
+        assert len(panel.fold_panels) == wanted

@@ -93,8 +93,8 @@ class Rows:
         self.groups = row_groups
         self.validation: Validation = min(folds, self.n)
         if not (isinstance(validation, str) and validation == "auto"):
-            grouped = row_groups is not None
-            self.validation = choose_validation(validation, self.n, 1, linear=True, grouped=grouped)
+            count = None if row_groups is None else len(np.unique(row_groups))
+            self.validation = choose_validation(validation, self.n, 1, linear=True, groups=count)
 
     @cached_property
     def covariances(self) -> FoldCovariances:

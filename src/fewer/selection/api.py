@@ -181,8 +181,8 @@ def select(
         closed form if there are few enough features; for a network, it is all three. With a
         network, "search" also improves the best panel by swaps scored with a surrogate model.
         Greedy selection is always part of the comparison; with a target, it is the search without
-        the target. "filters" rank features by ANOVA, mutual information, mRMR and tree importance;
-        they require a target, for which they are part of "auto".
+        the target. "filters" rank features by ANOVA, mutual information, mRMR, tree importance and
+        an L1 penalty; they require a target, for which they are part of "auto".
     validation : float, int, "time", "blocks", "auto" or array of n bool, default="auto"
         Fraction of rows held out, or number of folds. "time" is for rows in chronological order:
         each fold trains on the past and holds out the rows that follow. "blocks" makes folds of
@@ -190,7 +190,8 @@ def select(
         out. "auto" is 5 folds for a linear decoder. Networks, predictors of a target, and linear
         decoders whose 5 fold covariances would take more than 512 MB, use 3 folds (5 if linear)
         with fewer than 100 rows per chosen feature, and otherwise hold out a tenth of the rows.
-        The final panel is fitted on all rows.
+        With fewer than 100 different ``row_groups``, of which a tenth would say little, networks
+        and predictors use 5 folds. The final panel is fitted on all rows.
     row_groups : array of length n, or name of a column, default=None
         Rows with the same label (one patient, one animal) are held out together.
     robust_to : int, default=0

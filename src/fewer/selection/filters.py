@@ -1,5 +1,6 @@
 """Features ranked by their relation with the target: simple methods that others have to beat."""
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -16,6 +17,9 @@ __all__ = ["FILTERS", "filter_panel", "rank_features"]
 MOST_ROWS = 2000  # that scores are computed from
 BINS = 16  # of a feature, and of a number that is predicted
 TREES = 50
+# of L1 penalties: the weight of errors, the penalty relative to the one that leaves no feature
+L1_CLASSES, L1_NUMBERS = 0.01, 0.02
+L1_ROUNDS = 300
 TINY = 1e-12
 
 Columns = NDArray[np.int64]
@@ -129,6 +133,32 @@ def tree_importance(x: Floats, y: NDArray, seed: int = 0) -> Floats:
     return found
 
 
+def l1_coefficients(x: Floats, y: NDArray, seed: int = 0) -> Floats:
+    """Size of the coefficients of standardised features under an L1 penalty.
+
+    Those of linear support vector machines, one for each class, or of a regression on all numbers.
+    """
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 (slow to load)
+    from sklearn.linear_model import MultiTaskLasso  # noqa: PLC0415
+    from sklearn.svm import LinearSVC  # noqa: PLC0415
+
+    spread = x.std(axis=0)
+    unit = (x - x.mean(axis=0)) / np.where(spread > TINY, spread, np.inf)
+    if y.ndim == 1:
+        model = LinearSVC(
+            penalty="l1", dual=False, C=L1_CLASSES, max_iter=L1_ROUNDS, random_state=seed
+        )
+        target = y
+    else:
+        target = (y - y.mean(axis=0)) / np.maximum(y.std(axis=0), TINY)
+        least = L1_NUMBERS * float(np.linalg.norm(unit.T @ target / len(x), axis=1).max())
+        model = MultiTaskLasso(alpha=max(least, TINY), max_iter=L1_ROUNDS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # only the order counts
+        found: Floats = np.abs(model.fit(unit, target).coef_).sum(axis=0)
+    return found
+
+
 def _least_redundant(scores: Floats, x: Floats, open_: NDArray[np.bool_], most: int) -> Columns:
     """Greedy order by relevance over the mean correlation with the features before."""
     unit = x / np.maximum(np.linalg.norm(x, axis=0), TINY)
@@ -172,4 +202,5 @@ FILTERS: dict[str, Callable[[Floats, NDArray, int], Floats]] = {
     "mutual information": mutual_information,
     "mRMR": anova,  # its relevance; see `_least_redundant`
     "tree importance": tree_importance,
+    "L1 penalty": l1_coefficients,
 }

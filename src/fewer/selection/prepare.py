@@ -112,8 +112,9 @@ def prepare(
         n,
         nodes,
         linear=linear,
-        grouped=row_groups is not None,
-        d=source.shape[1] if linear and target is None else None,
+        groups=None if row_groups is None else len(np.unique(row_groups)),
+        d=source.shape[1],
+        trained=not linear or target is not None,
     )
     splits = split_rows(n, validation, seed, row_groups)
     if target is not None:
