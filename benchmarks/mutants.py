@@ -51,7 +51,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "mutants.json"
 BUDGET = 15.0  # CPU seconds of tests per mutant
 # rewriting of assertions would load a module that is named on the command line, unchanged
-OPTIONS = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--assert=plain"]
+OPTIONS = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "--assert=plain"]
 # modules, and the tests that should notice when they are wrong, besides their docstrings
 TESTS = {
     "constraints.py": [
@@ -485,8 +485,9 @@ class _Tests:
     def __init__(self, module: str, todo: list[Mutant], folder: Path, slots: Slots) -> None:
         self.module, self.todo, self.folder, self.slots = module, todo, folder, slots
         self.ids: list[str] = []  # of the tests to run for a change that any may notice
-        self.left_out: list[int] = []  # tests that fail without any change, and their names
-        self.failing: list[str] = []
+        self.left_out: list[int] = []  # tests that fail without any change
+        self.failing: list[str] = []  # their names, and files that cannot be imported
+        self.done = False
         self.survived: list[Mutant] = []
         self.failed = False
         self.watch: coverage.Coverage | None = None
@@ -494,6 +495,10 @@ class _Tests:
         self.seconds: dict[str, float] = {}  # that each of these takes
         self.lines: dict[str, set[int]] = {}  # that each of these executes
         self.inner = 0.0  # seconds in fixtures so far
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failing.append(report.nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.failed |= report.failed
@@ -603,7 +608,7 @@ class _Tests:
             pytest.exit("a test ended the process", returncode=1)
         self.seconds, lines, self.left_out = json.loads((self.folder / "tests.json").read_text())
         self.lines = {one: set(found) for one, found in lines.items()}
-        self.failing = [items[at].nodeid for at in self.left_out]
+        self.failing += [items[at].nodeid for at in self.left_out]
         for test in self.failing:
             print(f"{self.module}: fails without any change: {test}", flush=True)
         order = self._order(items, None)
@@ -619,6 +624,7 @@ class _Tests:
         if unchanged:
             pytest.exit("a test fails without any change", returncode=1)
         self.survived = [one for one, seen in zip(todo, noticed, strict=True) if not seen]
+        self.done = True
         return True
 
 
@@ -628,7 +634,7 @@ def _fails_imported(module: str, tree: ast.Module | None, options: list[str]) ->
         sys.meta_path.insert(0, _Finder(module, tree))
     signal.setitimer(signal.ITIMER_VIRTUAL, 10 + 5 * BUDGET)
     signal.setitimer(signal.ITIMER_REAL, 120 + 10 * BUDGET)
-    return pytest.main(options) != 0
+    return pytest.main([*options, "-x"]) != 0
 
 
 def survivors(module: str, todo: list[Mutant], slots: Slots) -> tuple[list[Mutant], list[str]]:
@@ -637,7 +643,8 @@ def survivors(module: str, todo: list[Mutant], slots: Slots) -> tuple[list[Mutan
         folders = (f"--basetemp={name}/{number}" for number in numbers())
         tests = _Tests(module, todo, Path(name), slots)
         options = [*OPTIONS, next(folders), f"src/fewer/{module}", *TESTS[module]]
-        if pytest.main(options, plugins=[tests]) != 0:
+        pytest.main(options, plugins=[tests])
+        if not tests.done:
             raise SystemExit(f"the tests of {module} fail without any change")
         survived = tests.survived
         if others := [one for one in todo if one.on_import]:

@@ -13,6 +13,7 @@ from sklearn.model_selection import KFold
 import fewer
 from fewer.data.source import Source, array_source
 from fewer.errors import InputError
+from fewer.search.eigen import without_chance
 from fewer.validation import (
     Scaling,
     best_ridge,
@@ -479,3 +480,47 @@ def test_an_interval_over_three_folds_by_hand():
     # t with 2 degrees of freedom; training rows that folds share: 1/3 + 1/2
     half = 2.9199856 * np.std([1, 2, 6], ddof=1) * (1 / 3 + 1 / 2) ** 0.5
     assert (mean, low, high) == pytest.approx((3.0, 3.0 - half, 3.0 + half))
+
+
+def test_few_noisy_rows_are_searched_without_what_is_due_to_chance():
+    noise = np.linspace(0.05, 1, 8)
+    found = fold_covariances(array_source(X[:40]), split_rows(40, 2), noise=noise)
+    first, second = found.folds
+    for fold in (first, second, first):
+        assert fold.chancy
+        C, variance = fold.matrix_for_choice(), fold.variance
+        wanted = without_chance(fold.matrix(), fold.noise, 20)
+        torch.testing.assert_close(C, wanted)
+        assert fold.matrix_for_choice() is C
+        for chosen, left in ((0, 1.0), (2, 0.9), (9, 0.55), (18, 0.5)):
+            assert chosen or found.chosen == 0  # unless it is known
+            found.chosen = chosen
+            dropped = np.maximum(variance - C.diagonal().numpy(), 0)
+            penalty = (fold.penalty(0.3).numpy() + dropped) / left**2
+            np.testing.assert_allclose(fold.penalty_for_choice(C, 0.3), penalty)
+        lower = C - 0.1 * torch.eye(8)  # more is dropped
+        penalty = (
+            fold.penalty(0.0).numpy() + np.maximum(variance - lower.diagonal().numpy(), 0)
+        ) * 4
+        np.testing.assert_allclose(fold.penalty_for_choice(lower), penalty)
+        found.chosen = 0
+    again = first.matrix_for_choice()
+    found.release()
+    assert first.matrix_for_choice() is not again
+    torch.testing.assert_close(first.matrix_for_choice(), again)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_many_rows_or_exact_ones_are_searched_as_they_are(noisy):
+    noise = np.linspace(0.05, 1, 8) if noisy else None
+    found = fold_covariances(array_source(X[:36]), split_rows(36, 3), noise=noise)
+    fold = found.folds[1]
+    assert fold.n_train == 3 * 8
+    assert not fold.chancy
+    assert fold.matrix_for_choice() is fold.matrix()
+    found.chosen = 4
+    wanted = fold.penalty(0.3)
+    np.testing.assert_allclose(fold.penalty_for_choice(fold.matrix(), 0.3), wanted)
+    few = fold_covariances(array_source(X[:18]), split_rows(18, 3)).folds[0]
+    assert not few.chancy
+    assert few.matrix() is few.matrix()

@@ -356,7 +356,7 @@ class FoldCovariances:
         mean = self.mean(train)
         variance, out = self.diagonal(train, mean), self.diagonal(held, mean)
         n_train, n_held = self._count(train), self._count(held)
-        total = (n_train * variance + n_held * out) / max(n_train + n_held, 1e-300)
+        total = (n_train * variance + n_held * out) / (n_train + n_held)
         spread = np.maximum(variance, HARDLY_VARIES * total)
         spread += 0.0 if self.noise is None else self.noise  # as measured
         return Fold(self, number, mean, *self.scaling.fit(mean.numpy(), spread))

@@ -79,7 +79,7 @@ def test_some_features_with_sums_over_all(pair):
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_swaps_are_scored_some_features_at_a_time(pair, ridge, monkeypatch):
     monkeypatch.setattr("fewer.search.exchange.SOME_COLUMNS", 7)
-    S = torch.tensor([[3, 60, D, 11], [1, 2, 40, 80]])  # D marks an empty place
+    S = torch.tensor([[3, 60, D, 89], [1, 2, 40, 80]])  # D marks an empty place
     found, wanted = (whole_exchange(C, ridge, S) for C in pair)
     for _ in range(6):
         torch.testing.assert_close(found.gains(), wanted.gains(), rtol=1e-7, atol=1e-9)

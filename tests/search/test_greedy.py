@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 from itertools import combinations
 
@@ -8,7 +9,7 @@ import torch
 from fewer.constraints import resolve
 from fewer.data.factored import FactoredCovariance
 from fewer.search import greedy, residual
-from fewer.search.greedy import Deflation
+from fewer.search.greedy import Deflation, nested
 from tests.search.brute import KINDS, instance, optimum
 
 
@@ -201,3 +202,81 @@ def test_where_gain_and_gain_per_cost_differ_the_better_panel_is_taken():
         C = np.diag([8.0, value, value])
         rule = resolve(None, 3, None, costs=[4.0, 2.0, 2.0], budget=4.0)
         assert sorted(greedy(C, rule).order.tolist()) == wanted
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_gain_per_cost(scale):
+    # the best feature takes the whole budget; the best per cost, and one more, explain more
+    C = scale * np.diag([7.0, 6.0, 1.5, 1.4, 1.3, 1.2])
+    rule = resolve(None, 6, None, costs=[4, 3, 1, 1, 1, 1], budget=4)
+    assert greedy(C, rule).order.tolist() == [1, 2]
+    C = scale * np.diag([5.0, 3.0, 2.9])
+    rule = resolve(None, 3, None, costs=[1.0, 0.5, 0.5], budget=1.0)
+    assert greedy(C, rule).order.tolist() == [1, 2]
+
+
+def test_nothing_useless_is_bought():
+    rule = resolve(None, 3, None, costs=[1.0, 1, 0], budget=2, cost_weight=0.1)
+    assert greedy(np.diag([3.0, 1, 0]), rule).order.tolist() == [0, 1]
+    free = resolve(None, 3, None, costs=np.ones(3), budget=2)
+    assert len(greedy(np.zeros((3, 3)), free).order) == 1  # but a panel has a feature
+
+
+def test_with_prices_constant_features_come_last():
+    C = np.diag([0.5, 0.0, 0.3, 0.2])
+    rule = resolve(None, 4, 4, costs=[0.0, 0.0, 0.0, 0.01], cost_weight=1.0)
+    assert greedy(C, rule).order.tolist() == [0, 2, 3, 1]
+
+
+def test_limits_without_a_budget_do_not_divide_by_costs():
+    C = np.diag([5.0, 4.0, 3.0])
+    rule = resolve(
+        None, 3, 2, costs=[3.0, 1.0, 1.0], cost_weight=0.01, sets={"a": [2]}, at_most={"a": 1}
+    )
+    assert greedy(C, rule).order.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_explains_squares_is_renewed_before_it_is_rounding(wide, monkeypatch):
+    module = sys.modules["fewer.search.greedy"]  # fewer.search.greedy is the function
+    monkeypatch.setattr(module, "EARLY", 6)
+    monkeypatch.setattr(module, "SELDOM", 3)
+    t, random = np.linspace(0, 1, 40), np.random.default_rng(0)
+    centres, weights = random.uniform(size=(2, 60, 12))
+    X = sum(
+        w[:, None] * np.exp(-(((t - c[:, None]) / 0.3) ** 2))
+        for c, w in zip(centres.T, weights.T, strict=True)
+    )
+    X = torch.from_numpy(1e-3 * X)
+    renewed, refresh = [], Deflation.refresh
+    monkeypatch.setattr(Deflation, "refresh", lambda self: (renewed.append(1), refresh(self))[1])
+    C = FactoredCovariance(X) if wide else X.T @ X
+    state = Deflation(C, resolve(None, 40, 10), 0.0)
+    fresh, wanted, order = float(state.error), 1, []
+    for count in range(1, 11):
+        order.append(int(state.ranking().argmax()))
+        state.take(torch.tensor(order[-1:]))
+        error = float(state.error)
+        if (count < 6 or count % 3 == 0) and 0 < error < 1e-3 * fresh:
+            wanted, fresh = wanted + 1, error
+        assert len(renewed) == wanted
+        if count == 7:
+            Q = torch.linalg.qr(X[:, order])[0]
+            Y = X - Q @ (Q.T @ X)
+            E = Y.T @ Y
+            rest = [j for j in range(40) if j not in order]
+            assert float(E.trace()) < 1e-5 * float((X * X).sum())
+            squares = (E @ E).diagonal()[rest]
+            gap = (state.EE[rest, 0, 0] - squares).abs().max()
+            assert float(gap) < 1e-2 * float(squares.max())
+    assert wanted >= 3
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_the_order_of_a_panel_in_any_unit(scale):
+    C = instance("plain", 9, 2)
+    panel = [1, 4, 6, 8]
+    order, gains = nested(scale * C, panel)
+    wanted = greedy(C, resolve(None, 9, 4, exclude=np.setdiff1d(np.arange(9), panel)))
+    assert order.tolist() == wanted.order.tolist()
+    np.testing.assert_allclose(np.trace(C) - np.cumsum(gains) / scale, wanted.errors)

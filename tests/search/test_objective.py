@@ -182,3 +182,37 @@ def test_rows_that_are_not_finite_are_refused():
     rows[1, 2] = torch.inf
     with pytest.raises(InputError, match="the rows have NaN or infinite values"):
         greedy(FactoredCovariance(rows), 1)
+
+
+def test_asymmetry_is_rounding_up_to_a_millionth_of_each_row():
+    C = np.diag([100.0, 90, 80, 70])
+    for share, good in ((0.7, True), (1.4, False)):
+        C[0, 1] = share * 1e-6 * 4 * 100
+        if good:
+            assert residual(C, [0]) == pytest.approx(240)
+        else:
+            with pytest.raises(InputError, match="not symmetric"):
+                residual(C, [0])
+
+
+def test_a_column_with_gaps_is_named():
+    C = np.eye(5)
+    C[2, 2] = np.nan
+    with pytest.raises(InputError, match="entries in column 2"):
+        residual(C, [0])
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_solutions_in_small_and_large_units(scale):
+    random = np.random.default_rng(3)
+    rows = random.normal(size=(30, 3))
+    rows = np.column_stack([rows, rows[:, 0] + rows[:, 1]])
+    gram, cross = scale * rows.T @ rows, scale * rows.T @ random.normal(size=(30, 2))
+    unit = np.sqrt(gram.diagonal())
+    correlation = gram / unit / unit[:, None]
+    wanted = np.linalg.pinv(correlation, hermitian=True) @ (cross / unit[:, None]) / unit[:, None]
+    found = solve_normal(torch.from_numpy(gram), torch.from_numpy(cross))
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
+    C = torch.from_numpy(gram)
+    assert residual(C, [0, 1, 3]) == pytest.approx(residual(C, [0, 1]), rel=1e-6)
+    assert residual(C, [0, 1]) > 0.1 * scale

@@ -79,12 +79,13 @@ class Exchange:
         self.floor = DEPENDENT * C.diagonal() + 1e-290
         never = torch.zeros(self.c, dtype=torch.bool) if closed is None else closed
         self.closed = never.to(C.device)
-        self._work: Tensor | None = None
-        self._right: Tensor | None = None
         self.reset(S)
 
     def reset(self, S: Tensor) -> None:
         """Replace the panels."""
+        # memory for intermediate results, which is slow to allocate
+        self._work: Tensor | None = None
+        self._right: Tensor | None = None
         self.S = S.to(self.C.device).clone()
         self.at = torch.arange(len(S), device=self.C.device)
         self.refresh()
@@ -137,8 +138,7 @@ class Exchange:
             loss = loss - self.prices[self.S][..., None] + self.prices[: self.c]
         if fixed is not None:
             loss = loss.masked_fill(fixed[..., None], torch.inf)
-        if self._work is None or self._work.shape[1:] != V.shape:
-            # reused, because new memory costs as much as the sums
+        if self._work is None:
             self._work = V.new_empty(2, *V.shape)
         A, F = self._work
         # each of these reads and writes all of it, so there are as few as possible
@@ -174,7 +174,7 @@ class Exchange:
         ww = f.gather(1, j1)
         f = torch.addcmul(f, w_q, torch.addcmul(h, w_q, ww, value=-0.5), value=-2)
         e = torch.addcmul(self.e, v, v_p).addcmul_(w, w_q, value=-1)
-        if self._right is None or len(self._right) != len(at):
+        if self._right is None:
             self._right = wh.new_zeros(len(at), 4, 2 * c)
         right = self._right
         right[:, 0], right[:, 1], right[:, 2, c:], right[:, 3, c:] = vu, wh, v, w
@@ -405,14 +405,12 @@ class Limits:
         device: torch.device,
         units: NDArray[np.int64] | None = None,
     ) -> None:
-        self.n = len(constraints.units) if units is None else len(units)
-        at = np.arange(self.n) if units is None else np.maximum(units, 0)
-        never = np.zeros(self.n, dtype=bool) if units is None else units < 0
+        at = np.arange(len(constraints.units)) if units is None else units
+        self.n = len(at)
         self.exact = constraints.k is not None
         self.purses: list[Purse] = []
 
         def afford(costs: NDArray[np.float64], ceiling: float) -> None:
-            costs = np.where(never, 0.0, costs)
             self.purses.append(Purse(costs, ceiling, self.exact, device))
 
         if constraints.budget is not None:
@@ -427,7 +425,7 @@ class Limits:
         self.sets = len(sets)
         if not sets:
             return
-        member = table[sets].tocsc()[:, at].toarray() * ~never  # sets x n
+        member = table[sets].tocsc()[:, at].toarray()  # sets x n
         listed = np.flatnonzero(member.any(0))  # most features are in no set
         self.listed = torch.as_tensor(listed, device=device)
         self.position = torch.full((self.n + 1,), len(listed), device=device)

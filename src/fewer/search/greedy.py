@@ -128,10 +128,10 @@ def _mended(C: Matrix, path: GreedyPath, constraints: Constraints, ridge: Penalt
     others = np.setdiff1d(np.arange(constraints.d), panel)
     count = len(np.unique(constraints.unit_of[panel]))
     only = replace(constraints, k=count, exclude=others, budget=None, limits=())
-    return _run(C, only, ridge, 0.0)
+    return _run(C, only, ridge)
 
 
-def _run(C: Matrix, constraints: Constraints, ridge: Penalty, power: float) -> GreedyPath:
+def _run(C: Matrix, constraints: Constraints, ridge: Penalty, power: float = 0.0) -> GreedyPath:
     """One greedy run that ranks by gain / cost ** power."""
     left = Deflation(C, constraints, ridge)
     picks: list[Tensor] = []
@@ -326,18 +326,17 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: Penalty) -> tuple[Te
     Features of the unit are eliminated one by one, the largest first, so that those that depend on
     others of their unit add nothing.
     """
-    if E.shape[-1] == 1:
+    *_, m = E.shape
+    if m == 1:
         own = ridge[..., 0] if isinstance(ridge, Tensor) else ridge
         gain, useful, _ = _pivot(E[..., 0, 0], EE[..., 0, 0], least[..., 0], own)
         return gain, useful
     total, informative = least.new_zeros(()), torch.zeros((), dtype=torch.bool, device=E.device)
     least = least.expand(E.shape[:-1]).clone()
-    *_, m = E.shape
     for _ in range(m):
         rest = E.diagonal(dim1=-2, dim2=-1)
         at = rest.masked_fill(rest <= least, -torch.inf).argmax(-1, keepdim=True)  # ... x 1
-        column = at[..., None].expand(*E.shape[:-1], 1)
-        e, ee = E.gather(-1, column)[..., 0], EE.gather(-1, column)[..., 0]  # ... x m
+        e, ee = (x.take_along_dim(at[..., None], -1)[..., 0] for x in (E, EE))  # ... x m
         e_j, ee_j, least_j = (x.gather(-1, at)[..., 0] for x in (e, ee, least))
         own = ridge
         if isinstance(ridge, Tensor):

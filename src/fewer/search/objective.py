@@ -68,9 +68,8 @@ def residual_of(C: Matrix, S: Any, ridge: Penalty) -> float:
         rows, gram = C[index], None  # k x d
         A = rows[:, index]
     A = A + penalty_at(ridge, index) * torch.eye(len(index), dtype=C.dtype, device=C.device)
-    spread = A.diagonal()
     # unit diagonal, so that "dependent" means the same at every scale of the features
-    scale = torch.where(spread > 0, spread.rsqrt(), 0.0)
+    scale = _to_one(A.diagonal())
     A = scale[:, None] * A * scale
     L, failed = torch.linalg.cholesky_ex(A)
     if len(index) == 0:
@@ -107,12 +106,16 @@ def padded(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], dim=-1)
 
 
+def _to_one(variance: Tensor) -> Tensor:
+    """Factors of features that make these variances 1; those of 0 stay as they are."""
+    return torch.where(variance > 0, variance, 1.0).rsqrt()
+
+
 def solve_normal(gram: Tensor, cross: Tensor, ridge: Penalty = 0.0) -> Tensor:
     """Solve (gram + ridge I) B = cross for symmetric gram, the shortest B if it is singular."""
-    spread = gram.diagonal() + ridge
-    # unit diagonal: what counts as singular must not depend on the units of the columns
-    scale = torch.where(spread > 0, spread, 1.0).rsqrt()
     penalised = gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    # unit diagonal: what counts as singular must not depend on the units of the columns
+    scale = _to_one(penalised.diagonal())
     values, vectors = torch.linalg.eigh(scale[:, None] * penalised * scale)
     cut = values.amax() * len(gram) * torch.finfo(gram.dtype).eps * SINGULAR
     inverse = torch.where(values > cut, 1 / values, 0.0)
@@ -145,7 +148,7 @@ def regular_root(A: Tensor, full: Tensor, ridge: Penalty) -> tuple[Tensor, Tenso
 def _regular_cholesky(A: Tensor, full: Tensor, ridge: Penalty) -> tuple[Tensor, Tensor]:
     """The factor of A + ridge with a unit diagonal, and what each row was multiplied by."""
     spread = A.diagonal(dim1=1, dim2=2) + ridge
-    scale = torch.where(full & (spread > 0), spread, 1.0).rsqrt()
+    scale = _to_one(spread * full)
     A = scale[..., None] * A * scale[:, None]
     jitter = JITTER
     while True:
