@@ -55,12 +55,13 @@ mutants: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --hand
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --count $(COUNT)
 
-# wheel and sdist, built twice: the same bytes
-wheel: $(READY)
-	$(BIN)/python -m pip install --quiet build
+# wheel and sdist, built twice with pinned tools: the same bytes
+wheel:
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python $(HASHED) requirements/build.txt
 	rm -rf build/first dist
-	$(BIN)/python -m build --no-isolation --outdir build/first . > /dev/null
-	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+	build/tools/bin/python -m build --no-isolation --outdir build/first . > /dev/null
+	build/tools/bin/python -m build --no-isolation --outdir dist . > /dev/null
 	cd dist && for file in *; do cmp $$file ../build/first/$$file || exit 1; sha256sum $$file; done
 
 # the lowest versions in pyproject.toml, in an environment of their own; torch stays as pinned,

@@ -3,16 +3,18 @@
     python -m benchmarks.kills [COMMAND ...] [--kills 50]
 
 Every kill is a SIGKILL at a moment drawn from the time that the unbroken command takes: every
-second one from the start of the command, the others from the moment at which its unfinished work on
-disk first changes. Only those that hit a running command count. The command then runs again, and
-resumes if there is unfinished work. An output that is there must be whole, the last run must end
-with the result of an unbroken one, and nothing else may be left in the folder.
+second one from the start of the command, the others (with two ranks, which take seconds to start:
+all) from the moment at which its unfinished work on disk first changes. Only those that hit a
+running command count. The command then runs again, and resumes if there is unfinished work. An
+output that is there must be whole, the last run must end with the result of an unbroken one, and
+nothing else may be left in the folder.
 Prints one line of JSON per command. Processes are forked from one that has imported everything, so
 that the moments fall into the work and not into the imports.
 """
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -112,8 +114,9 @@ def finished(command: str, out: Path) -> bool:
     return (out / "quick" / "table1-digits.json").exists() if command == "paper" else out.exists()
 
 
-def kills(command: str, count: int, seed: int = 0) -> dict[str, Any]:
-    """Kill a command ``count`` times; an AssertionError where it has done harm."""
+def kills(command: str, count: int, seed: int = 0, seconds: float = math.inf) -> dict[str, Any]:
+    """Kill a command ``count`` times, as far as the time allows; AssertionError if it does harm."""
+    until = time.monotonic() + seconds
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     arguments = COMMANDS[command]
@@ -150,20 +153,21 @@ def kills(command: str, count: int, seed: int = 0) -> dict[str, Any]:
         before = sorted(path.name for path in folder.iterdir())
         expected = content(out)
         _remove(out)
-        seconds, work = complete()
+        whole, work = complete()
         assert content(out) == expected, f"{command} gives another result the second time"
         overwrites = "--force" in arguments
         resumable = "select" in arguments
         if not overwrites:
             _remove(out)
-        while results["running"] < count:
+        while results["running"] < count and time.monotonic() < until:
             resumes = unfinished.exists()
             process = start(*(["--resume"] if resumes else []))
-            if resumable and (results["running"] + results["had ended"]) % 2:
+            second = (results["running"] + results["had ended"]) % 2 == 1
+            if resumable and (second or command == "ranks"):
                 begun(process)
                 time.sleep(rng.uniform(0, work))
             else:
-                time.sleep(rng.uniform(0, seconds))
+                time.sleep(rng.uniform(0, whole))
             results["running" if kill(process) else "had ended"] += 1
             results["resumed"] += int(resumes)
             if finished(command, out):
@@ -177,7 +181,8 @@ def kills(command: str, count: int, seed: int = 0) -> dict[str, Any]:
         assert content(out) == expected, f"{command} ended with another result"
         left = sorted(path.name for path in folder.iterdir())
         assert left == before, f"{command} has left {set(left) - set(before)}"
-    return {"command": command, "kills": count, "seconds": round(seconds, 2)} | dict(results)
+    found = {"command": command, "seed": seed, "kills": results["running"]}
+    return found | {"seconds": round(whole, 2)} | dict(results)
 
 
 def _write_input(folder: Path, needs_panel: bool) -> None:
@@ -203,6 +208,7 @@ if __name__ == "__main__":
     parser.add_argument("commands", nargs="*", help=f"some of {', '.join(COMMANDS)}; all if none")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="per command, at most")
     given = parser.parse_args()
     for command in given.commands or COMMANDS:
-        print(json.dumps(kills(command, given.kills, given.seed)), flush=True)
+        print(json.dumps(kills(command, given.kills, given.seed, given.seconds)), flush=True)

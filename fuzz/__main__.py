@@ -148,8 +148,9 @@ def damaged(name: str, at: int, seed: int) -> bytes:
 
 def work(name: str, first: int, runs: int, seed: int, seconds: float) -> None:
     """Runs in this process, each announced, so that the supervisor knows which one was the last."""
-    from fuzz.targets import TARGETS
+    from fuzz.targets import TARGETS, prepare
 
+    prepare()
     target, results, began = TARGETS[name], Counter(), time.process_time()
     with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         os.environ["FEWER_CACHE"] = f"{scratch}/cache"

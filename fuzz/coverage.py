@@ -9,8 +9,9 @@ import atheris
 
 with atheris.instrument_imports(include=["fewer"]):
     import fewer  # noqa: F401
-    from fuzz.targets import TARGETS
+    from fuzz.targets import TARGETS, prepare
 
+prepare()
 TARGET = TARGETS[sys.argv[1]]
 SCRATCH = Path(sys.argv[2])
 os.environ["FEWER_CACHE"] = str(SCRATCH / "cache")

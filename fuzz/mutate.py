@@ -1,11 +1,17 @@
 """Damaged files made from whole ones: bytes, JSON values and tensors changed at random."""
 
+import bz2
 import copy
+import io
 import json
 import random
 import struct
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 NUMBERS = (
     0,
@@ -91,6 +97,94 @@ def _change(data: bytearray, rng: random.Random, others: Sequence[bytes]) -> Non
         del data[at:]
 
 
+# -- behind checksums: the content changes, and what is computed from it is made to fit -----------
+
+
+def mutated_gzip(data: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> bytes:
+    """A gzip file with changed text, or with changed bytes and the sums of what they unpack to."""
+    what = rng.random()
+    if what < 0.3:
+        return mutated(data, rng, others)
+    try:
+        text = zlib.decompressobj(31).decompress(data, 2**20)
+    except zlib.error:
+        return mutated(data, rng, others)
+    if what < 0.6:
+        pressed = zlib.compressobj(rng.randrange(10), wbits=31)
+        return _repeated(pressed.compress(mutated(text, rng)) + pressed.flush(), data, rng)
+    body = mutated(data[10:-8], rng)  # behind the header of files without a name
+    stream = zlib.decompressobj(-15)
+    try:
+        text = stream.decompress(body, 2**20)
+    except zlib.error:
+        return data[:10] + body + data[-8:]
+    body = body[: len(body) - len(stream.unused_data)]
+    return data[:10] + body + struct.pack("<II", zlib.crc32(text), len(text))
+
+
+def mutated_bzip2(data: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> bytes:
+    """A bzip2 file with changed bytes or text, or of several streams."""
+    if rng.random() < 0.3:
+        return mutated(data, rng, others)
+    try:
+        text = bz2.BZ2Decompressor().decompress(data, 2**20)
+    except (OSError, EOFError, ValueError):
+        return mutated(data, rng, others)
+    return _repeated(bz2.compress(mutated(text, rng), rng.randrange(1, 10)), data, rng)
+
+
+def _repeated(whole: bytes, other: bytes, rng: random.Random) -> bytes:
+    """A stream, sometimes with another or with a damaged one behind it."""
+    what = rng.random()
+    if what < 0.8:
+        return whole
+    return whole + (mutated(other, rng) if what < 0.9 else other)
+
+
+def mutated_zip(data: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> bytes:
+    """A zip archive with changed bytes, or with a changed member."""
+    if rng.random() < 0.4:
+        return mutated(data, rng, others)
+    found = io.BytesIO()
+    method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(found, "w") as copied:
+            items = archive.infolist()[:32]
+            changed = rng.choice(items)
+            for item in items:
+                with archive.open(item) as member:
+                    content, name = member.read(2**20), item.filename
+                if item is changed:
+                    content = mutated(content, rng)
+                    name = name if rng.random() < 0.9 else f"../{name}"
+                copied.writestr(name, content, method)
+    except Exception:  # an earlier change broke the archive
+        return mutated(data, rng, others)
+    return found.getvalue()
+
+
+HEADERS = 3 * 4096  # bytes of DuckDB's three headers, each with a checksum
+BLOCK = 16384  # that of `fuzz.targets.make_duckdb`
+FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+
+
+def mutated_duckdb(data: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> bytes:
+    """A DuckDB file with changed bytes, mostly with checksums that fit them."""
+    found = mutated(data, rng, others)
+    if rng.random() < 0.2:
+        return found
+    fixed = bytearray(found)
+    starts = [(at, 4096) for at in range(0, HEADERS, 4096)]
+    starts += [(at, BLOCK) for at in range(HEADERS, len(fixed), BLOCK)]
+    for at, size in starts:
+        if at + size <= len(fixed):
+            words = np.frombuffer(fixed[at + 8 : at + size], "<u8")
+            with np.errstate(over="ignore"):
+                sums = int(np.bitwise_xor.reduce(words * FACTOR)) ^ 5381
+            fixed[at : at + 8] = sums.to_bytes(8, "little")
+    return bytes(fixed)
+
+
 # -- folders: several files as one string of bytes --------------------------------------------
 
 
@@ -121,7 +215,7 @@ def mutated_folder(data: bytes, rng: random.Random, others: Sequence[bytes] = ()
         return mutated(data, rng, others)
     name = rng.choice(sorted(files))
     change: Callable[[bytes, random.Random], bytes] = mutated
-    if name.endswith(".json") and rng.random() < 0.9:
+    if name.endswith((".json", ".zarray", ".zattrs", ".zgroup")) and rng.random() < 0.9:
         change = mutated_json
     elif name.endswith(".safetensors") and rng.random() < 0.9:
         change = mutated_tensors

@@ -1,6 +1,5 @@
 """Panels read and write files, block by block."""
 
-import anndata
 import h5py
 import numpy as np
 import pandas as pd
@@ -11,6 +10,8 @@ from sklearn.datasets import load_digits
 
 import fewer
 from fewer.errors import FewerWarning, InputError
+
+anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 
 NAMES = [f"pixel{j}" for j in range(64)]
 

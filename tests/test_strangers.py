@@ -1,5 +1,6 @@
 """Files that somebody made to harm: refused with one error, and nothing else happens."""
 
+import bz2
 import io
 import json
 import os
@@ -241,6 +242,13 @@ def test_damaged_files_leave_no_memory_behind(tmp_path, packing):
     left, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert left < 2**19  # Arrow's stream.read leaves 1 MB every time
+
+
+def test_bzip2_streams_that_arrow_cannot_read(tmp_path):
+    path = tmp_path / "x.csv.bz2"
+    path.write_bytes(bz2.compress(b"a,b\n1,2\n") + 2 * bz2.compress(b""))
+    with pytest.raises(FileFormatError, match=r"damaged.*bz2"):
+        fewer.data.open(path)
 
 
 def test_json_that_is_too_deep_for_python(saved):

@@ -1,7 +1,7 @@
 """Where our dependencies come from: ``python tools/supply.py hashes|lowest|sbom``.
 
-hashes   write requirements/dev.txt and docs.txt: the pins of constraints.txt with the SHA-256 of
-         every wheel that the configured package index has for Python 3.11 to 3.14
+hashes   write requirements/dev.txt, docs.txt and build.txt: the pins of constraints.txt with the
+         SHA-256 of every wheel that the configured package index has for Python 3.11 to 3.14
 lowest   print the lowest version of every dependency in pyproject.toml, but torch as pinned
 sbom     print a CycloneDX document of the library and of what it needs, as installed here
 
@@ -23,6 +23,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 ROOT = Path(__file__).parent.parent
 BUILD = ["hatchling", "editables", "setuptools"]  # what an editable installation needs besides
+# what `make wheel` needs besides hatchling, in an environment of its own
+WHEEL = {"build": "1.6.1", "pyproject-hooks": "1.3.3", "tomlkit": "0.15.2"}
 PYTHONS = ("cp311", "cp312", "cp313", "cp314")
 UNHASHED = "torch"
 # what the lowest typer, matplotlib and scikit-learn go with: later ones warn of what these do
@@ -108,17 +110,20 @@ def _fits(file: str, version: str) -> bool:
 
 
 def write_hashes() -> None:
-    """Write requirements/dev.txt, and docs.txt with what it has besides."""
+    """Write requirements/dev.txt, docs.txt with what it has besides, and build.txt."""
     known, extras = pins(), project()["optional-dependencies"]
-    hashed = wheel_hashes({name: at for name, at in known.items() if name != UNHASHED})
+    hashed = wheel_hashes({name: at for name, at in (known | WHEEL).items() if name != UNHASHED})
     dev = needed([*project()["dependencies"], *extras["dev"], *BUILD], known) - {UNHASHED}
-    docs = set(hashed) - dev
-    for file, names in (("dev", dev), ("docs", docs)):
+    docs = set(hashed) - dev - set(WHEEL)
+    build = needed(["hatchling"], known) | set(WHEEL)
+    for file, names in (("dev", dev), ("docs", docs), ("build", build)):
         lines = ["# Written by tools/supply.py hashes: do not edit."]
         for name in sorted(names):
             if not hashed[name]:
                 raise SystemExit(f"no wheel of {name}=={known[name]} was found")
-            lines.append(" \\\n    --hash=sha256:".join([f"{name}=={known[name]}", *hashed[name]]))
+            lines.append(
+                " \\\n    --hash=sha256:".join([f"{name}=={(known | WHEEL)[name]}", *hashed[name]])
+            )
         path = ROOT / "requirements" / f"{file}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")

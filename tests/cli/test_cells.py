@@ -2,7 +2,6 @@
 
 import warnings
 
-import anndata
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +9,8 @@ from scipy import sparse
 
 import fewer
 from fewer.anndata import open_cells
+
+anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 
 QUICK = ["--strategies", "search", "--device", "cpu"]
 

@@ -1,11 +1,12 @@
 """fewer impute: measured features in, all features out."""
 
-import anndata
 import numpy as np
 import pandas as pd
 import pytest
 
 import fewer
+
+anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 
 
 @pytest.fixture

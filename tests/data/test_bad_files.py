@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import zarr
 from scipy import sparse
 from torch.utils.data import IterableDataset
 
@@ -18,6 +17,8 @@ import fewer
 from fewer.data import read_all
 from fewer.errors import FewerError, FileFormatError, InputError, MissingExtraError
 from tests.data.test_open import FRAME, LITTLE, NAMES, D, N, X, write_h5ad
+
+zarr = pytest.importorskip("zarr", reason="zarr is not installed")
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,7 @@ from contextlib import closing
 from functools import partial
 from itertools import pairwise
 
-import duckdb
 import numpy as np
-import openpyxl
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -22,6 +20,9 @@ from fewer.cli import app
 from fewer.data import fetch
 from fewer.data.source import read_all, read_metadata
 from fewer.errors import FewerError, FileFormatError, InputError, MissingExtraError
+
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed")
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.normal(size=(40, 3)), columns=["a", "b", "c"]).assign(

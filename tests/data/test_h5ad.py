@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import anndata
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +11,8 @@ import fewer
 from fewer.data import read_all
 from fewer.data.open import open_with_metadata
 from fewer.errors import InputError
+
+anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 
 # anndata 0.12.19 with pandas 2.3 wrote it: X 30 x 5 (CSR), layer "counts" (CSC, 10 X), raw 30 x 6
 FILE = Path(__file__).parent / "files" / "written_by_anndata.h5ad"

@@ -5,8 +5,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import anndata
-import duckdb
 import h5py
 import numpy as np
 import pandas as pd
@@ -14,7 +12,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
-import zarr
 from pyarrow import csv, feather, parquet
 from scipy import sparse
 from torch.utils.data import Dataset, TensorDataset
@@ -24,6 +21,10 @@ from fewer import ColumnSubset
 from fewer.data import covariance, moments, read_all
 from fewer.data.open import as_source, column_names
 from fewer.errors import FewerWarning, InputError, TypeInputError
+
+anndata = pytest.importorskip("anndata", reason="anndata is not installed")
+zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
 
 N, D = 300, 12
 NAMES = [f"gene{j}" for j in range(D)]

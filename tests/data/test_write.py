@@ -2,7 +2,6 @@
 
 import warnings
 
-import anndata
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -11,6 +10,8 @@ import pytest
 import fewer
 from fewer.data.write import write_rows
 from fewer.errors import InputError
+
+anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 
 pytestmark = [
     # what anndata does inside is not ours to mend

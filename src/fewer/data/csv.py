@@ -181,7 +181,7 @@ def _stream(path: Path) -> Any:
 
 
 class _Member:
-    """The text in a .zip archive; whatever is wrong with it is an OSError, as of other streams."""
+    """The text in a .zip archive."""
 
     def __init__(self, path: Path) -> None:
         member = only_member(path)
@@ -192,10 +192,7 @@ class _Member:
             raise FileFormatError(f"{path} is damaged or truncated ({error})") from error
 
     def read(self, size: int) -> bytes:
-        try:
-            return self.file.read(size)
-        except Exception as error:  # zlib, bz2 and lzma have their own
-            raise OSError(str(error)) from error
+        return self.file.read(size)
 
     def close(self) -> None:
         self.file.close()
@@ -203,7 +200,10 @@ class _Member:
 
 
 class _Text(io.RawIOBase):
-    """A stream that ends with an error when it has become too long for its file."""
+    """A stream that ends with an error when it has become too long for its file.
+
+    Whatever is wrong with it is an OSError: Arrow, zlib, bz2 and lzma have others of their own.
+    """
 
     def __init__(self, stream: Any, path: Path, packed: bool) -> None:
         self.stream, self.taken = stream, 0
@@ -216,7 +216,12 @@ class _Text(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         """Some bytes."""
-        part = bytes(self.take(self.most if size is None or size < 0 else size))
+        try:
+            part = bytes(self.take(self.most if size is None or size < 0 else size))
+        except OSError:
+            raise
+        except Exception as error:
+            raise OSError(str(error)) from error
         self.taken += len(part)
         if self.taken > self.most:
             raise OSError(

@@ -8,7 +8,7 @@ import datetime
 import warnings
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -303,22 +303,30 @@ def _duckdb_schema(path: Path, table: str | None, query: str | None) -> tuple[st
 
 def _duckdb_tables(database: Any) -> dict[str, bool]:
     """Names of tables (True) and views (False)."""
-    found = database.execute("SELECT table_name, table_type FROM information_schema.tables")
+    found = database.execute(
+        "SELECT table_name, table_type FROM information_schema.tables "
+        "WHERE table_catalog = current_database()"
+    )
     return {str(name): kind == "BASE TABLE" for name, kind in found.fetchall()}
 
 
-@contextmanager
-def _duckdb(path: Path) -> Iterator[Any]:
+def _connect(path: Path) -> AbstractContextManager[Any]:
     """A file open for reading: no other file, address or extension is used."""
-    duckdb = import_optional("duckdb")
     options = {
         "enable_external_access": "false",
         "autoload_known_extensions": "false",
         "autoinstall_known_extensions": "false",
         "lock_configuration": "true",
     }
+    duckdb = import_optional("duckdb")
+    return closing(duckdb.connect(str(path), read_only=True, config=options))
+
+
+@contextmanager
+def _duckdb(path: Path) -> Iterator[Any]:
+    duckdb = import_optional("duckdb")
     try:
-        with closing(duckdb.connect(str(path), read_only=True, config=options)) as database:
+        with _connect(path) as database:
             yield database
     except (duckdb.CatalogException, duckdb.ParserException, duckdb.BinderException) as error:
         first = str(error).strip().split("\n")[0]

@@ -34,6 +34,7 @@ SPARE_SECONDS = 5.0  # for a helper to end its own fork
 START_SECONDS = 120.0
 MOST_OBJECTS = 10**6
 CRASHED = "it makes the library that reads it crash"
+PROGRAM = __file__  # that the helper runs
 
 
 def most_bytes(size: int) -> int:
@@ -84,7 +85,7 @@ class _Helper:
             self.stop()
             try:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-P", __file__],
+                    [sys.executable, "-P", PROGRAM],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -271,16 +272,20 @@ def _read_duckdb(path: str, whole: bool, most: int) -> None:
 
     options: Any = {"enable_external_access": "false", "autoload_known_extensions": "false"}
     database = duckdb.connect(path, read_only=True, config=options)
+    _read_tables(database, whole, most)
+    database.close()
+
+
+def _read_tables(database: Any, whole: bool, most: int) -> None:
     names = database.execute(
         "SELECT table_schema, table_name FROM information_schema.tables "
-        "WHERE table_type = 'BASE TABLE'"
+        "WHERE table_type = 'BASE TABLE' AND table_catalog = current_database()"
     ).fetchall()
     total = 0
     for place in names if whole else ():
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in place)
         for batch in database.sql(f"SELECT * FROM {quoted}").to_arrow_reader(2**13):
             total = _count(total, max(batch.nbytes, batch.num_rows), most)
-    database.close()
 
 
 READERS = {
