@@ -59,7 +59,8 @@ Validation = int | float | str | NDArray[np.bool_]  # see `split_rows`
 
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
-FEW_GROUPS = 100  # of rows: with fewer, a tenth of them says little about others
+# of rows: between these numbers, a tenth of them says little; of even fewer, more are held out
+FEWEST_GROUPS, FEW_GROUPS = 10, 100
 FOLD_BYTES = 2**29  # covariances of all folds: larger ones only where rows are few
 RIDGES = (0.0, 1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # in units of the mean variance
 IN_ORDER = ("time", "blocks")  # ways to split rows whose order matters
@@ -151,21 +152,23 @@ def choose_validation(
     linear: bool,
     groups: int | None = None,
     d: int | None = None,
-    trained: bool = False,
+    predicts: bool = False,
 ) -> Validation:
     """Check a ``validation`` option and resolve "auto" for n rows and k features.
 
-    ``d`` is the number of features, ``groups`` that of groups of rows that are held out together,
-    if there are any. A linear decoder has several folds unless their covariances are large.
-    Whatever is ``trained`` has a single split if rows are many, and groups too.
+    ``d`` is the number of features that a linear decoder reconstructs, or that a target may be
+    predicted from (``predicts``), and ``groups`` the number of groups of rows that are held out
+    together. Linear decoders have several folds unless their covariances are large. Whatever is
+    trained has a single split if rows are many; a predictor, only if groups are many, too.
     """
     if isinstance(validation, (np.ndarray, list, tuple)) or hasattr(validation, "to_numpy"):
         return _mask(validation, n)
     if isinstance(validation, str) and validation == "auto":
-        few = trained and groups is not None and groups < FEW_GROUPS
-        folds = FOLDS if linear or few else NETWORK_FOLDS
-        cheap = d is not None and folds * 8 * d * d <= FOLD_BYTES and (few or not trained)
-        return min(folds, n) if cheap or n < ROWS_PER_FEATURE * k else 0.1
+        few = predicts and groups is not None and FEWEST_GROUPS <= groups < FEW_GROUPS
+        several = n < ROWS_PER_FEATURE * k
+        folds = FOLDS if linear or (few and not several) else NETWORK_FOLDS
+        cheap = d is not None and folds * 8 * d * d <= FOLD_BYTES and (few or not predicts)
+        return min(folds, n) if cheap or several else 0.1
     if isinstance(validation, str) and validation in IN_ORDER:
         if groups is not None:
             raise InputError(

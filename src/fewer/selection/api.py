@@ -190,8 +190,8 @@ def select(
         out. "auto" is 5 folds for a linear decoder. Networks, predictors of a target, and linear
         decoders whose 5 fold covariances would take more than 512 MB, use 3 folds (5 if linear)
         with fewer than 100 rows per chosen feature, and otherwise hold out a tenth of the rows.
-        With fewer than 100 different ``row_groups``, of which a tenth would say little, networks
-        and predictors use 5 folds. The final panel is fitted on all rows.
+        With 10 to 99 different ``row_groups``, of which a tenth would say little, predictors use 5
+        folds. The final panel is fitted on all rows.
     row_groups : array of length n, or name of a column, default=None
         Rows with the same label (one patient, one animal) are held out together.
     robust_to : int, default=0

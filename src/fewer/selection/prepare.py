@@ -113,8 +113,8 @@ def prepare(
         nodes,
         linear=linear,
         groups=None if row_groups is None else len(np.unique(row_groups)),
-        d=source.shape[1],
-        trained=not linear or target is not None,
+        d=source.shape[1] if linear or target is not None else None,
+        predicts=target is not None,
     )
     splits = split_rows(n, validation, seed, row_groups)
     if target is not None:
