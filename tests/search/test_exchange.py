@@ -69,11 +69,27 @@ def test_updates_equal_a_fresh_start(whole, ridge):
         state.swap(i, j, gain, moves)
         assert torch.equal(state.S[~moves], before[~moves])
         fresh = exchange(C, whole, ridge, state.S)
-        for name in ("Z", "P", "N", "e", "f", "objective"):
+        for name in ("Z", "e", "f", "objective", "losses"):
             torch.testing.assert_close(
                 getattr(state, name), getattr(fresh, name), rtol=1e-6, atol=1e-6
             )
         assert torch.equal(state.shut[:, :12], fresh.shut[:, :12])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_swap_is_that_of_all_gains(kind):
+    state = exchange(instance(kind, 12, 3), False, 0.0)
+    fixed = torch.zeros(3, 4, dtype=torch.bool)
+    fixed[0, 2], fixed[1, :] = True, True  # nothing may leave the second panel
+    shut = torch.zeros(3, 12, dtype=torch.bool)
+    shut[2, :6] = True
+    for _ in range(4):
+        wanted = [part.clone() for part in best_swap(state.gains(fixed, shut))]
+        found = gain, i, j = state.best(fixed, shut)
+        for part, other in zip(found, wanted, strict=True):
+            assert torch.equal(part[[0, 2]], other[[0, 2]])
+        assert gain[1] == -torch.inf
+        state.swap(i, j, gain, gain > -torch.inf)
 
 
 def test_candidates_suffice():

@@ -1,14 +1,23 @@
 """Panels that predict a target."""
 
+import threading
+from functools import partial
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
 import fewer
+from fewer import _threads
 from fewer.constraints import resolve
 from fewer.errors import FewerWarning, InputError
+from fewer.selection.api import _independent
+from fewer.selection.context import TimeBudget
+from fewer.train import refine
 
 CPU = {"random_state": 0, "device": "cpu", "validation": 0.2}
 
@@ -444,3 +453,39 @@ def test_few_groups_of_rows_are_held_out_in_folds(tumours):
     for count, wanted in ((30, 5), (150, 1)):  # of 427 rows, for 2 features
         panel = fewer.select(rows, 2, row_groups=np.arange(len(rows)) % count, **options)
         assert len(panel.fold_panels) == wanted
+
+
+def test_all_searches_with_a_target_read_the_rows_of_a_fold_once(tumours, monkeypatch):
+    read, weights = [], {"benign": 1.0, "malignant": 2.0}
+    products = refine.target_products
+
+    def counted(source, *arguments):
+        read.append(source.shape[0])
+        return products(source, *arguments)
+
+    monkeypatch.setattr(refine, "target_products", counted)
+    options = CPU | {"strategies": ["search"], "decoder": "linear", "class_weight": weights}
+    panel = fewer.select(tumours[0], 4, target="diagnosis", **options)
+    n = len(tumours[0])
+    # of the only fold, where there are three searches with two weights of the features
+    assert len(panel.leaderboard) == 3
+    assert read.count(n - round(n / 5)) == 1
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_scores_do_not_wait_for_a_gpu(kind, monkeypatch):
+    """What trains on a GPU runs beside the scores; on a CPU, they would share its cores."""
+    monkeypatch.setattr(_threads, "_allowed", lambda: 2)
+    context = SimpleNamespace(device=torch.device(kind), budget=TimeBudget(None))
+    both = threading.Barrier(2, timeout=20 if kind == "cuda" else 0.01)
+
+    def step(name):
+        try:
+            both.wait()
+        except threading.BrokenBarrierError:
+            return name, "alone"
+        return name, "beside"
+
+    found = _independent(context, [partial(step, "scores"), partial(step, "training")])
+    how = "beside" if kind == "cuda" else "alone"
+    assert found == [("scores", how), ("training", how)]

@@ -55,7 +55,9 @@ class Exchange:
         G_{ij} = E_{jj} + \lambda + V_{ij}^2 / P_{ii}.
 
     A swap changes E by a matrix of rank 2, so V, U, P and the rest follow in O(K c), not
-    O(K c^2): :meth:`swap`.
+    O(K c^2): :meth:`swap`. `Z` is V, P, U and -N side by side, with :math:`N = V V^\top` over all
+    d features: P is to the K unit vectors what V is to the columns of C, and -N what U is to
+    those of E, so that all of it changes by one product.
 
     A place that holds the number c is empty; its row of V is zero, and a swap from it is
     the plain addition of a feature.
@@ -98,29 +100,35 @@ class Exchange:
         self.shut = padded(self.closed).repeat(B, 1).scatter(1, self.S, True)
         C_S = self.C[S] * full
         A = C_S.gather(2, S[:, None].expand(-1, K, -1)) * full.mT
-        self.P = regular_inverse(A, full[..., 0], penalty_at(self.ridge, self.S))
-        V = self.P @ C_S
-        U, M, self.f = self._second_order(S, C_S, V, full)
-        self.Z = torch.cat([V, U], 2)
-        self.N = self.P @ M @ self.P  # V V^T over all d features
+        P = regular_inverse(A, full[..., 0], penalty_at(self.ridge, self.S))
+        V = P @ C_S
+        U, M, self.f = self._second_order(S, P, C_S, V, full)
+        self.Z = torch.cat([V, P, U, -(P @ M @ P)], 2)
         self.e = self.C.diagonal() - (C_S * V).sum(1)  # E_jj
-        self.objective = self.trace - (self.P * M).sum((1, 2))
+        self.objective = self.trace - (P * M).sum((1, 2))
         if self.prices is not None:
             self.objective = self.objective + self.prices[self.S].sum(1)
 
     def _second_order(
-        self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor
+        self, S: Tensor, P: Tensor, C_S: Tensor, V: Tensor, full: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """U = V E, M = C_S C_S^T over all d features, and |E_j|^2."""
         T = self.square[S] * full
         M = T.gather(2, S[:, None].expand(-1, S.shape[1], -1)) * full.mT
         MV = M @ V
-        return self.P @ (T - MV), M, self.square.diagonal() + (V * (MV - 2 * T)).sum(1)
+        return P @ (T - MV), M, self.square.diagonal() + (V * (MV - 2 * T)).sum(1)
+
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """V, P, U and -N: views of Z."""
+        K = self.S.shape[1]
+        V, P, U, minus_N = self.Z.split([self.c, K, self.c, K], 2)
+        return V, P, U, minus_N
 
     @property
     def losses(self) -> Tensor:
         """Increase of the objective if a place is emptied (B x K)."""
-        return self.N.diagonal(dim1=1, dim2=2) / self.P.diagonal(dim1=1, dim2=2)
+        _, P, _, minus_N = self._parts()
+        return -minus_N.diagonal(dim1=1, dim2=2) / P.diagonal(dim1=1, dim2=2)
 
     def gains(self, fixed: Tensor | None = None, shut: Tensor | None = None) -> Tensor:
         """Decrease of the objective for every swap (B x K x c); -inf where it is not allowed.
@@ -128,87 +136,106 @@ class Exchange:
         `fixed` (B x K) marks places that keep their feature, `shut` (B x c) additional candidates
         that may not enter. The result is valid until the next call.
         """
-        V, U = self.Z[..., : self.c], self.Z[..., self.c :]
-        p = self.P.diagonal(dim1=1, dim2=2)[..., None]
-        n = self.N.diagonal(dim1=1, dim2=2)[..., None]
-        loss = n / p
-        closed = self.shut[:, : self.c]
-        f = self.f.masked_fill(closed if shut is None else closed | shut, -torch.inf)
+        found, loss = self._ratios(fixed, shut)
+        loss = loss[..., None]
         if self.prices is not None:
             loss = loss - self.prices[self.S][..., None] + self.prices[: self.c]
+        return found.sub_(loss)
+
+    def best(
+        self, fixed: Tensor | None = None, shut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`best_swap` of the `gains`, where features have no prices."""
+        ratios, loss = self._ratios(fixed, shut)
+        i = (ratios.amax(2) - loss).argmax(1)  # a place loses the same for all candidates
+        gain, j = (ratios[self.at, i] - loss.gather(1, i[:, None])).max(1)
+        return gain, i, j
+
+    def _ratios(self, fixed: Tensor | None, shut: Tensor | None) -> tuple[Tensor, Tensor]:
+        """F / G, -inf for candidates that may not enter, and the losses, infinite for `fixed`."""
+        V, P, U, minus_N = self._parts()
+        p = P.diagonal(dim1=1, dim2=2)
+        minus_n = minus_N.diagonal(dim1=1, dim2=2)
+        loss = -minus_n / p
         if fixed is not None:
-            loss = loss.masked_fill(fixed[..., None], torch.inf)
+            loss = loss.masked_fill(fixed, torch.inf)
+        closed = self.shut[:, : self.c]
+        f = self.f.masked_fill(closed if shut is None else closed | shut, -torch.inf)
         if self._work is None:
+            # reused, because new memory costs as much as the sums
             self._work = V.new_empty(2, *V.shape)
         A, F = self._work
         # each of these reads and writes all of it, so there are as few as possible
-        torch.div(V, p, out=A)
-        torch.addcmul(U, A, 0.5 * n, out=F)
+        torch.div(V, p[..., None], out=A)
+        torch.addcmul(U, A, minus_n[..., None], value=-0.5, out=F)
         torch.addcmul(f[:, None], A, F, value=2, out=F)
         G = torch.addcmul((self.e + self.ridge)[:, None], A, V, out=A)
-        return F.div_(torch.maximum(G, self.floor, out=G)).sub_(loss)
+        return F.div_(torch.maximum(G, self.floor, out=G)), loss
 
     def swap(self, i: Tensor, j: Tensor, gain: Tensor, moves: Tensor) -> None:
         """Put feature j into place i of each panel (all of length B) for which `moves`.
 
         First place i is emptied, E' = E + v v^T / p, then j is added, E'' = E' - w w^T / q
-        with w = E'_j. `gain` is what :meth:`gains` gave.
+        with w = E'_j. `gain` is what :meth:`gains` gave. Rows of Z, and what belongs to them, are
+        first of V and P, then of U and -N.
         """
-        at, c = self.at, self.c
-        V, U = self.Z[..., :c], self.Z[..., c:]
-        i1, j1 = i[:, None], j[:, None]
-        P_i, m = self.P[at, i], self.N[at, i]  # B x K; m = V v
-        p, vv = P_i.gather(1, i1), m.gather(1, i1)
-        vu = self.Z[at, i]  # B x 2c: v and u = E v
-        v, u = vu[:, :c], vu[:, c:]
+        c, i1, j1 = self.c, i[:, None], j[:, None]
+        half = c + self.S.shape[1]
+        vu = self.Z[self.at, i]  # v and u = E v
+        v, P_i, u, minus_m = vu.split([c, half - c, c, half - c], 1)  # m = V v
+        p, minus_vv = P_i.gather(1, i1), minus_m.gather(1, i1)
         a = P_i / p  # V' = V - a v^T
-        b = (m - a * vv) / p  # U' = U - a u^T + b v^T
-        wh = self._column(i1, j, a, b, vu)  # B x 2c: w and h = E' w
-        w, h = wh[:, :c], wh[:, c:]
-        v_j, u_j = v.gather(1, j1), u.gather(1, j1)
-        x = (V[at, :, j] - a * v_j).scatter(1, i1, -1.0)  # V'_j, and -1 in place i
-        y = (U[at, :, j] - a * u_j + b * v_j).scatter(1, i1, 0.0)  # U'_j = V' w
+        b = torch.addcmul(-minus_m, a, minus_vv) / p  # U' = U - a u^T + b v^T
+        wh = self._column(i1, j, a, b, vu)  # w and h = E' w
+        w, minus_x, h, minus_y = wh.split([c, half - c, c, half - c], 1)
+        # x = V'_j, and -1 in place i; y = U'_j = V' w
         q = torch.maximum(w.gather(1, j1), self.floor[j1]) + penalty_at(self.ridge, j1)
-        v_p, w_q, x_q = v / p, w / q, x / q
-        f = torch.addcmul(self.f, v_p, torch.addcmul(u, v_p, 0.5 * vv), value=2)
+        v_p, w_q, minus_x_q = v / p, w / q, minus_x / q
+        f = torch.addcmul(self.f, v_p, torch.addcmul(u, v_p, minus_vv, value=-0.5), value=2)
         ww = f.gather(1, j1)
         f = torch.addcmul(f, w_q, torch.addcmul(h, w_q, ww, value=-0.5), value=-2)
         e = torch.addcmul(self.e, v, v_p).addcmul_(w, w_q, value=-1)
         if self._right is None:
-            self._right = wh.new_zeros(len(at), 4, 2 * c)
+            self._right = wh.new_zeros(len(self.at), 4, 2 * half)
         right = self._right
-        right[:, 0], right[:, 1], right[:, 2, c:], right[:, 3, c:] = vu, wh, v, w
-        minus_a, minus_x, rest = -a, -x_q, torch.addcmul(-y, x_q, ww)
-        for_Z = torch.stack([minus_a, minus_x, b, rest / q], 2)
-        for_P = torch.stack([minus_a, x_q], 2)
-        for_N = torch.stack([minus_a, a * vv - m, minus_x, rest], 2)
+        right[:, 0], right[:, 1] = vu, wh
+        right[:, 2, half:], right[:, 3, half:] = vu[:, :half], wh[:, :half]
+        last = torch.addcmul(minus_y, minus_x_q, ww, value=-1) / q
+        left = torch.stack([-a, minus_x_q, b, last], 2)
         out, new = self.S.gather(1, i1), j1
         # whether all move is unknown on a GPU without waiting for it
         if self.C.is_cuda or not bool(moves.all()):
             go = moves[:, None]
             e, f = torch.where(go, e, self.e), torch.where(go, f, self.f)
-            for_Z, for_P, for_N = (left * go[..., None] for left in (for_Z, for_P, for_N))
+            left = left * go[..., None]
             gain, new = torch.where(moves, gain, 0.0), torch.where(go, j1, out)
         self.e, self.f = e, f
-        self.Z.baddbmm_(for_Z, right)
-        self.P.baddbmm_(for_P, torch.stack([P_i, x], 1))
-        self.N.baddbmm_(for_N, torch.stack([m, a, y, x_q], 1))
+        self.Z.baddbmm_(left, right)
         self.objective = self.objective - gain
         self.shut.scatter_(1, out, False).scatter_(1, new, True)
         self.S.scatter_(1, i1, new)
 
     def _column(self, i1: Tensor, j: Tensor, a: Tensor, b: Tensor, vu: Tensor) -> Tensor:
-        """w = C_j - V'^T c_j and E' w = (C^2)_j - U'^T c_j - V'^T M_j, from the old V and U."""
-        S = self.S.clamp_max(self.c - 1)
-        C_j, CC_j = self.C[j], self.square[j]
-        c_j = C_j.gather(1, S).scatter(1, i1, 0.0)  # C_Sj without place i
-        M_j = CC_j.gather(1, S).scatter(1, i1, 0.0)
-        wh = torch.cat([C_j, CC_j], 1) - torch.bmm(c_j[:, None], self.Z)[:, 0]
-        wh += (a * c_j).sum(1, keepdim=True) * vu
-        back = (a * M_j).sum(1, keepdim=True) - (b * c_j).sum(1, keepdim=True)
-        wh[:, self.c :] += back * vu[:, : self.c]
-        wh[:, self.c :] -= torch.bmm(M_j[:, None], self.Z[..., : self.c])[:, 0]
+        """w = C_j - V'^T c_j and E' w = (C^2)_j - U'^T c_j - V'^T M_j, from the old Z.
+
+        Beside w and E' w they have -x and -y, since column i is e_i without the panel.
+        """
+        c, half, none = self.c, self.c + self.S.shape[1], self._none()
+        wh = torch.cat([self.C[j], none, self.square[j], none], 1)
+        c_j = wh[:, :half].gather(1, self.S).scatter_(1, i1, 0.0)  # C_Sj without place i
+        M_j = wh[:, half:].gather(1, self.S).scatter_(1, i1, 0.0)
+        wh = torch.baddbmm(wh[:, None], c_j[:, None], self.Z, alpha=-1)
+        wh[:, :, half:].baddbmm_(M_j[:, None], self.Z[..., :half], alpha=-1)
+        wh = wh[:, 0]
+        ac = (a * c_j).sum(1, keepdim=True)
+        wh.addcmul_(ac, vu).scatter_add_(1, c + i1, torch.ones_like(ac))
+        back = torch.addcmul(a * M_j, b, c_j, value=-1).sum(1, keepdim=True)
+        wh[:, half:].addcmul_(back, vu[:, :half])
         return wh
+
+    def _none(self) -> Tensor:
+        """Zeros for the K unit vectors, the first of which is also what an empty place has."""
+        return self.Z.new_zeros(self.S.shape)
 
 
 class WholeExchange(Exchange):
@@ -229,7 +256,7 @@ class WholeExchange(Exchange):
         super().__init__(C, S.new_empty(0), total_variance(C, ridge), ridge, S, closed, prices)
 
     def _second_order(
-        self, S: Tensor, C_S: Tensor, V: Tensor, full: Tensor
+        self, S: Tensor, P: Tensor, C_S: Tensor, V: Tensor, full: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         U, f = torch.zeros_like(V), V.new_empty(len(V), self.c)
         # E some rows at a time: few enough for a cache, enough for a good matrix product
@@ -243,14 +270,18 @@ class WholeExchange(Exchange):
         return U, C_S @ C_S.mT, f
 
     def _column(self, i1: Tensor, j: Tensor, a: Tensor, b: Tensor, vu: Tensor) -> Tensor:
-        S, V, v = self.S.clamp_max(self.c - 1), self.Z[..., : self.c], vu[:, : self.c]
-        C_j = self.C[j]
-        c_j = C_j.gather(1, S).scatter(1, i1, 0.0)
-        w = C_j - torch.bmm(c_j[:, None], V)[:, 0] + (a * c_j).sum(1, keepdim=True) * v
-        Cw = w @ self.C
-        s = Cw.gather(1, S).scatter(1, i1, 0.0)  # C_S' w
-        h = Cw - torch.bmm(s[:, None], V)[:, 0] + (a * s).sum(1, keepdim=True) * v
-        return torch.cat([w, h], 1)
+        half, none = self.c + self.S.shape[1], self._none()
+        VP, vp = self.Z[..., :half], vu[:, :half]
+
+        def rest(column: Tensor) -> Tensor:
+            """A column (B x c) without what the panel, but for place i, explains of it."""
+            column = torch.cat([column, none], 1)
+            inside = column.gather(1, self.S).scatter_(1, i1, 0.0)
+            found = torch.baddbmm(column[:, None], inside[:, None], VP, alpha=-1)[:, 0]
+            return found.addcmul_((a * inside).sum(1, keepdim=True), vp)
+
+        w = rest(self.C[j]).scatter_add_(1, self.c + i1, torch.ones_like(a[:, :1]))
+        return torch.cat([w, rest(w[:, : self.c] @ self.C)], 1)
 
 
 class FactoredExchange(WholeExchange):
@@ -270,16 +301,16 @@ class FactoredExchange(WholeExchange):
         full = self.S.ne(c)[..., None]  # B x K x 1
         self.shut = padded(self.closed).repeat(B, 1).scatter(1, self.S, True)
         Z = C.columns(self.S.clamp_max(c - 1)) * full
-        self.P, R = regular_root(Z @ Z.mT, full[..., 0], penalty_at(self.ridge, self.S))
+        P, R = regular_root(Z @ Z.mT, full[..., 0], penalty_at(self.ridge, self.S))
         Q = R.mT @ Z
         QG = Q @ C.gram
         M = QG @ Q.mT
-        self.N = R @ M @ R.mT
         self.objective = self.trace - M.diagonal(dim1=1, dim2=2).sum(1)
         precise = bool((self.objective <= LITTLE * self.trace).any())
         if self.prices is not None:
             self.objective = self.objective + self.prices[self.S].sum(1)
-        self.Z = Z.new_empty(B, K, 2 * c)
+        self.Z = Z.new_empty(B, K, 2 * (c + K))
+        self.Z[..., c : c + K], self.Z[..., 2 * c + K :] = P, -(R @ M @ R.mT)
         self.e, self.f = Z.new_empty(B, c), Z.new_empty(B, c)
         both = torch.cat([Q, QG], 1).flatten(0, 1)  # one product of many rows is faster than two
         for start in range(0, c, SOME_COLUMNS):
@@ -294,24 +325,27 @@ class FactoredExchange(WholeExchange):
                 U, f = T - MW, C.squares[at] + (W * MW.sub_(T, alpha=2)).sum(1)
             self.e[:, at], self.f[:, at] = C.diagonal()[at] - W.square().sum(1), f
             torch.bmm(R, W, out=self.Z[..., at])
-            torch.bmm(R, U, out=self.Z[..., slice(c + at.start, c + at.stop)])
+            torch.bmm(R, U, out=self.Z[..., c + K + at.start : c + K + at.stop])
 
     def _column(self, i1: Tensor, j: Tensor, a: Tensor, b: Tensor, vu: Tensor) -> Tensor:
         # E'_j = X' y with y = K' x_j, K' = I - Z' P' Z, where P' is P without place i
         C, full = self.C, self.S.ne(self.c)[..., None]
         Z = C.columns(self.S.clamp_max(self.c - 1)) * full  # B x K x r
-        P_i = self.P[self.at, i1[:, 0]][..., None]
+        P = self._parts()[1]
+        P_i = P[self.at, i1[:, 0]][..., None]
 
-        def left(x: Tensor) -> Tensor:
+        def left(x: Tensor) -> tuple[Tensor, Tensor]:
             inside = Z @ x  # B x K x 1
             inside.scatter_(1, i1[..., None], 0.0)
-            weight = self.P @ inside - P_i * (a[..., None] * inside).sum(1, keepdim=True)
-            return x - Z.mT @ weight
+            weight = P @ inside - P_i * (a[..., None] * inside).sum(1, keepdim=True)
+            return x - Z.mT @ weight, -weight[..., 0]
 
-        y = left(C.columns(j)[..., None])
-        h = left(C.gram @ y)
+        y, minus_x = left(C.columns(j)[..., None])
+        h, minus_y = left(C.gram @ y)
+        minus_x.scatter_add_(1, i1, torch.ones_like(minus_x[:, :1]))
         both = torch.cat([y, h], 2).mT.flatten(0, 1)  # 2 B x r: one product reads X once
-        return (both @ C.rows).view(len(j), -1)
+        w, h = (both @ C.rows).view(len(j), 2, -1).unbind(1)
+        return torch.cat([w, minus_x, h, minus_y], 1)
 
 
 def whole_exchange(
@@ -386,6 +420,15 @@ class Places:
         if self.limits is None:
             return gains
         return gains.masked_fill_(~self.limits.exchangeable(state.S), -torch.inf)
+
+    def best(
+        self, state: Exchange, fixed: Tensor | None = None, shut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`best_swap` of these gains."""
+        if self.limits is not None or self.prices is not None:
+            return best_swap(self.gains(state, fixed, shut))
+        keep = self.fixed.expand_as(state.S) if fixed is None else self.fixed | fixed
+        return state.best(keep, shut)
 
     def addable(self, state: Exchange) -> Tensor:
         """Which candidates (B x c) may be put into an empty place."""

@@ -53,7 +53,7 @@ MORE = 8  # single swaps, besides one per place, until the objective is computed
 CPU_BATCH, GPU_BATCH, CPU_STEPS, GPU_STEPS, BATCHES = 2**17, 2**23, 2**31, 2**37, (2, 32)
 GROUP_BATCH, GROUP_STEPS = 4, 2**31  # of panels of groups; rounds are short
 REFRESH = 100  # steps after which everything is recomputed, because updates round
-CHANGING = ("P", "Z", "N", "e", "f", "objective", "shut")  # of an exchange, apart from the panels
+CHANGING = ("Z", "e", "f", "objective", "shut")  # of an exchange, apart from the panels
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +226,7 @@ def _one_by_one(
 ) -> tuple[int, bool]:
     """Make the best swap up to `count` times; how often all were scored, and whether none helps."""
     for done in range(count):
-        gain, i, j = best_swap(places.gains(state))
+        gain, i, j = places.best(state)
         late, helps = deadline is not None and time.monotonic() > deadline, gain > least
         if late or not helps:
             return done + 1, not late
@@ -344,7 +344,7 @@ class Explorer:
     def _descend(self, state: Exchange) -> None:
         """Swap to a local optimum, with the swaps that the walk did not allow."""
         for _ in range(self.places.K):
-            gain, i, j = best_swap(self.places.gains(state))
+            gain, i, j = self.places.best(state)
             moves = gain > ROUNDING * self.trace
             self.steps += len(moves)
             if not moves.any():
@@ -434,17 +434,18 @@ class Walk:
                     setattr(self.state, name, own)
 
     def _step(self, fresh: bool) -> None:
-        state, at, now = self.state, self.state.at, self.now.add_(1)
-        gains = self.places.gains(state, self.leave >= now, self.back[:, : self.places.c] >= now)
-        gain, i, j = best_swap(gains)
-        moves = gain > -torch.inf
-        out = state.S[at, i]
+        state, now = self.state, self.now.add_(1)
+        shut = self.back[:, : self.places.c] >= now
+        gain, i, j = self.places.best(state, self.leave >= now, shut)
+        moves, i1 = gain > -torch.inf, i[:, None]
+        out = state.S.gather(1, i1)
         state.swap(i, j, gain, moves)
         # recording makes some steps too many
         at_step = (now[None] - 1).clamp_max_(len(self.tenures) - 1)
-        until = now + self.tenures.index_select(0, at_step)[0]
-        self.back[at, out] = torch.where(moves, until[0], self.back[at, out])
-        self.leave[at, i] = torch.where(moves, until[1], self.leave[at, i])
+        # what did not move gets no tenure
+        until = torch.where(moves, now + self.tenures.index_select(0, at_step)[0], 0)[..., None]
+        self.back.scatter_reduce_(1, out, until[0], "amax")
+        self.leave.scatter_reduce_(1, i1, until[1], "amax")
         if fresh:
             state.refresh()
         better = state.objective < self.best

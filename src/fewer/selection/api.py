@@ -1,7 +1,7 @@
 """`fewer.select`: propose panels by several strategies and compare them on held-out rows."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from fewer import distributed
 from fewer._progress import Lines
-from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, owned
+from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, mapped, owned
 from fewer.data.moments import Moments
 from fewer.errors import InputError, warn
 from fewer.estimate import Score, fold_ridges, penalties
 from fewer.kinds import Several
 from fewer.panel import Leaderboard, Panel
 from fewer.reconstructor import Reconstructor
-from fewer.selection.calibrate import calibrate, some_residuals
+from fewer.selection.calibrate import Calibration, calibrate, some_residuals
 from fewer.selection.compare import (
     Candidate,
     Comparison,
@@ -36,6 +36,7 @@ from fewer.selection.missing import prepare_for_missing
 from fewer.selection.prepare import CONSTRAINTS, prepare
 from fewer.selection.record import GIVEN_ROWS, describe_settings, not_default
 from fewer.selection.refit import (
+    HeldOutScore,
     choose_on_other_folds,
     gain_over_linear,
     refit_on_all_rows,
@@ -438,15 +439,22 @@ def _wrap(
     alone = given or context.target is not None or context.robust_to
     rivals = [winner] if alone else candidates
     scored = rebuilding.scored(rivals, folds)
-    held = score_on_held_out_rows(context, scored, folds, rebuilding, columns)
-    ridge = winner.ridge
-    if not linear and len(folds) > 1:  # for what completes the inputs of a network
-        ridge = best_ridge(folds, [columns] * len(folds))
-    known = calibrate(context, columns, ridge, held)
+
+    def score() -> tuple[HeldOutScore, Calibration]:
+        held = score_on_held_out_rows(context, scored, folds, rebuilding, columns)
+        ridge = winner.ridge
+        if not linear and len(folds) > 1:  # for what completes the inputs of a network
+            ridge = best_ridge(folds, [columns] * len(folds))
+        return held, calibrate(context, columns, ridge, held)
+
+    steps: list[Callable[[], Any]] = [score]
+    if isinstance(comparison, TargetComparison):
+        steps.append(partial(comparison.fit, winner, columns, everything))
+    (held, known), *trained = _independent(context, steps)
     held = replace(held, residuals=some_residuals(held))  # all are as large as the rows themselves
     target = None
     if isinstance(comparison, TargetComparison):
-        data, predictor = comparison.target, comparison.fit(winner, columns, everything)
+        data, predictor = comparison.target, trained[0]
         predicted = comparison.estimate(candidates, folds, given=given)
         kind = data.kind
         if isinstance(kind, Several):
@@ -515,6 +523,13 @@ def _wrap(
         editor=None if large else Editor(context, columns, edited),
         settings=settings,
     )
+
+
+def _independent(context: SelectionContext, steps: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Results of independent steps: training on a GPU leaves the processor to the scores."""
+    if context.device.type == "cuda" and distributed.world_size() == 1:
+        return mapped(lambda step: step(), steps, on_error=context.budget.cancel)
+    return [step() for step in steps]
 
 
 def _with_penalty(

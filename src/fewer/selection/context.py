@@ -248,6 +248,8 @@ class SelectionContext:
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy
     # covariance of features and target, by fold number
     joint: dict[int | None, Matrix] = field(default_factory=dict)
+    # covariance of features with the target, and of weighted features, by fold number
+    products: dict[int | None, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
     # what a panel can explain of each class, by fold number
     told: dict[int | None, Tensor] = field(default_factory=dict)
     # training rows, by fold number and device

@@ -1,5 +1,6 @@
 """Strategies: each proposes a panel from the training rows of a fold."""
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -73,6 +74,8 @@ HARDLY = 1e-6  # weight of the features as targets, where only the target counts
 LEAST_REST = 1e-6  # of the variance: less is nothing
 TELLING_ROUNDS, LEAST_TOLD = 3, 1e-3  # panels that show how well classes can be told, and less
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
+
+_READING = threading.Lock()  # rows that several searches side by side need
 
 Columns = NDArray[np.int64]
 Propose = Callable[[SelectionContext, Fold], Columns]
@@ -479,6 +482,9 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
     C = fold.matrix_for_choice().cpu()
     rows = fold.matrix_rows if isinstance(C, FactoredCovariance) else fold.train_rows
     y, weights = context.target.centred(rows), context.target.all_weights(rows)
+    products = None
+    if isinstance(C, Tensor):
+        products = _target_products(context, fold, y, weights)
     joint = refine.joint_covariance(
         C,
         fold.train_source,
@@ -489,6 +495,7 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
         noise=fold.noise,
         chancy=fold.chancy,
         device=context.device,
+        products=products,
     )
     if fold.noise is None or context.target.kind.name != Classes.name:
         return joint
@@ -496,6 +503,19 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
     if fold.number not in context.told:
         context.told[fold.number] = _told(context, fold, joint)
     return _with_scaled_targets(joint, context.told[fold.number].rsqrt())
+
+
+def _target_products(
+    context: SelectionContext, fold: Fold, y: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """`target_products` of the rows of a fold, read once for all searches on it."""
+    with _READING:
+        if fold.number not in context.products:
+            context.products.clear()  # of one fold at a time
+            context.products[fold.number] = refine.target_products(
+                fold.train_source, fold.scaled_mean, y, weights, context.device
+            )
+        return context.products[fold.number]
 
 
 def _told(context: SelectionContext, fold: Fold, joint: Tensor) -> Tensor:

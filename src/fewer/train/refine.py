@@ -43,6 +43,7 @@ __all__ = [
     "joint_covariance",
     "refined",
     "searched",
+    "target_products",
 ]
 
 # features up to which the covariance and its copies, 4 x 8 d^2 bytes, fit: 3 GB, on a GPU 13 GB
@@ -227,6 +228,7 @@ def joint_covariance(
     noise: Tensor | None = None,
     chancy: bool = False,
     device: torch.device | str = "cpu",
+    products: tuple[Tensor, Tensor | None] | None = None,
 ) -> Matrix:
     """The covariance of features (C) and centred targets, whose columns follow the features.
 
@@ -234,8 +236,10 @@ def joint_covariance(
     targets: what counts as a target, which does not change how well they predict. Rows may have
     ``weights``; a factored C has the same rows as y. ``noise`` is what C lacks on its diagonal of
     the variances of the rows. Where that is ``chancy`` (see `Fold`), covariances with the target
-    are reduced by two standard errors: many features predict it a little by chance.
+    are reduced by two standard errors: many features predict it a little by chance. The rows are
+    not read where ``products`` are known, those of `target_products`.
     """
+    given = weights
     if weights is not None:
         weights = weights / weights.sum()
     if isinstance(C, FactoredCovariance):
@@ -245,9 +249,10 @@ def joint_covariance(
             x, y = (x - weighted_mean(x, weights)) * root, y * root
         scale = (features * y.square().sum() / x.square().sum().clamp_min(1e-300)).sqrt()
         return FactoredCovariance(torch.cat([scale * x, y], dim=1))
-    cross, C = _products(source, mean.to(device), y, weights, C)
+    cross, gram = products or target_products(source, mean, y, given, device)
+    C = C if gram is None else gram
     if weights is not None and noise is not None:  # computed from the rows
-        C.diagonal().sub_(noise)
+        C = C - torch.diag(noise)
     own = y.T @ y / len(y) if weights is None else (y * weights[:, None]).T @ y
     if chancy and noise is not None:
         n = len(y) if weights is None else 1 / float(weights.square().sum())
@@ -260,15 +265,20 @@ def joint_covariance(
     return torch.cat([top, torch.cat([scale * cross.T, own], dim=1)])
 
 
-def _products(
-    source: Source, mean: Tensor, y: Tensor, weights: Tensor | None, C: Tensor
-) -> tuple[Tensor, Tensor]:
+def target_products(
+    source: Source,
+    mean: Tensor,
+    y: Tensor,
+    weights: Tensor | None = None,
+    device: torch.device | str = "cpu",
+) -> tuple[Tensor, Tensor | None]:
     """Covariance of features with targets and, where rows have weights, among themselves."""
-    device = mean.device
-    cross = torch.zeros(len(C), y.shape[1], dtype=torch.float64, device=device)
-    gram = None if weights is None else torch.zeros_like(C, device=device)
-    share = torch.full((len(y),), 1 / len(y), dtype=torch.float64) if weights is None else weights
-    first = torch.zeros(len(C), dtype=torch.float64, device=device)
+    mean = mean.to(device, torch.float64)
+    share = torch.full((len(y),), 1 / len(y), dtype=torch.float64)
+    if weights is not None:
+        share = weights / weights.sum()
+    first, cross = mean.new_zeros(len(mean)), mean.new_zeros(len(mean), y.shape[1])
+    gram = None if weights is None else mean.new_zeros(len(mean), len(mean))
     for rows, block in read_blocks(source):
         x = torch.nan_to_num(block.to(device) - mean, nan=0.0)
         weighted = x * share[rows].to(device)[:, None]
@@ -277,5 +287,5 @@ def _products(
             gram += weighted.T @ x
             first += weighted.sum(0)
     if gram is None:
-        return cross.cpu(), C
+        return cross.cpu(), None
     return cross.cpu(), (gram - torch.outer(first, first)).cpu()
