@@ -117,11 +117,6 @@ class Exchange:
         MV = M @ V
         return self.P @ (T - MV), M, self.square.diagonal() + (V * (MV - 2 * T)).sum(1)
 
-    @property
-    def losses(self) -> Tensor:
-        """Increase of the objective if a place is emptied (B x K)."""
-        return self.N.diagonal(dim1=1, dim2=2) / self.P.diagonal(dim1=1, dim2=2)
-
     def gains(self, fixed: Tensor | None = None, shut: Tensor | None = None) -> Tensor:
         """Decrease of the objective for every swap (B x K x c); -inf where it is not allowed.
 
