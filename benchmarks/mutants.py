@@ -1,6 +1,7 @@
 """Mutation testing: change the code in one place, and see whether a test notices.
 
     python -m benchmarks.mutants [MODULE ...] [--count N] [--seed S] [--processes P]
+    python -m benchmarks.mutants --table
 
 Of each module N places are drawn: comparisons, arithmetic, constants and conditions. Its tests run
 once under coverage. For each mutant, a forked process then runs the tests that execute the changed
@@ -674,6 +675,23 @@ def _record(results: Path, key: str, outcome: dict[str, Any]) -> None:
         file.write(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
+def table(results: Path) -> str:
+    """All seeds of each module together, as a table."""
+    found: dict[str, list[int]] = {}
+    for key, outcome in json.loads(results.read_text(encoding="utf-8")).items():
+        module, how = key.split(", ")
+        name = f"`{module}`" + (", by hand" if how == "by hand" else "")
+        total = found.setdefault(name, [0, 0])
+        total[0] += outcome["mutants"]
+        total[1] += outcome["killed"]
+    drawn = [row for name, row in found.items() if "by hand" not in name]
+    found["drawn at random"] = [sum(column) for column in zip(*drawn, strict=True)]
+    rows = [
+        f"| {name} | {of} | {killed} | {killed / of:.0%} |" for name, (of, killed) in found.items()
+    ]
+    return "\n".join(["| module | mutants | killed | |", "| --- | ---: | ---: | ---: |", *rows])
+
+
 def main() -> None:
     """Run the command line, and add the outcome to the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -683,9 +701,13 @@ def main() -> None:
     parser.add_argument("--hand", action="store_true", help="run the hand-made mutants instead")
     parser.add_argument("--processes", type=int, default=1, help="that run tests at once")
     parser.add_argument("--results", type=Path, default=RESULTS, help="a JSON file to add to")
+    parser.add_argument("--table", action="store_true", help="print the results, and run nothing")
     parser.add_argument("--slots", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     results = given.results.absolute()
+    if given.table:
+        print(table(results))
+        return
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
     sys.dont_write_bytecode = True
