@@ -51,9 +51,10 @@ kills: $(READY)
 
 # change the code in COUNT places of each module, and see whether a test notices
 COUNT ?= 40
+PROCESSES ?= 1
 mutants: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --hand
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --count $(COUNT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --hand --processes $(PROCESSES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.mutants --count $(COUNT) --processes $(PROCESSES)
 
 # wheel and sdist, built twice with pinned tools: the same bytes
 wheel:

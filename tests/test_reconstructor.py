@@ -13,6 +13,7 @@ from scipy import sparse
 from sklearn.datasets import load_digits
 
 from fewer import ColumnSubset, select
+from fewer.data import read_all
 from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.nn.decoder import MeasuredDecoder
@@ -467,3 +468,27 @@ def test_the_bounds_of_a_file_have_its_ending():
         "folder/all.lower.csv.gz",
         "folder/all.upper.csv.gz",
     )
+
+
+def test_chosen_features_that_hold_text_or_none_at_all_are_never_predicted():
+    model, allowed = linear([1, 3], list("abcde")), Filling(allow_absent=True)
+    frame = pd.DataFrame({"a": [1.0, 2], "b": [2.0, 4], "d": ["low", "high"]})
+    with pytest.raises(InputError, match="the chosen features 'd' do not hold numbers"):
+        impute(model, frame, None, allowed)
+    with pytest.raises(InputError, match="lacks 2 of the 2 chosen features"):
+        impute(model, frame[["a"]], None, allowed)
+
+
+def test_the_first_rows_are_checked(monkeypatch):
+    def in_blocks(source):
+        whole = torch.from_numpy(read_all(source))
+        return [(slice(at, at + 64), whole[at : at + 64]) for at in range(0, 256, 64)]
+
+    monkeypatch.setattr("fewer.reconstructor.CHECKED_ROWS", 64)
+    monkeypatch.setattr("fewer.reconstructor.read_blocks", in_blocks)
+    monkeypatch.setattr("fewer.reconstructor.read_metadata", lambda source: [None] * 4)
+    seen = []
+    rows = np.random.default_rng(0).normal(size=(256, 5))
+    impute(linear([1, 3], list("abcde")), pd.DataFrame(rows, columns=list("abcde")), None,
+           check=seen.append)  # fmt: skip
+    np.testing.assert_allclose(seen[0], rows[:64, [1, 3]])

@@ -198,8 +198,12 @@ def test_limits_among_candidates():
     options = {
         "sets": {"a": [0, 1, 2], "b": [3, 4]},
         "at_most": {"a": 1, "b": 1},
-        "costs": {"x": [3.0, 1, 2, 1, 2, 1], "y": [0.0, 0, 1, 0, 0, 0]},
-        "budget": {"x": 6, "y": 0},
+        "costs": {
+            "x": [0.0, 1, 0, 0, 0, 0],
+            "y": [3.0, 1, 2, 1, 2, 1],
+            "z": [0.0, 0, 1, 0, 0, 0],
+        },
+        "budget": {"x": 1, "y": 6, "z": 0},
     }
     rule = resolve(None, 6, 3, **options)
     units = np.array([5, -1, 0, 3, 4])
@@ -232,3 +236,25 @@ def test_what_is_required_comes_first_where_a_budget_decides():
     assert addable(3) == ([0, 1, 2], False)
     assert addable(2) == ([0, 1, 3, 4, 5], True)
     assert addable(0, 3) == ([1, 2, 4, 5], True)
+
+
+def test_groups_with_several_features_of_a_set():
+    rule = resolve(None, 6, 3, groups=[[0, 1]], sets={"a": [0, 1, 2], "b": [3]},
+                   at_most={"a": 2}, at_least={"b": 1})  # fmt: skip
+    limits = Limits(rule, torch.device("cpu"))
+    group, two, three, four = (int(rule.unit_of[j]) for j in (0, 2, 3, 4))
+    n = len(rule.units)
+
+    def addable(*units):
+        S = torch.tensor([[*units, *[n] * (3 - len(units))]])
+        open_ = torch.tensor([[unit not in units for unit in range(n)]])
+        return limits.addable(open_, S)[0]
+
+    assert addable().all()
+    assert not addable(two)[group]  # three of which two are allowed
+    assert not addable(group)[two]
+    assert addable(group)[four]
+    assert addable(two, four).tolist() == [unit == three for unit in range(n)]
+    fits = limits.exchangeable(torch.tensor([[group, three, four]]))[0]
+    assert fits[2].tolist() == [unit not in (group, two) for unit in range(n)]
+    assert fits[0, two]

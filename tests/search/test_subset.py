@@ -1,3 +1,5 @@
+import sys
+import time
 from itertools import combinations
 
 import numpy as np
@@ -7,7 +9,7 @@ import torch
 from fewer.constraints import resolve
 from fewer.data.factored import FactoredCovariance
 from fewer.errors import FewerWarning, InputError
-from fewer.search import greedy, residual, search
+from fewer.search import greedy, residual, search, swap
 from fewer.search.swap import Explorer
 from tests.search.brute import KINDS, instance, optimum
 
@@ -344,3 +346,146 @@ def test_candidates_for_walks(C, monkeypatch):
     monkeypatch.setattr("fewer.search.subset.CANDIDATES", 64)
     search(C, 3, stall=1)
     assert seen[-1].tolist() == informative.tolist()  # constant pixels are left out
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """The panels and steps of each round, which finds nothing."""
+    seen = []
+
+    def improve(self, panels, steps, *_):
+        seen.append((len(panels), steps))
+        return []
+
+    monkeypatch.setattr("fewer.search.subset.Explorer.improve", improve)
+    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", 0)
+    return seen
+
+
+@pytest.mark.parametrize(("k", "most", "steps"), [(3, 100, 6), (6, 100, 11), (6, 9, 9)])
+def test_the_length_of_walks(C, rounds, k, most, steps, monkeypatch):
+    for name, value in (("STEPS", 5), ("PER_UNIT", 2), ("MOST_STEPS", most)):
+        monkeypatch.setattr(f"fewer.search.subset.{name}", value)
+    search(C, k, stall=1, starts=2)
+    assert rounds == [(2, steps)]
+
+
+@pytest.mark.parametrize(("patience", "waited"), [(3, 3), (0, 1), (50, 6)])
+def test_how_long_is_waited_for_progress_by_default(C, rounds, patience, waited, monkeypatch):
+    size = 5 * int((C.diagonal() > 0).sum())  # 5 places for each candidate
+    swaps = sys.modules["fewer.search.swap"]
+    monkeypatch.setattr(swaps, "CPU_BATCH", 4 * size)
+    monkeypatch.setattr(swaps, "CPU_STEPS", size * 50 * 4 * patience)  # walks of 50 steps
+    search(C, 5)
+    assert rounds == [(4, 50)] * waited
+
+
+def test_small_improvements_are_no_progress(C, monkeypatch):
+    better, calls = search(C, 10).indices, []
+
+    def improve(self, panels, *_):
+        calls.append(1)
+        return [better] if len(calls) == 2 else []
+
+    monkeypatch.setattr("fewer.search.subset.Explorer.improve", improve)
+    for progress, rounds_ in ((1e-4, 4), (0.5, 2)):
+        calls.clear()
+        monkeypatch.setattr("fewer.search.subset.PROGRESS", progress)
+        assert search(C, 10, stall=2, starts=1).indices.tolist() == better.tolist()
+        assert len(calls) == rounds_
+
+
+def test_evaluations_and_times_are_those_of_the_search(C, rounds):
+    began = time.monotonic()
+    found = search(C, 6, stall=1)
+    took = time.monotonic() - began
+    start = swap(C, greedy(C, 6).panel())
+    assert found.evaluations == start.evaluations + swap(C, start.indices).evaluations
+    assert 0 <= found.elapsed <= took
+    times = [when for when, _ in found.trace]
+    assert [0, *times, found.elapsed] == sorted([0, *times, found.elapsed])
+
+
+def test_enumerated_panels_count_as_evaluations():
+    C = instance("plain", 9, 1)
+    start = swap(C, greedy(C, 3).panel())
+    assert search(C, 3).evaluations == start.evaluations + 84
+
+
+def test_matrices_up_to_a_size_are_squared(monkeypatch):
+    C = instance("plain", 6, 0)
+    monkeypatch.setattr("fewer.search.subset.CANDIDATES", 6)
+    assert search(C, 2).stopped == "optimal"
+    monkeypatch.setattr("fewer.search.subset.CANDIDATES", 5)
+    assert search(C, 2, stall=1).stopped == "stall"
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_panels_of_equal_value_count_as_one(scale):
+    C = scale * instance("plain", 6, 1)
+    found = search(np.block([[C, C], [C, C]]), 3)
+    values = [value for value, _ in found.elite]
+    assert len(values) == 4  # the best 32 panels, of which 8 each are copies
+    assert min(np.diff(values)) > 1e-9 * np.trace(C)
+
+
+def test_swaps_have_the_time_that_is_left(C, monkeypatch):
+    limits, together = [], []
+
+    def noted(C, panel, constraints, *, ridge, time_limit):
+        limits.append(time_limit)
+        return swap(C, panel, constraints, ridge=ridge, time_limit=time_limit)
+
+    def mapped(function, panels):
+        together.append(len(panels))
+        return map(function, panels)
+
+    monkeypatch.setattr("fewer.search.subset.swap", noted)
+    monkeypatch.setattr("fewer.search.subset.mapped", mapped)
+    search(C, 4, stall=0)
+    assert limits == [None]
+    search(C, 4, stall=0, time_limit=100)
+    assert 0 < limits[1] <= 100
+    assert together == []
+    rows = torch.from_numpy(np.random.default_rng(0).normal(size=(5, 30)))
+    search(FactoredCovariance(rows), 4, stall=0, initial=[[0, 1, 2, 3]])
+    assert together == [2]
+
+
+def test_perturbations_start_from_the_best_panel_half_of_the_time(C, monkeypatch):
+    starts = []
+
+    def improve(self, panels, steps, barred, *_):
+        starts.append([np.union1d(*pair).tolist() for pair in zip(panels, barred, strict=True)])
+        assert {len(out) for out in barred} == {4}  # a fifth
+        return []
+
+    first = [np.sort(np.random.default_rng(seed).permutation(64)[:20]) for seed in range(4)]
+    monkeypatch.setattr("fewer.search.subset.Explorer.improve", improve)
+    monkeypatch.setattr("fewer.search.subset._Run._first", lambda self, n: self._kicked(n))
+    found = search(C, 20, stall=1, starts=200, initial=first)
+    elite = [panel.tolist() for _, panel in found.elite]
+    assert len(elite) > 2
+    counts = [sum(start == panel for start in starts[0]) for panel in elite]
+    assert sum(counts) == 200
+    assert 100 < counts[0] < 160
+    assert min(counts) > 0
+
+
+def test_candidates_are_four_for_each_place_and_vary(C, monkeypatch):
+    monkeypatch.setattr("fewer.search.subset.CANDIDATES", 12)
+    seen = []
+    real = Explorer.__init__
+
+    def note(self, C, constraints, ridge, candidates, generator):
+        seen.append(candidates)
+        real(self, C, constraints, ridge, candidates, generator)
+
+    monkeypatch.setattr(Explorer, "__init__", note)
+    for scale in (1.0, 1e-9):
+        search(scale * C, 4, stall=1, starts=2)
+        assert len(seen[-1]) == 16
+    monkeypatch.setattr("fewer.search.subset.CANDIDATES", 64)
+    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", 0)
+    search(1e-9 * C, 3, stall=1, starts=2)
+    assert seen[-1].tolist() == np.flatnonzero(C.diagonal() > 0).tolist()

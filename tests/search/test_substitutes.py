@@ -112,3 +112,15 @@ def test_a_copy_loses_nothing_at_all(rows, scale):
         assert lost.pop(10) == 0.0
         lost.pop(-1, None)
         assert min(abs(loss) for loss in lost.values()) > 1e-3 * scale**2
+
+
+def test_pairs_are_replaced_by_pairs(rows):
+    C = rows.T @ rows
+    rules = resolve(None, 10, 2, groups=np.arange(10) // 2)
+    panel = np.array([2, 3, 8, 9])
+    best, losses = substitutes(C, panel, rules, count=4)
+    for at, kept in ((0, [8, 9]), (1, [8, 9]), (2, [2, 3]), (3, [2, 3])):
+        assert set(best[at]) == {0, 4, 6, -1}
+        for into, lost in zip(best[at, :3], losses[at, :3], strict=True):
+            after = residual(C, [*kept, into, into + 1])
+            assert lost == pytest.approx(after - residual(C, panel), rel=1e-6)

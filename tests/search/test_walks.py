@@ -283,3 +283,78 @@ def test_groups_are_filled_and_swapped_from_each_panel():
     again = GroupExplorer(torch.from_numpy(C), rules, 0.0, 0.0)
     again.improve([found[0]], 1, [NOTHING])
     assert again.steps == 1
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Outcomes of rounds of swaps instead of the real ones, and how many each may make."""
+    several, single, batches, counts = [], [], [], []
+    real = swap_module._one_by_one
+
+    def all_at_once(gains, S, batch, least, places):
+        batches.append(batch)
+        new = S.clone()
+        for out, into in several.pop(0).items():
+            new[out == S] = into
+        return new
+
+    def one_by_one(state, places, count, least, deadline):
+        counts.append(count)
+        if not single:
+            return real(state, places, count, least, deadline)
+        state.reset(places.fill([single.pop(0)]))
+        return 1, False
+
+    monkeypatch.setattr(swap_module, "MANY", 2)
+    monkeypatch.setattr(swap_module, "_several", all_at_once)
+    monkeypatch.setattr(swap_module, "_one_by_one", one_by_one)
+    return several, single, batches, counts
+
+
+VARIANCES = np.diag(np.arange(24.0, 0, -1))  # the first features are the best
+
+
+def with_swaps(**swaps):
+    """The features 4 to 19, of which some are swapped."""
+    return sorted({*range(4, 20), *swaps.get("into", ())} - {*swaps.get("out", ())})
+
+
+def test_fewer_swaps_are_made_at_once_when_they_do_not_help(script):
+    several, _, batches, counts = script
+    several += [{18: 0, 19: 1}, {4: 22, 5: 23}, {4: 22, 5: 23}]
+    found = swap(VARIANCES, with_swaps())
+    assert batches == [4, 4, 2]  # a quarter of the places, then half of that
+    assert counts == [16 + swap_module.MORE]
+    assert found.indices.tolist() == [*range(16)]
+    assert found.evaluations == 3 + 3  # two more swaps, and that none helps
+    assert found.optimal
+
+
+def test_one_swap_at_a_time_where_few_help(script):
+    several, _, batches, counts = script
+    several += [{19: 0}]
+    assert swap(VARIANCES, with_swaps()).indices.tolist() == [*range(16)]
+    assert (batches, counts) == ([4], [16 + swap_module.MORE])
+    batches.clear(), counts.clear()
+    rules = resolve(None, 24, 16, sets={"a": [0, 1]}, at_most={"a": 1})
+    swap(VARIANCES, with_swaps(), rules)  # sets make swaps depend on each other
+    assert (batches, counts) == ([], [16 + swap_module.MORE])
+    batches.clear(), counts.clear()
+    assert swap(VARIANCES, [0, 1, 2, 3, 7]).evaluations == 2  # too few places
+    assert (batches, counts) == ([], [5 + swap_module.MORE])
+    several += [{}]
+    late = swap(VARIANCES, with_swaps(), time_limit=0)
+    assert (late.optimal, late.evaluations) == (False, 0)
+
+
+def test_swaps_that_made_it_worse_are_undone_and_made_one_by_one(script):
+    several, single, _, counts = script
+    several += [{}]
+    single += [with_swaps(into=(23,), out=(4,)), with_swaps(into=(22,), out=(5,))]
+    found = swap(VARIANCES, with_swaps())
+    assert counts == [16 + swap_module.MORE, 1]
+    assert found.indices.tolist() == with_swaps()
+    several += [{}]
+    single += [with_swaps(into=(23,), out=(4,)), with_swaps(into=(0,), out=(19,))]
+    assert swap(VARIANCES, with_swaps()).indices.tolist() == [*range(16)]
+    assert counts[2:4] == [16 + swap_module.MORE, 1]

@@ -124,12 +124,6 @@ class Exchange:
         V, P, U, minus_N = self.Z.split([self.c, K, self.c, K], 2)
         return V, P, U, minus_N
 
-    @property
-    def losses(self) -> Tensor:
-        """Increase of the objective if a place is emptied (B x K)."""
-        _, P, _, minus_N = self._parts()
-        return -minus_N.diagonal(dim1=1, dim2=2) / P.diagonal(dim1=1, dim2=2)
-
     def gains(self, fixed: Tensor | None = None, shut: Tensor | None = None) -> Tensor:
         """Decrease of the objective for every swap (B x K x c); -inf where it is not allowed.
 

@@ -28,7 +28,7 @@ from fewer.search.objective import (
     regular_inverse,
     worth,
 )
-from fewer.search.swap import Explorer, GroupExplorer, SwapResult, swap
+from fewer.search.swap import Explorer, GroupExplorer, SwapResult, over, swap
 
 __all__ = ["SearchResult", "search"]
 
@@ -291,7 +291,7 @@ class _Run:
         return Explorer(self.C, self.constraints, self.ridge, self._candidates(), generator)
 
     def _late(self) -> bool:
-        return self.deadline is not None and time.monotonic() >= self.deadline
+        return over(self.deadline)
 
     def _swap(self, panels: Sequence[Panel]) -> None:
         def swapped(panel: Panel) -> SwapResult:

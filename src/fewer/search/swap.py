@@ -52,6 +52,7 @@ MORE = 8  # single swaps, besides one per place, until the objective is computed
 # Swaps of all panels at a time, and in some ten seconds; the fewest and most panels at a time
 CPU_BATCH, GPU_BATCH, CPU_STEPS, GPU_STEPS, BATCHES = 2**17, 2**23, 2**31, 2**37, (2, 32)
 GROUP_BATCH, GROUP_STEPS = 4, 2**31  # of panels of groups; rounds are short
+SOMETIMES = 8  # steps of a walk between looks at the clock
 REFRESH = 100  # steps after which everything is recomputed, because updates round
 CHANGING = ("Z", "e", "f", "objective", "shut")  # of an exchange, apart from the panels
 
@@ -172,8 +173,7 @@ def _swap_promising(
         moved = len(np.setdiff1d(near, panel)) if value < best - least else 0
         if moved:
             best, panel = value, near
-        late = deadline is not None and time.monotonic() > deadline
-        if moved < MANY or not thorough or late:
+        if moved < MANY or not thorough or over(deadline):
             return SwapResult(panel, best, evaluations, False)
 
 
@@ -189,7 +189,7 @@ def _swap_features(
     together, count = True, places.K // 4
     if places.limits is not None and places.limits.sets:
         together, count = False, places.K + MORE  # swaps depend on each other
-    while deadline is None or time.monotonic() < deadline:
+    while not over(deadline):
         settled = False
         if together and count < MANY:
             together, count = False, places.K + MORE
@@ -221,13 +221,18 @@ def _swap_features(
     return SwapResult(panel, best, evaluations, False)
 
 
+def over(deadline: float | None) -> bool:
+    """Whether time has run out."""
+    return deadline is not None and time.monotonic() >= deadline
+
+
 def _one_by_one(
     state: WholeExchange, places: Places, count: int, least: float, deadline: float | None
 ) -> tuple[int, bool]:
     """Make the best swap up to `count` times; how often all were scored, and whether none helps."""
     for done in range(count):
         gain, i, j = places.best(state)
-        late, helps = deadline is not None and time.monotonic() > deadline, gain > least
+        late, helps = over(deadline), gain > least
         if late or not helps:
             return done + 1, not late
         state.swap(i, j, gain, helps)
@@ -321,7 +326,7 @@ class Explorer:
             walk = Walk(self.places, state, back, torch.stack(tenures).view(steps, 2, B))
             for step in range(1, steps + 1):
                 walk.step(fresh=step % REFRESH == 0)
-                if deadline is not None and step % 8 == 0 and time.monotonic() > deadline:
+                if step % SOMETIMES == 0 and over(deadline):
                     break
             self.steps += step * B
             state.reset(walk.found)
@@ -359,7 +364,7 @@ class Explorer:
             addable = self.places.addable(state) & empty.any(1, keepdim=True)
             if not addable.any():
                 return True
-            if deadline is not None and time.monotonic() > deadline:
+            if over(deadline):
                 return False
             usable = addable & ~barred
             usable = torch.where(usable.any(1, keepdim=True), usable, addable)
@@ -467,7 +472,7 @@ def swap_groups(
     """Swap two groups as long as that lowers the objective; as in `SwapResult`."""
     exchange = GroupExchange(C, constraints, ridge)
     best, evaluations = worth(C, panel, constraints, ridge), 0
-    while deadline is None or time.monotonic() < deadline:
+    while not over(deadline):
         units = np.unique(constraints.unit_of[panel])
         gains = exchange.gains(units)
         evaluations += 1
@@ -580,7 +585,7 @@ class GroupExplorer:
         del steps, noise, safe  # swaps end on their own, and perturbations are random already
         found: list[NDArray[np.int64]] = []
         for panel, out in zip(panels, barred, strict=True):
-            if deadline is not None and found and time.monotonic() > deadline:
+            if found and over(deadline):
                 break
             full = self._fill(panel, out)
             full, _, evaluations, _ = swap_groups(
