@@ -58,8 +58,6 @@ class _OncePerContent(screen._Helper):
 
 def prepare() -> None:
     """Make what reads files faster in this process, for many thousands of executions."""
-    # instead of 20 and 5: some damaged HDF5 files are never read to their end
-    screen.SECONDS, screen.SPARE_SECONDS = 0.25, 0.0
     screen.PROGRAM = helper.__file__
     screen._helper = _OncePerContent()
     atexit.register(screen._helper.stop)

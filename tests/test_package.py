@@ -95,17 +95,24 @@ def test_every_pin_installs_on_the_oldest_python_that_we_promise():
             assert oldest in SpecifierSet(about["Requires-Python"]), name
 
 
+def requirements(file):
+    """Versions in a file of requirements/, all of which have hashes."""
+    text = (ROOT / "requirements" / f"{file}.txt").read_text(encoding="utf-8")
+    hashed = r"(\S+)==(\S+)(?: +--hash=sha256:\w{64})+"
+    entries = text.replace("\\\n", "").splitlines()[1:]
+    found = [re.fullmatch(hashed, entry).groups() for entry in entries]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
 def test_requirements_are_the_pins_with_hashes():
-    pinned = supply.pins()
-    found = {}
-    for file in ("dev", "docs"):
-        text = (ROOT / "requirements" / f"{file}.txt").read_text(encoding="utf-8")
-        for entry in text.replace("\\\n", "").splitlines()[1:]:
-            hashed = r"(\S+)==(\S+)(?: +--hash=sha256:\w{64})+"
-            name, version = re.fullmatch(hashed, entry).groups()
-            assert name not in found
-            found[name] = version
-    assert found == {name: version for name, version in pinned.items() if name != supply.UNHASHED}
+    pinned, dev, docs = supply.pins(), requirements("dev"), requirements("docs")
+    assert not dev.keys() & docs.keys()
+    pinned.pop(supply.UNHASHED)
+    assert dev | docs == pinned
+    build = requirements("build")
+    assert build.keys() >= {"build", "hatchling", "tomlkit"}
+    assert build.items() <= (pinned | supply.WHEEL).items()
 
 
 def test_the_bill_of_materials_names_every_dependency_once():

@@ -222,6 +222,7 @@ def test_a_loaded_panel_takes_single_rows(panel, tmp_path):
         (lambda row: row.update({next(iter(row)): "high"}), TypeInputError, "is 'high', not a n"),
         (lambda row: row.update({next(iter(row)): [1]}), TypeInputError, r"is \[1\], not a num"),
         (lambda row: row.update({next(iter(row)): 1e400}), InputError, "infinity: row 0, column"),
+        (lambda row: row.update({next(iter(row)): 10**5000}), TypeInputError, "beyond the range"),
     ],
 )
 def test_bad_mappings_are_refused(panel, change, kind, message):
@@ -247,6 +248,9 @@ def test_bad_rows_of_a_list_are_named(panel):
         (np.array([1, 2, 3, 4, np.inf]), "infinity: row 0, column"),
         ([], "measured has 0 values"),
         (np.array(list("abcde")), "something other than numbers"),
+        (np.array([1j, 2, 3, 4, 5]), "something other than numbers .*complex128"),
+        (np.array(["2026-11-19"] * 5, "M8[s]"), "something other than numbers .*datetime64"),
+        ([10**400, 2, 3, 4, 5], "something other than numbers .*too large"),
         ([1.0, 2.0, 3.0, 4.0, "x"], "Expected 2D array|text"),
     ],
 )

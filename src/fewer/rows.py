@@ -144,7 +144,13 @@ def _from_mappings(
                     f"measured: {key!r} is {value!r}{where}, not a number; give a number, or None "
                     "if it was not measured"
                 )
-            found[at, j] = value
+            try:
+                found[at, j] = value
+            except OverflowError as error:
+                raise TypeInputError(
+                    f"measured: {key!r} is a number beyond the range of floating-point numbers; "
+                    "give a smaller one, or None if it was not measured"
+                ) from error
     if np.isinf(found).any():
         names = None if reconstructor.names is None else [str(name) for name in wanted]
         check_values(found, names, "measured")
@@ -170,8 +176,11 @@ def _is_series(measured: Any) -> bool:
 def _numbers(array: Any) -> NDArray:
     """A row of numbers; None is a missing one."""
     try:
+        found = np.asarray(array)
+        if found.dtype.kind in "cmM":
+            raise TypeError(f"it holds {found.dtype}")
         return np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeInputError(
             f"measured contains something other than numbers ({error}); use numbers, with NaN "
             "where a value was not measured"

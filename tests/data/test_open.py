@@ -423,6 +423,21 @@ def test_text_columns_of_a_table_are_left_out_by_name(library):
         as_source(library({"who": ["x", "y"]}))
 
 
+@pytest.mark.parametrize("odd", [np.array([1j, 2j, 3j]), pd.Series([10**400, 1, 2], dtype=object)])
+def test_columns_that_are_no_real_numbers_are_left_out(odd):
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [3, 5, 4], "odd": odd})
+    with pytest.warns(FewerWarning, match=r"non-numeric columns were ignored \(1\): 'odd'"):
+        assert as_source(table).names == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "rows", [torch.zeros(3, 2).to(torch.float8_e4m3fn), torch.empty(3, 2, device="meta")]
+)
+def test_tensors_that_numpy_cannot_hold_are_refused(rows):
+    with pytest.raises(TypeInputError, match=r"a tensor of torch.float.* cannot be read"):
+        as_source(rows)
+
+
 @pytest.mark.parametrize("nothing", ["", "  "])
 def test_an_empty_path_is_not_the_current_folder(nothing):
     with pytest.raises(InputError, match="is not a path; use a file or a folder"):

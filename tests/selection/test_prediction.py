@@ -212,6 +212,8 @@ def test_the_target_may_be_a_column_of_a_file(tumours, tmp_path, ending):
             "none of the 71 training rows of fold 1 of 5 has a label",
         ),
         (np.zeros((2, 2, 2)), {}, r"target has shape \(2, 2, 2\)"),
+        ([[1], [1, 2]] * 213, {}, "target holds rows of different lengths"),
+        ([pd.NA] * 426, {}, "target is missing in every row"),
         ("diagnosis", {"strategies": ["closed_form"]}, "'closed_form' cannot use a target"),
         (
             "diagnosis",

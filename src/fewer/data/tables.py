@@ -1,5 +1,6 @@
 """Tables of any library that narwhals knows, tensors, and Parquet and Feather files."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fewer.data.columns import check_same_columns, check_unique, check_values, c
 from fewer.data.on_disk import damaged, damaged_where_unreadable, holds_numbers, source_of_tables
 from fewer.data.screen import screen
 from fewer.data.source import Source, array_source
-from fewer.errors import InputError, warn
+from fewer.errors import InputError, TypeInputError, warn
 
 PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
@@ -68,12 +69,14 @@ def without_text(table: Any) -> Any:
 def as_array(X: Any) -> Any:
     """Tensors and masked arrays as NumPy arrays; tables with text or repeated names are refused."""
     if isinstance(X, torch.Tensor):
-        X = X.detach().cpu()
-        if X.layout != torch.strided:
-            X = X.to_sparse().coalesce()
-            entries = (X.values().numpy(), tuple(X.indices().numpy()))
-            return sparse.coo_array(entries, shape=tuple(X.shape)).tocsr()
-        return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
+        try:
+            return _tensor_as_array(X.detach().cpu())
+        except (RuntimeError, TypeError, ValueError) as error:  # float8, meta, quantized, nested
+            first = str(error).split("\n", maxsplit=1)[0]
+            raise TypeInputError(
+                f"a tensor of {X.dtype} on {X.device} cannot be read as an array ({first}); "
+                "convert it to a dense tensor of float32 or float64 first"
+            ) from error
     if isinstance(X, np.ma.MaskedArray):
         return np.ma.filled(X.astype(np.result_type(X.dtype, np.float32)), np.nan)
     if is_table(X):
@@ -89,6 +92,14 @@ def as_array(X: Any) -> Any:
                 "drop them or encode them as numbers first"
             )
     return X
+
+
+def _tensor_as_array(X: torch.Tensor) -> Any:
+    if X.layout != torch.strided:
+        X = X.to_sparse().coalesce()
+        entries = (X.values().numpy(), tuple(X.indices().numpy()))
+        return sparse.coo_array(entries, shape=tuple(X.shape)).tocsr()
+    return (X.float() if X.dtype == torch.bfloat16 else X).numpy()
 
 
 def _frame(table: Any) -> Any:
@@ -114,8 +125,10 @@ def _numbers(column: Any) -> Any:
     if hasattr(native, "sparse"):  # pandas
         return sparse.csc_array(native.sparse.to_dense().to_numpy()[:, None])
     try:
-        return column.cast(nw.Float64).to_numpy()
-    except (TypeError, ValueError, NarwhalsError):
+        with warnings.catch_warnings():  # complex numbers would lose their imaginary part
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            return column.cast(nw.Float64).to_numpy()
+    except (TypeError, ValueError, OverflowError, NarwhalsError, np.exceptions.ComplexWarning):
         return None
 
 

@@ -549,7 +549,7 @@ def numbers_where_possible(y: NDArray) -> NDArray:
     for kind in (np.int64, np.float64):  # in a text file everything is text
         try:
             found = y[known].astype(kind)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if known.all():
             return found
@@ -582,8 +582,7 @@ def _with_gaps(target: Any, what: str = "target") -> tuple[NDArray, NDArray[np.b
     if y.dtype.kind == "f":
         gaps |= np.isnan(y)
     elif y.dtype.kind == "O":
-        # NaN alone differs from itself
-        gaps[~gaps] = [value is None or bool(value != value) for value in y[~gaps].flat]  # noqa: PLR0124
+        gaps[~gaps] = [_is_missing(value) for value in y[~gaps].flat]
     labelled: NDArray[np.bool_] | None = None
     if gaps.any():
         labelled = ~np.any(gaps.reshape(len(y), -1), axis=1)
@@ -600,10 +599,24 @@ def _with_gaps(target: Any, what: str = "target") -> tuple[NDArray, NDArray[np.b
     return y, labelled
 
 
+def _is_missing(value: Any) -> bool:
+    """Whether an object stands for a label that is not known."""
+    try:
+        return value is None or bool(value != value)  # noqa: PLR0124 (NaN alone differs from itself)
+    except (TypeError, ValueError):  # pandas.NA is neither; of an array, no value is the whole
+        return type(value).__name__ == "NAType"
+
+
 def _plain(y: NDArray, labelled: NDArray[np.bool_] | None) -> NDArray:
     """Objects as an array of numbers or text; 0 or empty where there is no label."""
     known = y if labelled is None else y[labelled]
-    plain = np.array(known.tolist())
+    try:
+        plain = np.array(known.tolist())
+    except ValueError as error:
+        raise InputError(
+            f"target holds rows of different lengths ({error}); give one value, or as many values, "
+            "for each row"
+        ) from error
     if plain.dtype.kind not in "fiub" and not all(isinstance(value, str) for value in known.flat):
         kinds = sorted({type(value).__name__ for value in known.flat})
         raise InputError(f"target mixes {' and '.join(kinds)}; give one kind of value")
