@@ -146,7 +146,7 @@ def _network_panel(context: SelectionContext, candidate: Candidate, everything: 
     compared: that one is known to be good.
     """
     strategy = candidate.strategy
-    if context.budget.exhausted:
+    if context.budget.exhausted or not strategy.reruns:
         return candidate.panels[0]
     if strategy.restarts:
         return _search_again(context, strategy, everything, candidate.panels)

@@ -34,6 +34,7 @@ __all__ = [
     "epoch_bar",
     "finetune_decoder",
     "fit_decoder",
+    "held_out_losses",
     "stops_after",
     "train_decoder",
     "train_decoders",
@@ -62,6 +63,7 @@ SHARED, CACHED = 2**17, 2**20  # outputs of a step for each core, and at most
 History = list[dict[str, Any]]
 Backward = Callable[[Batch], Tensor]
 EpochBar = Callable[[dict[str, Any]], None]
+Columns = NDArray[np.int64]
 
 
 def train_decoder(
@@ -205,6 +207,50 @@ def _fit(
     return _fit_networks([net], data, columns[None], generator, **options)[0]
 
 
+def held_out_losses(
+    data: TrainingData, panels: Sequence[NDArray[np.int64]], seed: int, *, effort: float = 0.5
+) -> NDArray[np.float64]:
+    """The lowest loss on held-out rows of a network on each panel, without keeping the networks.
+
+    Parameters
+    ----------
+    data : TrainingData
+        The rows, some of which are held out.
+    panels : list of arrays of int
+        Measured columns, ascending.
+    seed, effort
+        As in `train_decoders`.
+
+    Examples
+    --------
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> from fewer.nn import make_loss
+    >>> from sklearn.datasets import load_digits
+    >>> source = array_source(load_digits().data / 16)
+    >>> config = TrainingConfig(k=3, decoder=(16,), refit_epochs=5)
+    >>> data = prepare(source, moments(source), config, make_loss("mse"), seed=0)
+    >>> losses = held_out_losses(data, [np.array([20, 34, 43]), np.array([0, 32, 39])], seed=0)
+    >>> losses[0] < losses[1]
+    np.True_
+    """
+    found = np.full(len(panels), np.inf)
+
+    def keep(members: list[int], nets: list[nn.Module], columns: Columns, **options: Any) -> None:
+        trained = _train_networks(nets, data, columns, factor=_unit(data, columns)[1], **options)
+        if trained.lowest is not None:
+            found[members] = trained.lowest.double().cpu().numpy()
+
+    config = data.config
+    with (
+        for_operations(config.values_per_operation(max(data.out, data.source.shape[1]))),
+        enough_memory(data.device, config.batch_size),
+        products(data.precision),
+    ):
+        _together(data, panels, seed, keep, effort=effort)
+    return found
+
+
 def _fit_together(
     data: TrainingData,
     panels: Sequence[NDArray[np.int64]],
@@ -215,28 +261,42 @@ def _fit_together(
 ) -> list[MeasuredDecoder]:
     """Networks of as many inputs as one; on a CPU, some of them on each core."""
     found: dict[int, MeasuredDecoder] = {}
+
+    def fit(members: list[int], nets: list[nn.Module], columns: Columns, **options: Any) -> None:
+        own = None if tuned is None else [tuned[member] for member in members]
+        decoders = _fit_networks(nets, data, columns, seconds=seconds, tuned=own, **options)
+        found.update(zip(members, decoders, strict=True))
+
+    _together(data, panels, seed, fit, effort=effort)
+    return [found[at] for at in range(len(panels))]
+
+
+def _together(
+    data: TrainingData,
+    panels: Sequence[NDArray[np.int64]],
+    seed: int,
+    train: Callable[..., None],
+    **options: Any,
+) -> None:
+    """Call ``train`` with new networks for the panels of each share, all from the same weights."""
     shares, starts = [], []
     for members in _shares(panels, data):
-        with seeded(seed, data.device) as generator:  # the same start for all
+        with seeded(seed, data.device) as generator:
             net = new_decoder(data, len(panels[members[0]]))
         shares.append(members)
         starts.append(([net, *(copy.deepcopy(net) for _ in members[1:])], generator))
 
-    def train(at: int) -> None:
+    def run(at: int) -> None:
         members, (nets, generator) = shares[at], starts[at]
         columns = np.stack([panels[member] for member in members])
-        own = None if tuned is None else [tuned[member] for member in members]
-        options: dict[str, Any] = {"seconds": seconds, "tuned": own, "effort": effort}
         with torch.enable_grad():
-            decoders = _fit_networks(nets, data, columns, generator, together=True, **options)
-        found.update(zip(members, decoders, strict=True))
+            train(members, nets, columns, generator=generator, together=True, **options)
 
     if data.device.type == "cpu":
-        mapped(train, range(len(shares)))
+        mapped(run, range(len(shares)))
     else:
         for at in range(len(shares)):
-            train(at)
-    return [found[at] for at in range(len(panels))]
+            run(at)
 
 
 def _shares(panels: Sequence[NDArray[np.int64]], data: TrainingData) -> list[list[int]]:
@@ -310,9 +370,7 @@ def _fit_networks(
 
     Columns that are returned as measured do not count in the loss.
     """
-    spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
-    scale = torch.where(spread > 0, spread, 1.0)
-    factor = (data.scale / scale).float()
+    scale, factor = _unit(data, columns)
     trained = _train_networks(
         nets, data, columns, generator, checkpoint, factor, seconds=seconds, **options
     )
@@ -324,6 +382,13 @@ def _fit_networks(
         decoder.epochs, decoder.tuned = trained.epochs[at], trained.tuned[at]
         found.append(decoder)
     return found
+
+
+def _unit(data: TrainingData, columns: Columns) -> tuple[Tensor, Tensor]:
+    """The spread of these columns, and what makes it that of the inputs of networks."""
+    spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
+    scale = torch.where(spread > 0, spread, 1.0)
+    return scale, (data.scale / scale).float()
 
 
 def finetune_decoder(
@@ -356,6 +421,7 @@ class Trained:
     history: History
     epochs: list[int | None]
     tuned: list[float | None]
+    lowest: Tensor | None  # loss of each on held-out rows
 
 
 def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
@@ -363,7 +429,7 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     data: TrainingData,
     columns: NDArray[np.int64],
     generator: torch.Generator,
-    checkpoint: Checkpoint | None,
+    checkpoint: Checkpoint | None = None,
     factor: Tensor | None = None,
     *,
     finetune: bool = False,
@@ -464,8 +530,9 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     if one:
         unpadded(network)
     chosen: list[float | None] = [None] * len(nets)
+    lowest = best.lowest
     if plan.short and data.loss.name == "mse" and train.complete:
-        chosen = _solve_last(network, train, valid, losses, best.lowest, tuned)
+        chosen, lowest = _solve_last(network, train, valid, losses, lowest, tuned)
     elif plan.short and data.loss.smoothing:
         chosen = _calibrate(network, valid, tuned)
     if isinstance(network, DecoderStack):
@@ -475,7 +542,8 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
         entry["loss"] *= unit
         entry["val_loss"] = None if entry["val_loss"] is None else entry["val_loss"] * unit
     epochs: list[int | None] = [*best.epochs] or [None] * len(nets)
-    return Trained(nets, history, epochs, chosen)
+    lowest = None if lowest is None else lowest * unit
+    return Trained(nets, history, epochs, chosen, lowest)
 
 
 @dataclass(frozen=True)
@@ -584,15 +652,15 @@ def _solve_last(
     losses: MemberLosses,
     lowest: Tensor | None,
     tuned: Sequence[float | None] | None,
-) -> list[float | None]:
+) -> tuple[list[float | None], Tensor | None]:
     """Replace last layers by ridge regression on what they take, if that lowers the loss.
 
     The penalty, relative to the mean variance, is what does best on held-out rows, or is given in
-    ``tuned``; it is returned for each network, None where the layer stays.
+    ``tuned``; it is returned for each network, None where the layer stays, with the lowest losses.
     """
     stack, hidden, last = _last_layer(network)
     if valid is None and tuned is None:
-        return [None] * len(last[0])
+        return [None] * len(last[0]), lowest
     members, out, width = last[0].shape
     zeros = partial(torch.zeros, dtype=torch.float64, device=train.device)
     gram, cross = zeros(members, width, width), zeros(members, width, out)
@@ -629,7 +697,7 @@ def _solve_last(
         found = layer(use.clamp_min(0))
         for own, other in zip((weight, bias), found, strict=True):
             own.copy_(torch.where((use >= 0)[:, None, None], other, own))
-        return list(given)
+        return list(given), lowest
     best = lowest.to(unit.device)
     kept = [weight.clone(), bias.clone()]
     chosen = torch.full_like(unit, -1.0)
@@ -643,7 +711,7 @@ def _solve_last(
             kept[at] = torch.where(better[:, None, None], own, kept[at])
     weight.copy_(kept[0])
     bias.copy_(kept[1])
-    return [None if ridge < 0 else ridge for ridge in chosen.tolist()]
+    return [None if ridge < 0 else ridge for ridge in chosen.tolist()], best
 
 
 def _last_layer(

@@ -34,6 +34,7 @@ from fewer.search import greedy, search, swap
 from fewer.search.eigen import without_chance
 from fewer.train.device import float64_device
 from fewer.train.linear_choice import Trust
+from fewer.train.referee import Referee, clearly_best, trained_swaps
 from fewer.train.training_data import TrainingData, weighted_mean
 
 __all__ = [
@@ -90,6 +91,8 @@ def refined(
         other = on_rank0(lambda: searched(summary.matrix, constraints, start, **options))
     else:
         other = on_rank0(lambda: _proposed(data, source, summary, start, constraints, seed))
+        if of_rows and Referee.judges(data.config, summary.n, data.device):
+            other = _refereed(data, source, summary, other, constraints, seed)
     if exact or np.array_equal(other, start):
         return other, *refit(other, False)
     if data.valid is None:  # the surrogate has held-out rows of its own
@@ -195,6 +198,24 @@ def _proposed(
         linear=None if y is None else guide,
         weights=weights,
     )
+
+
+def _refereed(
+    data: TrainingData,
+    source: Source,
+    summary: Summary,
+    panel: Columns,
+    constraints: Constraints,
+    seed: int,
+) -> Columns:
+    """What swaps judged by trained networks make of a panel, if it is then clearly better."""
+    from fewer.train.surrogate import RandomFeatureSurrogate  # noqa: PLC0415 (as above)
+
+    known = Summary(summary.n, summary.mean.cpu(), summary.matrix.cpu())
+    options: dict[str, Any] = {"k": len(panel), "seed": seed + 2, "device": data.device}
+    referee = Referee(source, constraints, data.config, seed)
+    surrogate = RandomFeatureSurrogate(source, known, **options)
+    return clearly_best(referee, panel, [trained_swaps(referee, panel, rank=surrogate.errors)])
 
 
 # -- targets -----------------------------------------------------------------------------------
