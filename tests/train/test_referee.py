@@ -71,13 +71,18 @@ def test_no_round_starts_late():
 
 
 def test_only_what_is_clearly_better_replaces_a_panel():
-    one, base, best = judge(), np.array([2, 5]), np.array([0, 1])
-    assert clearly_best(one, base, [np.array([2, 3]), best]) is best
-    assert clearly_best(one, best, [base, np.array([0, 3])]) is best
-    # two halves of the same information: whichever is ahead, it is by chance
-    a, b = np.array([0, 3]), np.array([0, 5])
-    assert clearly_best(one, a, [b]) is a
-    assert clearly_best(one, b, [a]) is b
+    random, x = np.random.default_rng(1), curved(seed=1)
+    rows = np.column_stack([x, x[:, :1] + 0.1 * random.normal(size=(400, 2))])
+    source, rules = array_source(rows), resolve(None, 8, 2)
+    config = TrainingConfig(k=2, decoder=(12,), device="cpu", refit_epochs=15)
+    data = prepare(source, moments(source), config, make_loss("mse"), 0)
+    worse, best = np.array([2, 5]), np.array([0, 1])
+    assert clearly_best(data, rules, worse, [np.array([2, 3]), best], 0) is best
+    assert clearly_best(data, rules, best, [worse, np.array([0, 3])], 0) is best
+    # two noisy copies of the first column: whichever is ahead, it is by chance
+    one, other = np.array([1, 6]), np.array([1, 7])
+    assert clearly_best(data, rules, one, [other], 0) is one
+    assert clearly_best(data, rules, other, [one], 0) is other
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ prefer a neighbour. On a GPU a hundred small networks take about as long to trai
 networks themselves can be asked: each round trains one for each of many panels that differ from the
 present one in a single unit; the best of these swaps, alone and together, are judged again, with
 other weights and other rows held out, and the best panel of those is taken if it is ahead of the
-present one again. A last comparison with new splits decides whether the result is better than where
+present one again. Rows that had no part in this then decide whether the result is better than where
 it started, beyond chance.
 """
 
@@ -16,33 +16,34 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from fewer.constraints import Constraints
-from fewer.data import Source, moments
+from fewer.data import RowView, Source, moments, read_blocks
 from fewer.data.source import array_source
 from fewer.distributed import world_size
 from fewer.nn import make_loss
 from fewer.train.config import TrainingConfig
-from fewer.train.network import held_out_losses
+from fewer.train.network import held_out_losses, train_decoders
+from fewer.train.surrogate import FEW_CHOSEN
 from fewer.train.training_data import TrainingData, prepare
-from fewer.validation import ROWS_PER_FEATURE
+from fewer.validation import ROWS_PER_FEATURE, paired_interval
 
 __all__ = ["Referee", "clearly_best", "trained_swaps"]
 
 HELD = 0.25  # of the rows
-SPLITS = 4  # for the rounds, in turn
+SPLITS = 4  # in turn
 MOST_ROWS = 12_000
-ROUNDS, COUNT = 4, 96  # of networks: each round trains so many
+ROUNDS, COUNT = 6, 64  # of networks: each round trains so many
+FAILURES = 2  # rounds without a better panel that end the search
 DRAWN = 8  # times as many swaps are drawn; a surrogate, if there is one, takes the best of them
 RANDOM = 0.25  # of the networks are for swaps that it did not choose
-SHORT, LONGER = 0.2, 0.5  # efforts of a first look and of its confirmation
+SHORT, LONGER = 240, 480  # steps of training for a first look, and to confirm it
+FEWEST_EPOCHS = 5
 TOGETHER = (1, 2, 3, 4, 6, 8, 12)  # swaps that are confirmed as one
 ALONE = 4  # further ones that are confirmed alone
 PROGRESS = 1e-4  # minimum relative improvement
-VERDICTS = 4  # new splits, of the last comparison
-SURE = 0.95  # level of a one-sided interval
-CLEARLY = 1e-3  # relative improvement that counts
+TRAININGS = 3  # of each panel in the last comparison
+LIKELY = 0.95  # level of its interval
 
 Columns = NDArray[np.int64]
 Rank = Callable[[Sequence[Columns]], NDArray[np.float64]]  # errors of panels, as a surrogate has it
@@ -77,20 +78,23 @@ class Referee:
     def judges(config: TrainingConfig, rows: int, device: torch.device) -> bool:
         """Whether many networks can be trained at once in little time, with rows that can tell."""
         plain = not config.linear and not callable(config.decoder) and world_size() == 1
-        return plain and device.type == "cuda" and rows >= ROWS_PER_FEATURE * config.k
+        enough = config.k <= FEW_CHOSEN and rows >= ROWS_PER_FEATURE * config.k
+        return plain and enough and device.type == "cuda"
 
     def errors(
-        self, panels: Sequence[Columns], split: int, seed: int, effort: float
+        self, panels: Sequence[Columns], split: int, seed: int, steps: int
     ) -> NDArray[np.float64]:
         """Error of a network on each panel, with the price of the panel where costs have weight."""
-        data = self.splits.get(split)
-        if data is None:
+        if split not in self.splits:
             options = self.rows, self.stats, self.config, make_loss("mse"), self.seed + split
-            data = prepare(*options, groups=self.labels)
-            if split < SPLITS:
-                self.splits[split] = data
+            self.splits[split] = prepare(*options, groups=self.labels)
+        data = self.splits[split]
+        if isinstance(self.config.refit_epochs, str):
+            each = -(-len(data.train) // self.config.batch_size)
+            epochs = max(FEWEST_EPOCHS, round(steps / each))
+            data = replace(data, config=replace(self.config, refit_epochs=epochs))
         prices = np.array([self.constraints.price(panel) for panel in panels])
-        return held_out_losses(data, panels, seed, effort=effort) + prices / self.constraints.d
+        return held_out_losses(data, panels, seed) + prices / self.constraints.d
 
 
 def trained_swaps(
@@ -113,8 +117,8 @@ def trained_swaps(
     rank : callable, default=None
         Errors of panels according to a surrogate, which chooses most of the swaps that are tried;
         None tries random ones.
-    rounds, count : int, default=4, 96
-        Number of rounds, and of networks in each.
+    rounds, count : int, default=6, 64
+        Maximum number of rounds, and number of networks in each.
     time_limit : float, default=None
         Seconds after which no round starts.
 
@@ -138,44 +142,52 @@ def trained_swaps(
     constraints, random = referee.constraints, np.random.default_rng(referee.seed)
     ends = None if time_limit is None else time.perf_counter() + time_limit
     units = sorted(set(constraints.unit_of[start].tolist()))
-    for at in range(rounds):
-        if ends is not None and time.perf_counter() > ends:
-            break
+    failed = at = 0
+    while at < rounds and failed < FAILURES and (ends is None or time.perf_counter() < ends):
         swaps = _drawn(constraints, units, count, random, rank)
-        if not swaps:
-            break
         panels = [constraints.features(_after(units, [swap])) for swap in swaps]
         panels = [constraints.features(units), *panels]
         now, *errors = referee.errors(panels, 2 * at % SPLITS, 2 * at, SHORT)
         better = [swaps[i] for i in np.argsort(errors) if errors[i] < now]
         tried = _combined(constraints, units, better)
-        if not tried:
-            continue
         panels = [constraints.features(one) for one in (units, *tried)]
-        now, *errors = referee.errors(panels, (2 * at + 1) % SPLITS, 2 * at + 1, LONGER)
-        best = int(np.argmin(errors))
-        if errors[best] < now * (1 - PROGRESS):
-            units = tried[best]
+        at, failed = at + 1, failed + 1
+        if tried:
+            now, *errors = referee.errors(panels, (2 * at - 1) % SPLITS, 2 * at - 1, LONGER)
+            best = int(np.argmin(errors))
+            if errors[best] < now * (1 - PROGRESS):
+                units, failed = tried[best], 0
     return constraints.features(units)
 
 
-def clearly_best(referee: Referee, base: Columns, others: Sequence[Columns]) -> Columns:
-    """The best of other panels if it beats this one clearly, by new trainings; else this one.
+def clearly_best(
+    data: TrainingData,
+    constraints: Constraints,
+    base: Columns,
+    others: Sequence[Columns],
+    seed: int,
+) -> Columns:
+    """The best of other panels if it beats this one clearly on held-out rows; else this one.
 
-    The networks of all panels have the same held-out rows, so that their differences count, over
-    several splits; since these share rows, the standard error is that of Nadeau and Bengio (2003).
+    Networks on all panels are trained from several weights; their errors on the held-out rows of
+    the data, which must not have had a part in the choice of the panels, are compared row by row.
     """
     panels = list({panel.tobytes(): panel for panel in (base, *others)}.values())
-    if len(panels) == 1:
+    if len(panels) == 1 or data.valid is None:
         return base
-    trials = [SPLITS + at for at in range(VERDICTS)]
-    table = np.log([referee.errors(panels, trial, trial, LONGER) for trial in trials])
-    gains = table[:, :1] - table[:, 1:]  # trials x others
-    means = gains.mean(axis=0)
-    best = int(means.argmax())
-    share = 1 / VERDICTS + HELD / (1 - HELD)
-    least = float(gains[:, best].std(ddof=1)) * share**0.5 * stdtrit(VERDICTS - 1, SURE)
-    return panels[1 + best] if means[best] > max(least, CLEARLY) else base
+    losses = np.zeros((len(panels), len(data.valid.index)))
+    for at in range(TRAININGS):
+        decoders = train_decoders(data, panels, seed + at, effort=0.5)
+        for own, panel, decoder in zip(losses, panels, decoders, strict=True):
+            with torch.no_grad():
+                for rows, x in read_blocks(RowView(data.source, data.valid.index)):
+                    gap = torch.nan_to_num(decoder(x[:, panel]) - x, nan=0.0)
+                    own[rows] += gap.square().mean(1).numpy() / TRAININGS
+    losses += np.array([[constraints.price(panel)] for panel in panels]) / constraints.d
+    best = int(losses.mean(1).argmin())
+    gaps = losses[0] - losses[best]
+    low = paired_interval(gaps, np.zeros_like(data.valid.index), level=LIKELY)[1]
+    return panels[best] if low > 0 else base
 
 
 def _drawn(

@@ -90,9 +90,12 @@ def refined(
         options: dict[str, Any] = {"ridge": data.config.ridge, "seed": seed, "trust": trust}
         other = on_rank0(lambda: searched(summary.matrix, constraints, start, **options))
     else:
-        other = on_rank0(lambda: _proposed(data, source, summary, start, constraints, seed))
-        if of_rows and Referee.judges(data.config, summary.n, data.device):
-            other = _refereed(data, source, summary, other, constraints, seed)
+        found = on_rank0(lambda: _proposed(data, source, summary, start, constraints, seed))
+        near, other = found
+        if of_rows and data.valid is not None and Referee.judges(data.config, summary.n, device):
+            refereed = _refereed(data, source, summary, other, constraints, seed)
+            panel = clearly_best(data, constraints, near, [start, other, refereed], seed)
+            return panel, *refit(panel, False)
     if exact or np.array_equal(other, start):
         return other, *refit(other, False)
     if data.valid is None:  # the surrogate has held-out rows of its own
@@ -163,8 +166,11 @@ def _proposed(
     start: Columns,
     constraints: Constraints,
     seed: int,
-) -> Columns:
-    """What swaps on the rows of a source make of a panel, for decoders that are not exact."""
+) -> tuple[Columns, Columns]:
+    """The panel of the linear search, and what swaps on the rows of a source make of a panel.
+
+    For decoders that are not exact.
+    """
     from fewer.train import network_swaps  # noqa: PLC0415 (the package imports this module)
 
     config, device, n = data.config, summary.matrix.device, source.shape[0]
@@ -183,11 +189,12 @@ def _proposed(
         variance = float(summary.matrix.diagonal().mean())
         for_swaps = replace(constraints, cost_weight=weight * variance)
     if config.linear:
-        return searched(guide, for_search, start, ridge=config.ridge, seed=seed)
+        panel = searched(guide, for_search, start, ridge=config.ridge, seed=seed)
+        return panel, panel
     near = search(guide, for_search, stall=0, seed=seed).indices
     if n < FEWEST_FOR_SURROGATE:
-        return near
-    return network_swaps(
+        return near, near
+    found = network_swaps(
         source,
         Summary(summary.n, summary.mean.cpu(), summary.matrix.cpu()),
         [start, near],
@@ -198,6 +205,7 @@ def _proposed(
         linear=None if y is None else guide,
         weights=weights,
     )
+    return near, found
 
 
 def _refereed(
@@ -208,14 +216,14 @@ def _refereed(
     constraints: Constraints,
     seed: int,
 ) -> Columns:
-    """What swaps judged by trained networks make of a panel, if it is then clearly better."""
+    """What swaps judged by trained networks make of a panel."""
     from fewer.train.surrogate import RandomFeatureSurrogate  # noqa: PLC0415 (as above)
 
     known = Summary(summary.n, summary.mean.cpu(), summary.matrix.cpu())
     options: dict[str, Any] = {"k": len(panel), "seed": seed + 2, "device": data.device}
     referee = Referee(source, constraints, data.config, seed)
     surrogate = RandomFeatureSurrogate(source, known, **options)
-    return clearly_best(referee, panel, [trained_swaps(referee, panel, rank=surrogate.errors)])
+    return trained_swaps(referee, panel, rank=surrogate.errors)
 
 
 # -- targets -----------------------------------------------------------------------------------
