@@ -104,3 +104,15 @@ def test_select_lets_networks_judge(anywhere):
 def test_the_estimator_ends_with_a_panel_that_networks_prefer(anywhere):
     model = fewer.ConcreteAutoencoder(2, decoder=(12,), random_state=0)
     assert model.fit(curved(700)).columns_.tolist() == [0, 1]
+
+
+def test_only_judges_where_it_takes_little():
+    cuda = torch.device("cuda")
+    config = TrainingConfig(k=10, decoder=(64, 64))
+    assert Referee.judges(config, (1000, 200), cuda)
+    assert not Referee.judges(config, (1000, 200), torch.device("cpu"))
+    assert not Referee.judges(config, (999, 200), cuda)
+    assert not Referee.judges(config, (1000, 5000), cuda)
+    assert not Referee.judges(TrainingConfig(k=10), (1000, 200), cuda)
+    assert not Referee.judges(TrainingConfig(k=10, decoder=(64, 9999)), (1000, 200), cuda)
+    assert not Referee.judges(TrainingConfig(k=50, decoder=(64,)), (9999, 200), cuda)

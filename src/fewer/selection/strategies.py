@@ -248,9 +248,7 @@ def _has_referee(context: SelectionContext) -> bool:
     """Whether trained networks judge swaps: many of them at once, with enough rows to tell."""
     plain = context.loss == "mse" and not context.expect_missing
     single = len(context.covariances.folds) == 1
-    return (
-        plain and single and Referee.judges(context.config, context.source.shape[0], context.device)
-    )
+    return plain and single and Referee.judges(context.config, context.source.shape, context.device)
 
 
 def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:

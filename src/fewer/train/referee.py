@@ -22,6 +22,7 @@ from fewer.data import RowView, Source, moments, read_blocks
 from fewer.data.source import array_source
 from fewer.distributed import world_size
 from fewer.nn import make_loss
+from fewer.nn.decoder import hidden_widths
 from fewer.train.config import TrainingConfig
 from fewer.train.network import held_out_losses, train_decoders
 from fewer.train.surrogate import FEW_CHOSEN
@@ -33,12 +34,15 @@ __all__ = ["Referee", "clearly_best", "trained_swaps"]
 HELD = 0.25  # of the rows
 SPLITS = 4  # in turn
 MOST_ROWS = 12_000
-ROUNDS, COUNT = 6, 64  # of networks: each round trains so many
+# of networks: each round trains so many; and more rounds where there are more swaps to try
+ROUNDS, MORE_ROUNDS, MANY_SWAPS = 4, 8, 4096
+COUNT = 64
 FAILURES = 2  # rounds without a better panel that end the search
 DRAWN = 8  # times as many swaps are drawn; a surrogate, if there is one, takes the best of them
 RANDOM = 0.25  # of the networks are for swaps that it did not choose
-SHORT, LONGER = 240, 480  # steps of training for a first look, and to confirm it
+SHORT, LONGER = 240, 400  # steps of training for a first look, and to confirm it
 FEWEST_EPOCHS = 5
+WIDEST = 4096  # layers
 TOGETHER = (1, 2, 3, 4, 6, 8, 12)  # swaps that are confirmed as one
 ALONE = 4  # further ones that are confirmed alone
 PROGRESS = 1e-4  # minimum relative improvement
@@ -75,11 +79,14 @@ class Referee:
         self.splits: dict[int, TrainingData] = {}
 
     @staticmethod
-    def judges(config: TrainingConfig, rows: int, device: torch.device) -> bool:
+    def judges(config: TrainingConfig, shape: tuple[int, int], device: torch.device) -> bool:
         """Whether many networks can be trained at once in little time, with rows that can tell."""
-        plain = not config.linear and not callable(config.decoder) and world_size() == 1
-        enough = config.k <= FEW_CHOSEN and rows >= ROWS_PER_FEATURE * config.k
-        return plain and enough and device.type == "cuda"
+        decoder = config.decoder
+        if config.linear or isinstance(decoder, str) or callable(decoder) or world_size() > 1:
+            return False
+        small = max(shape[1], *hidden_widths(decoder)) <= WIDEST
+        enough = config.k <= FEW_CHOSEN and shape[0] >= ROWS_PER_FEATURE * config.k
+        return small and enough and device.type == "cuda"
 
     def errors(
         self, panels: Sequence[Columns], split: int, seed: int, steps: int
@@ -102,7 +109,7 @@ def trained_swaps(
     start: Columns,
     *,
     rank: Rank | None = None,
-    rounds: int = ROUNDS,
+    rounds: int | None = None,
     count: int = COUNT,
     time_limit: float | None = None,
 ) -> Columns:
@@ -117,8 +124,9 @@ def trained_swaps(
     rank : callable, default=None
         Errors of panels according to a surrogate, which chooses most of the swaps that are tried;
         None tries random ones.
-    rounds, count : int, default=6, 64
-        Maximum number of rounds, and number of networks in each.
+    rounds, count : int, default=None, 64
+        Maximum number of rounds, and number of networks in each. None: 4, or 8 where more than
+        4,096 swaps are possible.
     time_limit : float, default=None
         Seconds after which no round starts.
 
@@ -142,13 +150,16 @@ def trained_swaps(
     constraints, random = referee.constraints, np.random.default_rng(referee.seed)
     ends = None if time_limit is None else time.perf_counter() + time_limit
     units = sorted(set(constraints.unit_of[start].tolist()))
+    if rounds is None:
+        swaps = len(units) * (len(constraints.units) - len(units))
+        rounds = ROUNDS if swaps < MANY_SWAPS else MORE_ROUNDS
     failed = at = 0
     while at < rounds and failed < FAILURES and (ends is None or time.perf_counter() < ends):
-        swaps = _drawn(constraints, units, count, random, rank)
-        panels = [constraints.features(_after(units, [swap])) for swap in swaps]
+        tries = _drawn(constraints, units, count, random, rank)
+        panels = [constraints.features(_after(units, [swap])) for swap in tries]
         panels = [constraints.features(units), *panels]
         now, *errors = referee.errors(panels, 2 * at % SPLITS, 2 * at, SHORT)
-        better = [swaps[i] for i in np.argsort(errors) if errors[i] < now]
+        better = [tries[i] for i in np.argsort(errors) if errors[i] < now]
         tried = _combined(constraints, units, better)
         panels = [constraints.features(one) for one in (units, *tried)]
         at, failed = at + 1, failed + 1

@@ -92,7 +92,7 @@ def refined(
     else:
         found = on_rank0(lambda: _proposed(data, source, summary, start, constraints, seed))
         near, other = found
-        if of_rows and data.valid is not None and Referee.judges(data.config, summary.n, device):
+        if of_rows and data.valid is not None and Referee.judges(data.config, source.shape, device):
             refereed = _refereed(data, source, summary, other, constraints, seed)
             panel = clearly_best(data, constraints, near, [start, other, refereed], seed)
             return panel, *refit(panel, False)
