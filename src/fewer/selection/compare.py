@@ -50,6 +50,7 @@ FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first
 PREDICTS_WORSE = (
     1.25  # predictors with this ratio to the leader's loss on the first fold are pruned
 )
+RIVALS = 3  # candidates that may replace the linear search
 LIKELY = 0.9  # level of the interval of a difference between panels from all rows
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
 
@@ -75,7 +76,7 @@ class Candidate:
     seconds: float = 0.0
     worst: float | None = None  # held-out error with the worst features missing
     train_residual: float | None = None  # on the training rows, where that breaks ties
-    wins_ties: bool = False  # and no other candidate is clearly better
+    preferred: bool = False  # the linear search, or a candidate that is clearly better
     pruned_by: "tuple[Candidate, float] | None" = None  # the leader, and the ratio of errors
 
     def ridge_of(self, fold: Fold) -> float:
@@ -106,12 +107,12 @@ class Candidate:
     def sort_key(self) -> tuple[bool, int, float]:
         """Smaller is better; candidates that the training rows decide between come first.
 
-        Or one that wins ties. Then those with the most trainings: others were behind before. Errors
-        of another number of trainings, on other held-out rows, are not comparable.
+        Or one that is preferred. Then those with the most trainings: others were behind before.
+        Errors of another number of trainings, on other held-out rows, are not comparable.
         """
         if self.train_residual is not None:
             return False, 0, self.train_residual
-        if self.wins_ties:
+        if self.preferred:
             return False, 0, self.objective
         if not self.repeats:
             return True, 0, self.objective
@@ -398,10 +399,13 @@ class NetworkComparison(TrainedComparison):
         if len(folds) > 1:
             return
         self.retrain_close(candidates, folds)
-        best = min(candidates, key=lambda candidate: candidate.sort_key)
-        for base in complete(candidates, folds):
-            if base.strategy.restarts and base is not best and not self._beats(best, base, folds):
-                base.wins_ties = True
+        ordered = sorted(complete(candidates, folds), key=lambda candidate: candidate.sort_key)
+        for base in ordered:
+            if base.strategy.restarts:
+                ahead = ordered[: min(ordered.index(base), RIVALS)]
+                better = (candidate for candidate in ahead if self._beats(candidate, base, folds))
+                next(better, base).preferred = True
+                return
 
     def _beats(self, candidate: Candidate, base: Candidate, folds: Sequence[Fold]) -> bool:
         """Whether a candidate has clearly less error, by rows held out from as many trainings."""
