@@ -403,6 +403,8 @@ class NetworkComparison(TrainedComparison):
         for base in ordered:
             if base.strategy.restarts:
                 ahead = ordered[: min(ordered.index(base), RIVALS)]
+                # those that were trained less often are clearly behind the first
+                ahead = [c for c in ahead if len(c.repeats) == len(ordered[0].repeats)]
                 better = (candidate for candidate in ahead if self._beats(candidate, base, folds))
                 next(better, base).preferred = True
                 return
