@@ -33,18 +33,22 @@ from cases import Case, load_case
 NAMES = ("mnist", "fashion", "isolet", "coil20", "mice")
 CAES = ("gradient CAE", "closed form CAE", "random features")
 SINGLE = ("css", *CAES, "network swaps")
-METHODS = (*SINGLE, "select, same", "css, kept", "select")
+USERS = "as users get it"
+METHODS = (*SINGLE, "select, same", USERS, "css, kept", "select")
 
 
 def panel_error(
-    case: Case, columns: np.ndarray, decoder: Any, seed: int, device: str
+    case: Case, columns: np.ndarray, decoder: Any, seed: int, device: str, kept: bool = False
 ) -> tuple[float, float]:
-    """Test error of a decoder that is trained on these columns alone; and without their own."""
+    """Test error of a decoder that is trained on these columns alone; and without their own.
+
+    Unless they are ``kept``, the decoder reconstructs the measured columns, too.
+    """
     model = fewer.ConcreteAutoencoder(
         len(columns),
         decoder=decoder,
         solver="gradient",
-        keep_measured=False,
+        keep_measured=kept,
         include=columns,
         random_state=seed,
         device=device,
@@ -98,6 +102,11 @@ def cell(
         for method, (columns, seconds) in found.items():
             error, apart = panel_error(case, columns, decoder, seed, device)
             row[method] = {"error": error, "apart": apart, "seconds": seconds}
+        users = [
+            panel_error(case, found[method][0], decoder, seed, device, kept=True)[0]
+            for method in ("select, same", "css")
+        ]
+        row[USERS] = {"error": users[0], "css": users[1], "seconds": row["select"]["seconds"]}
         row["css, kept"] = {"error": row["css"]["apart"], "seconds": row["css"]["seconds"]}
     css = found["css"][0]
     B = np.linalg.lstsq(
@@ -129,8 +138,11 @@ def show(results: dict[str, dict[str, Any]], where: str) -> None:
     ratios: dict[str, list[float]] = {method: [] for method in (*methods, "linear", "margin")}
     for (name, k, decoder), rows in cases.items():
         mean = {m: np.mean([r[m]["error"] for r in rows]) for m in (*methods, "linear")}
+        base = dict.fromkeys(mean, mean["css"])
+        if USERS in mean:
+            base[USERS] = np.mean([row[USERS]["css"] for row in rows])
         for method, value in mean.items():
-            ratios[method].append(value / mean["css"])
+            ratios[method].append(value / base[method])
         single = min(mean[m] for m in SINGLE if m in methods)
         ratios["margin"].append(mean["select"] / single)
         table.add_row(
@@ -139,7 +151,7 @@ def show(results: dict[str, dict[str, Any]], where: str) -> None:
             decoder,
             str(len(rows)),
             f"{mean['css']:.5f}",
-            *(f"{mean[m] / mean['css']:.4f}" for m in (*methods[1:], "linear")),
+            *(f"{ratios[m][-1]:.4f}" for m in (*methods[1:], "linear")),
             f"{mean['select'] / single:.4f}",
         )
     table.add_row(

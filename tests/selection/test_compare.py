@@ -7,7 +7,9 @@ from sklearn.linear_model import LinearRegression
 import fewer
 from fewer.search import residual
 from fewer.selection import api
-from fewer.selection.compare import Candidate, clearly_behind
+from fewer.selection.compare import Candidate, NetworkComparison, clearly_behind
+from fewer.selection.context import WorkPlan
+from fewer.selection.prepare import prepare
 from fewer.selection.strategies import Strategy, greedy_panel
 from fewer.validation import split_rows
 
@@ -116,3 +118,46 @@ def test_a_network_says_whether_it_beats_a_linear_decoder(tmp_path):
     assert fewer.Panel.load(tmp_path / "p").leaderboard.note == panel.leaderboard.note
     panel.report(tmp_path / "p.html")
     assert "The network beats a linear decoder" in (tmp_path / "p.html").read_text()
+
+
+def network_comparison(validation):
+    """Two noisy measurements of one hidden column, another one, what follows, and noise."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(240, 2))
+    twice = x[:, :1] + 0.3 * random.normal(size=(240, 2))
+    more = np.column_stack([x.sum(1), x[:, 0] - x[:, 1], x.prod(1)])
+    X = np.hstack([twice, x[:, 1:], more, 0.3 * random.normal(size=(240, 1))])
+    options = {"k": 2, "decoder": (8,), "scale": "none", "validation": validation, "device": "cpu"}
+    options = api._defaults() | options
+    del options["data"]
+    return NetworkComparison(prepare(X, options, WorkPlan(), 0)[0])
+
+
+ONE, OTHER, WORSE = np.array([0, 2]), np.array([1, 2]), np.array([0, 6])
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "wins"),
+    [(ONE, OTHER, False), (OTHER, ONE, False), (WORSE, ONE, True), (ONE, WORSE, False)],
+)
+def test_the_search_wins_unless_another_is_clearly_better(base, other, wins):
+    comparison = network_comparison(0.25)
+    folds = comparison.context.covariances.folds
+    candidates = [
+        Candidate(Strategy("search", greedy_panel, restarts=True), [base]),
+        Candidate(Strategy("other", greedy_panel), [other]),
+    ]
+    comparison.measure(candidates, folds)
+    comparison.break_ties(candidates, folds)
+    assert min(candidates, key=lambda c: c.sort_key) is candidates[wins]
+
+
+def test_panels_from_all_rows_have_to_be_clearly_better_than_the_first():
+    comparison = network_comparison(3)
+    folds = comparison.context.covariances.folds
+    assert len(folds) == 3
+    assert comparison.best_of([ONE, OTHER], folds, first_wins_ties=True) == 0
+    assert comparison.best_of([OTHER, ONE], folds, first_wins_ties=True) == 0
+    assert comparison.best_of([WORSE, ONE, OTHER], folds, first_wins_ties=True) > 0
+    # without the rule, the one that is ahead by chance wins in either order
+    assert {comparison.best_of(pair, folds) for pair in ([ONE, OTHER], [OTHER, ONE])} == {0, 1}

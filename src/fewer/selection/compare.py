@@ -28,7 +28,7 @@ from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
 from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING
 from fewer.train.distil import WIDTH, distil
-from fewer.validation import Fold, ridge_errors
+from fewer.validation import Fold, paired_interval, ridge_errors
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
 
@@ -50,6 +50,8 @@ FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first
 PREDICTS_WORSE = (
     1.25  # predictors with this ratio to the leader's loss on the first fold are pruned
 )
+RIVALS = 3  # candidates that may replace the linear search
+LIKELY = 0.9  # level of the interval of a difference between panels from all rows
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
 
 Columns = NDArray[np.int64]
@@ -74,6 +76,7 @@ class Candidate:
     seconds: float = 0.0
     worst: float | None = None  # held-out error with the worst features missing
     train_residual: float | None = None  # on the training rows, where that breaks ties
+    preferred: bool = False  # the linear search, or a candidate that is clearly better
     pruned_by: "tuple[Candidate, float] | None" = None  # the leader, and the ratio of errors
 
     def ridge_of(self, fold: Fold) -> float:
@@ -104,11 +107,13 @@ class Candidate:
     def sort_key(self) -> tuple[bool, int, float]:
         """Smaller is better; candidates that the training rows decide between come first.
 
-        Then those with the most trainings: others were behind before. Errors of another number of
-        trainings, on other held-out rows, are not comparable.
+        Or one that is preferred. Then those with the most trainings: others were behind before.
+        Errors of another number of trainings, on other held-out rows, are not comparable.
         """
         if self.train_residual is not None:
             return False, 0, self.train_residual
+        if self.preferred:
+            return False, 0, self.objective
         if not self.repeats:
             return True, 0, self.objective
         return True, -len(self.repeats), self.objective_of_repeats
@@ -252,7 +257,8 @@ class TrainedComparison(Comparison):
         if len(folds) > 1 or len(self.context.covariances.folds) == 1 or not leader.errors[0]:
             return
         for candidate in ready:
-            if candidate.objective > ratio * leader.objective:
+            # the linear search is what the others have to beat in the end
+            if candidate.objective > ratio * leader.objective and not candidate.strategy.restarts:
                 candidate.pruned_by = leader, candidate.errors[0] / leader.errors[0]
 
     def fit(self, candidate: Candidate, columns: Columns, fold: Fold) -> MeasuredDecoder:
@@ -386,10 +392,42 @@ class NetworkComparison(TrainedComparison):
         """Retrain candidates that are close, with other seeds and other held-out rows.
 
         The panels were chosen with these rows, which is the same for all candidates; they do not
-        count in the score of a panel. With folds, panels from all rows decide: see `best_of`.
+        count in the score of a panel. The linear search wins if no other is clearly better then:
+        what networks prefer by chance does not last. With folds, panels from all rows decide: see
+        `best_of`.
         """
-        if len(folds) == 1:
-            self.retrain_close(candidates, folds)
+        if len(folds) > 1:
+            return
+        self.retrain_close(candidates, folds)
+        ordered = sorted(complete(candidates, folds), key=lambda candidate: candidate.sort_key)
+        for base in ordered:
+            if base.strategy.restarts:
+                ahead = ordered[: min(ordered.index(base), RIVALS)]
+                # those that were trained less often are clearly behind the first
+                ahead = [c for c in ahead if len(c.repeats) == len(ordered[0].repeats)]
+                better = (candidate for candidate in ahead if self._beats(candidate, base, folds))
+                next(better, base).preferred = True
+                return
+
+    def _beats(self, candidate: Candidate, base: Candidate, folds: Sequence[Fold]) -> bool:
+        """Whether a candidate has clearly less error, by rows held out from as many trainings."""
+        context, fold = self.context, folds[0]
+        if distributed.world_size() > 1 or is_remote(context.source):
+            return True
+        price = base.price - candidate.price
+        gaps, rows = [], []
+        for repeat in range(REPEATS + 1):
+            if context.budget.exhausted:
+                return True
+            self.train([candidate.panels[0], base.panels[0]], fold, repeat)  # as one
+            losses = [self._row_losses(one, folds, repeat) for one in (base, candidate)]
+            gaps.append(losses[0] - losses[1] + price)
+            rows.append(self.rows(fold, repeat)[1])
+            index = np.concatenate(rows)
+            same = np.zeros_like(index)
+            if paired_interval(np.concatenate(gaps), same, context.groups_of(index))[1] > 0:
+                return True
+        return False
 
     def scored(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> Candidate:
         """The winner, and by which factor its error is too low because it won.
@@ -418,13 +456,21 @@ class NetworkComparison(TrainedComparison):
         pairs = zip(candidate.panels, folds, strict=True)
         return all((panel.tobytes(), fold.number, 0) in self.decoders for panel, fold in pairs)
 
-    @torch.no_grad()
-    def _row_losses(self, candidate: Candidate, folds: Sequence[Fold]) -> NDArray[np.float64]:
+    def _row_losses(
+        self, candidate: Candidate, folds: Sequence[Fold], repeat: int = 0
+    ) -> NDArray[np.float64]:
         """Mean squared error of each held-out row of all folds, in scaled units."""
+        return self._losses_of(candidate.panels, folds, repeat)
+
+    @torch.no_grad()
+    def _losses_of(
+        self, panels: Sequence[Columns], folds: Sequence[Fold], repeat: int = 0
+    ) -> NDArray[np.float64]:
+        """The same of a panel for each fold."""
         found = []
-        for panel, fold in zip(candidate.panels, folds, strict=True):
-            decoder = self.train([panel], fold)[0]
-            for _, x in read_blocks(fold.rows(fold.held_rows)):
+        for panel, fold in zip(panels, folds, strict=True):
+            decoder = self.train([panel], fold, repeat)[0]
+            for _, x in read_blocks(fold.rows(self.rows(fold, repeat)[1])):
                 gap = (decoder(x[:, panel]).double() - x).masked_fill_(torch.isnan(x), 0.0)
                 found.append(gap.square_().mean(1).numpy())
         return np.concatenate(found)
@@ -441,22 +487,34 @@ class NetworkComparison(TrainedComparison):
         best = min(candidate.objective for candidate in candidates)
         return [c for c in candidates if c.pruned_by is None and c.objective <= FINALIST * best]
 
-    def best_of(self, panels: Sequence[Columns], folds: Sequence[Fold]) -> int:
+    def best_of(
+        self, panels: Sequence[Columns], folds: Sequence[Fold], *, first_wins_ties: bool = False
+    ) -> int:
         """Which of these panels does best on the held-out rows of all folds; the first of equals.
 
         A search may end elsewhere with a few rows more, and a surrogate may prefer what the
-        network does not, so that the network itself has to judge the final panels.
+        network does not, so that the network itself has to judge the final panels. If the first
+        wins ties, another has to be clearly better on paired rows and folds.
         """
         if len({panel.tobytes() for panel in panels}) == 1 or self.context.budget.exhausted:
             return 0
         for fold in folds:
             self.train(panels, fold)
+        prices = [mean_price([panel], self.context.constraints) for panel in panels]
         errors = [
-            np.mean([self.errors[panel.tobytes(), fold.number, 0] for fold in folds])
-            + mean_price([panel], self.context.constraints)
-            for panel in panels
+            np.mean([self.errors[panel.tobytes(), fold.number, 0] for fold in folds]) + price
+            for panel, price in zip(panels, prices, strict=True)
         ]
-        return int(np.argmin(errors))
+        best = int(np.argmin(errors))
+        alone = distributed.world_size() == 1 and not is_remote(self.context.source)
+        if not best or not first_wins_ties or not alone:
+            return best
+        losses = [self._losses_of([panels[at]] * len(folds), folds) for at in (0, best)]
+        held = [self.rows(fold, 0)[1] for fold in folds]
+        number = np.repeat(np.arange(len(folds)), [len(rows) for rows in held])
+        groups = self.context.groups_of(np.concatenate(held))
+        gaps = losses[0] - losses[1] + prices[0] - prices[best]
+        return best if paired_interval(gaps, number, groups, level=LIKELY)[1] > 0 else 0
 
 
 @dataclass

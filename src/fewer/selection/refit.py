@@ -26,7 +26,7 @@ from fewer.estimate import (
 )
 from fewer.nn import MeasuredDecoder
 from fewer.reconstructor import sample_size
-from fewer.search import greedy, swap
+from fewer.search import greedy, search, swap
 from fewer.search.objective import worth
 from fewer.selection.compare import Candidate, Comparison, LinearComparison, NetworkComparison
 from fewer.selection.context import SelectionContext
@@ -37,6 +37,7 @@ from fewer.selection.strategies import (
     propose_on_folds,
     search_panel,
 )
+from fewer.train.linear_choice import choose_linear
 from fewer.train.swaps import HeldOut, held_out_swaps
 from fewer.validation import Fold, best_ridge, paired_interval
 
@@ -121,7 +122,8 @@ def _for_networks(
     """The winner and its columns, judged by the network itself.
 
     With one held-out part, the winner's panel from all rows or the one that was compared; with
-    folds, the best of the panels that the finalists choose from all rows.
+    folds, the best of the panels that the finalists choose from all rows, unless that of the linear
+    search is about as good.
     """
     budget, winner = context.budget, candidates[0]
     if len(folds) == 1:
@@ -130,13 +132,41 @@ def _for_networks(
         return winner, panels[comparison.best_of(panels, folds)]
     # those that build on others last, as in the comparison
     finalists = sorted(comparison.finalists(candidates), key=lambda c: c.strategy.improves_found)
-    panels = []
+    linear = _linear_candidate(context, candidates, folds)
+    panels = [] if linear is None else [_linear_panel(context, everything)]
     for at, candidate in enumerate(finalists):
         context.plan.begin(candidate.strategy.name, f"{candidate.strategy.name}, all rows ...")
         budget.allocate(2 * (len(finalists) - at))
         panels.append(_network_panel(context, candidate, everything))
-    best = comparison.best_of(panels, folds)
-    return finalists[best], panels[best]
+    if linear is None:
+        best = comparison.best_of(panels, folds)
+        return finalists[best], panels[best]
+    best = comparison.best_of(panels, folds, first_wins_ties=True)
+    return [linear, *finalists][best], panels[best]
+
+
+def _linear_candidate(
+    context: SelectionContext, candidates: Sequence[Candidate], folds: Sequence[Fold]
+) -> Candidate | None:
+    """The linear search among the candidates, whose panel from all rows wins ties."""
+    if not folds_are_plain(context) or context.budget.exhausted:
+        return None
+    known = (c for c in candidates if c.strategy.restarts and len(c.errors) == len(folds))
+    return next(known, None)
+
+
+def _linear_panel(context: SelectionContext, everything: Fold) -> Columns:
+    """What `fewer.ColumnSubset` chooses from all rows: a search as far as folds trust it."""
+    source, constraints = everything.train_source, context.constraints
+    device, seed = context.search_device, context.seed
+    choice = choose_linear(source, moments(source), constraints, seed=seed, device=device)
+    C = everything.matrix().to(device)
+    if choice.trust == "greedy":
+        return distributed.on_rank0(lambda: greedy(C, constraints).panel())
+    options: dict[str, Any] = {"ridge": choice.ridge, "seed": seed}
+    options["stall"] = 0 if choice.trust == "swaps" else None
+    options["time_limit"] = context.budget.remaining()
+    return distributed.on_rank0(lambda: search(C, constraints, **options).indices)
 
 
 def _network_panel(context: SelectionContext, candidate: Candidate, everything: Fold) -> Columns:
@@ -146,7 +176,7 @@ def _network_panel(context: SelectionContext, candidate: Candidate, everything: 
     compared: that one is known to be good.
     """
     strategy = candidate.strategy
-    if context.budget.exhausted:
+    if context.budget.exhausted or not strategy.reruns:
         return candidate.panels[0]
     if strategy.restarts:
         return _search_again(context, strategy, everything, candidate.panels)

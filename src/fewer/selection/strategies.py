@@ -35,6 +35,8 @@ from fewer.train import (
     refine,
 )
 from fewer.train.assignment import eligible, obeying_features
+from fewer.train.referee import Referee, trained_swaps
+from fewer.train.surrogate import RandomFeatureSurrogate
 from fewer.validation import Fold
 
 __all__ = [
@@ -63,6 +65,7 @@ FEW_ROUNDS, SOME_ROUNDS = 2, 3
 LONG_SEARCH = 2**17  # chosen features times all features: beyond, only swaps on folds that score
 FEW_STARTS = 4  # of a search whose panel is compared with others, and improved
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
+RANKS = (384, 4500, 4)  # random features, rows and folds of a surrogate
 SOME_SWAPS = 8  # rounds of network swaps on one of several folds
 MANY_ROWS = 20_000  # from which a further search takes little of the time
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
@@ -93,6 +96,7 @@ class Strategy:
     on_gpu: bool = False  # if there is one
     weight: float = 0.2  # roughly what it takes, relative to training one decoder
     improves_found: bool = False  # it improves the panels of other strategies, so it runs last
+    reruns: bool = True  # on all rows, if its panel from the training rows won
 
 
 def propose(context: SelectionContext, strategy: Strategy, fold: Fold) -> Columns:
@@ -238,7 +242,16 @@ def shortlist(context: SelectionContext) -> list[Strategy]:
         found.append(GRADIENT)
     if "search" in asked and not linear:
         found.append(NETWORK_SWAPS)
+        if _has_referee(context):
+            found.append(TRAINED_SWAPS)
     return found
+
+
+def _has_referee(context: SelectionContext) -> bool:
+    """Whether trained networks judge swaps: many of them at once, with enough rows to tell."""
+    plain = context.loss == "mse" and not context.expect_missing
+    single = len(context.covariances.folds) == 1
+    return plain and single and Referee.judges(context.config, context.source.shape, context.device)
 
 
 def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
@@ -398,6 +411,32 @@ def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
 
 NETWORK_SWAPS = Strategy(
     "search, network swaps", network_swaps_panel, improves_found=True, weight=2.0
+)
+
+
+def trained_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
+    """Swaps judged by trained networks, from the panel of `network_swaps_panel`."""
+    start = context.found.get((NETWORK_SWAPS.name, fold.number))
+    rows, source, k = fold.train_rows, fold.train_source, context.config.k
+    labels, device = context.groups_of(rows), context.device
+    summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
+    size: dict[str, Any] = {"width": RANKS[0], "rows": RANKS[1], "folds": RANKS[2]}
+    seed = context.seed + 2  # network swaps have used the two before
+    surrogate = RandomFeatureSurrogate(
+        source, summary, k=k, seed=seed, device=device, labels=labels, **size
+    )
+    config = replace(context.config, device=str(device))
+    referee = Referee(source, context.constraints, config, context.seed, labels)
+    return trained_swaps(
+        referee,
+        search_panel(context, fold) if start is None else start,
+        rank=surrogate.errors,
+        time_limit=context.budget.remaining(),
+    )
+
+
+TRAINED_SWAPS = Strategy(
+    "search, trained networks", trained_swaps_panel, improves_found=True, reruns=False, weight=2.0
 )
 
 

@@ -26,6 +26,7 @@ from fewer.nn.decoder import DecoderStack, LinearStack
 from fewer.train.checkpoint import Checkpoint, TrainingState
 from fewer.train.config import REFIT_STEPS, TrainingConfig
 from fewer.train.device import enough_memory, float64_device, products, seeded
+from fewer.train.last_layer import calibrate, solve_last
 from fewer.train.linear import fit_likelihood, fit_linear, fits
 from fewer.train.optimize import Adam, CosineDecay, KeepBestMembers
 from fewer.train.training_data import TrainingData, new_decoder, prepare
@@ -34,6 +35,7 @@ __all__ = [
     "epoch_bar",
     "finetune_decoder",
     "fit_decoder",
+    "held_out_losses",
     "stops_after",
     "train_decoder",
     "train_decoders",
@@ -47,8 +49,6 @@ SHORT_STEPS, CLASS_STEPS, MANY_ROWS = 600, 1200, 4000  # steps; beyond these row
 MOST_CLASS_EPOCHS = 150
 USUAL_BATCH = 256  # rows, for which the rate and the steps of classes are meant
 WARM_UP = 0.1  # of the epochs
-LAST_RIDGES = 10.0 ** np.arange(-6, 1)  # of a last layer, relative to the mean variance
-SPREAD = 0.25  # of the logarithm of the factor of outputs, before any row is seen
 LIKELIHOODS = (
     "cross_entropy",
     "ordinal",
@@ -62,6 +62,7 @@ SHARED, CACHED = 2**17, 2**20  # outputs of a step for each core, and at most
 History = list[dict[str, Any]]
 Backward = Callable[[Batch], Tensor]
 EpochBar = Callable[[dict[str, Any]], None]
+Columns = NDArray[np.int64]
 
 
 def train_decoder(
@@ -205,6 +206,50 @@ def _fit(
     return _fit_networks([net], data, columns[None], generator, **options)[0]
 
 
+def held_out_losses(
+    data: TrainingData, panels: Sequence[NDArray[np.int64]], seed: int, *, effort: float = 0.5
+) -> NDArray[np.float64]:
+    """The lowest loss on held-out rows of a network on each panel, without keeping the networks.
+
+    Parameters
+    ----------
+    data : TrainingData
+        The rows, some of which are held out.
+    panels : list of arrays of int
+        Measured columns, ascending.
+    seed, effort
+        As in `train_decoders`.
+
+    Examples
+    --------
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> from fewer.nn import make_loss
+    >>> from sklearn.datasets import load_digits
+    >>> source = array_source(load_digits().data / 16)
+    >>> config = TrainingConfig(k=3, decoder=(16,), refit_epochs=5)
+    >>> data = prepare(source, moments(source), config, make_loss("mse"), seed=0)
+    >>> losses = held_out_losses(data, [np.array([20, 34, 43]), np.array([0, 32, 39])], seed=0)
+    >>> losses[0] < losses[1]
+    np.True_
+    """
+    found = np.full(len(panels), np.inf)
+
+    def keep(members: list[int], nets: list[nn.Module], columns: Columns, **options: Any) -> None:
+        trained = _train_networks(nets, data, columns, factor=_unit(data, columns)[1], **options)
+        if trained.lowest is not None:
+            found[members] = trained.lowest.double().cpu().numpy()
+
+    config = data.config
+    with (
+        for_operations(config.values_per_operation(max(data.out, data.source.shape[1]))),
+        enough_memory(data.device, config.batch_size),
+        products(data.precision),
+    ):
+        _together(data, panels, seed, keep, effort=effort)
+    return found
+
+
 def _fit_together(
     data: TrainingData,
     panels: Sequence[NDArray[np.int64]],
@@ -215,28 +260,42 @@ def _fit_together(
 ) -> list[MeasuredDecoder]:
     """Networks of as many inputs as one; on a CPU, some of them on each core."""
     found: dict[int, MeasuredDecoder] = {}
+
+    def fit(members: list[int], nets: list[nn.Module], columns: Columns, **options: Any) -> None:
+        own = None if tuned is None else [tuned[member] for member in members]
+        decoders = _fit_networks(nets, data, columns, seconds=seconds, tuned=own, **options)
+        found.update(zip(members, decoders, strict=True))
+
+    _together(data, panels, seed, fit, effort=effort)
+    return [found[at] for at in range(len(panels))]
+
+
+def _together(
+    data: TrainingData,
+    panels: Sequence[NDArray[np.int64]],
+    seed: int,
+    train: Callable[..., None],
+    **options: Any,
+) -> None:
+    """Call ``train`` with new networks for the panels of each share, all from the same weights."""
     shares, starts = [], []
     for members in _shares(panels, data):
-        with seeded(seed, data.device) as generator:  # the same start for all
+        with seeded(seed, data.device) as generator:
             net = new_decoder(data, len(panels[members[0]]))
         shares.append(members)
         starts.append(([net, *(copy.deepcopy(net) for _ in members[1:])], generator))
 
-    def train(at: int) -> None:
+    def run(at: int) -> None:
         members, (nets, generator) = shares[at], starts[at]
         columns = np.stack([panels[member] for member in members])
-        own = None if tuned is None else [tuned[member] for member in members]
-        options: dict[str, Any] = {"seconds": seconds, "tuned": own, "effort": effort}
         with torch.enable_grad():
-            decoders = _fit_networks(nets, data, columns, generator, together=True, **options)
-        found.update(zip(members, decoders, strict=True))
+            train(members, nets, columns, generator=generator, together=True, **options)
 
     if data.device.type == "cpu":
-        mapped(train, range(len(shares)))
+        mapped(run, range(len(shares)))
     else:
         for at in range(len(shares)):
-            train(at)
-    return [found[at] for at in range(len(panels))]
+            run(at)
 
 
 def _shares(panels: Sequence[NDArray[np.int64]], data: TrainingData) -> list[list[int]]:
@@ -310,9 +369,7 @@ def _fit_networks(
 
     Columns that are returned as measured do not count in the loss.
     """
-    spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
-    scale = torch.where(spread > 0, spread, 1.0)
-    factor = (data.scale / scale).float()
+    scale, factor = _unit(data, columns)
     trained = _train_networks(
         nets, data, columns, generator, checkpoint, factor, seconds=seconds, **options
     )
@@ -324,6 +381,13 @@ def _fit_networks(
         decoder.epochs, decoder.tuned = trained.epochs[at], trained.tuned[at]
         found.append(decoder)
     return found
+
+
+def _unit(data: TrainingData, columns: Columns) -> tuple[Tensor, Tensor]:
+    """The spread of these columns, and what makes it that of the inputs of networks."""
+    spread = torch.from_numpy(np.sqrt(data.inputs.variance[columns]))
+    scale = torch.where(spread > 0, spread, 1.0)
+    return scale, (data.scale / scale).float()
 
 
 def finetune_decoder(
@@ -356,6 +420,7 @@ class Trained:
     history: History
     epochs: list[int | None]
     tuned: list[float | None]
+    lowest: Tensor | None  # loss of each on held-out rows
 
 
 def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
@@ -363,7 +428,7 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     data: TrainingData,
     columns: NDArray[np.int64],
     generator: torch.Generator,
-    checkpoint: Checkpoint | None,
+    checkpoint: Checkpoint | None = None,
     factor: Tensor | None = None,
     *,
     finetune: bool = False,
@@ -464,10 +529,12 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
     if one:
         unpadded(network)
     chosen: list[float | None] = [None] * len(nets)
+    lowest = best.lowest
     if plan.short and data.loss.name == "mse" and train.complete:
-        chosen = _solve_last(network, train, valid, losses, best.lowest, tuned)
+        held = None if valid is None else partial(evaluate, batches=valid, loss=losses)
+        chosen, lowest = solve_last(network, train, held, lowest, tuned)
     elif plan.short and data.loss.smoothing:
-        chosen = _calibrate(network, valid, tuned)
+        chosen = calibrate(network, valid, tuned)
     if isinstance(network, DecoderStack):
         nets = network.members()
     unit = data.out_scale ** (data.loss.degree or 0)  # losses in the data's own units
@@ -475,7 +542,8 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
         entry["loss"] *= unit
         entry["val_loss"] = None if entry["val_loss"] is None else entry["val_loss"] * unit
     epochs: list[int | None] = [*best.epochs] or [None] * len(nets)
-    return Trained(nets, history, epochs, chosen)
+    lowest = None if lowest is None else lowest * unit
+    return Trained(nets, history, epochs, chosen, lowest)
 
 
 @dataclass(frozen=True)
@@ -574,120 +642,6 @@ class MeanSquares(torch.autograd.Function):
         gap: Tensor = ctx.gap
         del ctx.gap
         return gap.mul_((2 / gap[0].numel()) * grad[:, None, None]), None, None
-
-
-@torch.no_grad()
-def _solve_last(
-    network: nn.Module,
-    train: Batches,
-    valid: Batches | None,
-    losses: MemberLosses,
-    lowest: Tensor | None,
-    tuned: Sequence[float | None] | None,
-) -> list[float | None]:
-    """Replace last layers by ridge regression on what they take, if that lowers the loss.
-
-    The penalty, relative to the mean variance, is what does best on held-out rows, or is given in
-    ``tuned``; it is returned for each network, None where the layer stays.
-    """
-    stack, hidden, last = _last_layer(network)
-    if valid is None and tuned is None:
-        return [None] * len(last[0])
-    members, out, width = last[0].shape
-    zeros = partial(torch.zeros, dtype=torch.float64, device=train.device)
-    gram, cross = zeros(members, width, width), zeros(members, width, out)
-    first, means, count = zeros(members, width), zeros(out), zeros(())
-    for batch in train.in_order():  # a rank may have no rows
-        h, y = hidden(batch.x).double(), batch.target.double()
-        rows = y.new_ones(len(y)) if batch.observed is None else batch.observed[:, 0].double()
-        weighted = (h * rows[:, None]).mT
-        gram += weighted @ h
-        cross += weighted @ y
-        first += weighted.sum(2)
-        means += rows @ y
-        count += rows.sum()
-    for part in (gram, cross, first, means, count):
-        all_reduce(part)
-    first, means = first / count, means / count
-    gram = gram / count - first[:, :, None] * first[:, None]
-    cross = cross / count - first[:, :, None] * means
-    values, vectors = torch.linalg.eigh(gram)
-    values, unit = values.clamp_min(0), gram.diagonal(dim1=1, dim2=2).mean(1)
-    turned = vectors.mT @ cross
-
-    def layer(penalty: Tensor) -> tuple[Tensor, Tensor]:
-        scale = values + (penalty * unit).clamp_min(1e-12)[:, None]
-        weight = vectors @ (turned / scale[..., None])  # m x width x out
-        bias = means - (first[:, None] @ weight)[:, 0]
-        return weight.mT.float(), bias[:, None].float()
-
-    weight, bias = last
-    if valid is None or lowest is None:
-        given = [None] * len(unit) if tuned is None else tuned
-        use = torch.tensor([-1.0 if r is None else r for r in given], dtype=torch.float64)
-        use = use.to(unit.device)
-        found = layer(use.clamp_min(0))
-        for own, other in zip((weight, bias), found, strict=True):
-            own.copy_(torch.where((use >= 0)[:, None, None], other, own))
-        return list(given)
-    best = lowest.to(unit.device)
-    kept = [weight.clone(), bias.clone()]
-    chosen = torch.full_like(unit, -1.0)
-    for ridge in LAST_RIDGES.tolist():
-        for own, other in zip((weight, bias), layer(torch.full_like(unit, ridge)), strict=True):
-            own.copy_(other)
-        error = evaluate(stack, valid, losses).to(unit.device)
-        better = error < best
-        best, chosen = torch.minimum(error, best), torch.where(better, ridge, chosen)
-        for at, own in enumerate((weight, bias)):
-            kept[at] = torch.where(better[:, None, None], own, kept[at])
-    weight.copy_(kept[0])
-    bias.copy_(kept[1])
-    return [None if ridge < 0 else ridge for ridge in chosen.tolist()]
-
-
-def _last_layer(
-    network: nn.Module,
-) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], tuple[Tensor, Tensor]]:
-    """Outputs of all members, what their last layers take, and the weights of those, in place."""
-    if isinstance(network, DecoderStack):
-        return network, network.hidden, (network.last.weight, network.last.bias)
-    assert isinstance(network, nn.Sequential)
-    *body, last = network
-    before = nn.Sequential(*body)
-    assert isinstance(last, nn.Linear)
-    return (
-        lambda x: network(x)[None],
-        lambda x: before(x)[None],
-        (last.weight[None], last.bias[None, None]),
-    )
-
-
-@torch.no_grad()
-def _calibrate(
-    network: nn.Module, valid: Batches | None, tuned: Sequence[float | None] | None
-) -> list[float | None]:
-    """Multiply outputs so that held-out classes are most likely; hardly, where rows are few."""
-    outputs, _, (weight, bias) = _last_layer(network)
-    if valid is not None:
-        parts = [(outputs(one.x), one.target, one.observed) for one in valid.in_order()]
-        logits = torch.cat([part for part, _, _ in parts], dim=1)  # m x n x classes
-        classes = torch.cat([target for _, target, _ in parts]).expand(len(logits), -1)[..., None]
-        rows = torch.cat([torch.ones(len(y)) if w is None else w.cpu() for _, y, w in parts])
-        rows = rows.to(logits)  # their weights
-        factors = torch.logspace(-0.6, 0.6, 49, device=logits.device)
-        likely = [
-            torch.log_softmax(logits * one, dim=-1).gather(2, classes)[..., 0] @ rows
-            - one.log().square() / (2 * SPREAD**2)
-            for one in factors
-        ]
-        tuned = factors[torch.stack(likely).argmax(0)].tolist()
-    elif tuned is None:
-        return [None] * len(weight)
-    factor = weight.new_tensor([one or 1.0 for one in tuned])[:, None, None]
-    weight.mul_(factor)
-    bias.mul_(factor)
-    return list(tuned)
 
 
 def train_epoch(

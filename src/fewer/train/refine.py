@@ -34,6 +34,7 @@ from fewer.search import greedy, search, swap
 from fewer.search.eigen import without_chance
 from fewer.train.device import float64_device
 from fewer.train.linear_choice import Trust
+from fewer.train.referee import Referee, clearly_best, trained_swaps
 from fewer.train.training_data import TrainingData, weighted_mean
 
 __all__ = [
@@ -90,7 +91,12 @@ def refined(
         options: dict[str, Any] = {"ridge": data.config.ridge, "seed": seed, "trust": trust}
         other = on_rank0(lambda: searched(summary.matrix, constraints, start, **options))
     else:
-        other = on_rank0(lambda: _proposed(data, source, summary, start, constraints, seed))
+        found = on_rank0(lambda: _proposed(data, source, summary, start, constraints, seed))
+        near, other = found
+        if of_rows and data.valid is not None and Referee.judges(data.config, source.shape, device):
+            refereed = _refereed(data, source, summary, other, constraints, seed)
+            panel = clearly_best(data, constraints, near, [start, other, refereed], seed)
+            return panel, *refit(panel, False)
     if exact or np.array_equal(other, start):
         return other, *refit(other, False)
     if data.valid is None:  # the surrogate has held-out rows of its own
@@ -161,8 +167,11 @@ def _proposed(
     start: Columns,
     constraints: Constraints,
     seed: int,
-) -> Columns:
-    """What swaps on the rows of a source make of a panel, for decoders that are not exact."""
+) -> tuple[Columns, Columns]:
+    """The panel of the linear search, and what swaps on the rows of a source make of a panel.
+
+    For decoders that are not exact.
+    """
     from fewer.train import network_swaps  # noqa: PLC0415 (the package imports this module)
 
     config, device, n = data.config, summary.matrix.device, source.shape[0]
@@ -181,11 +190,12 @@ def _proposed(
         variance = float(summary.matrix.diagonal().mean())
         for_swaps = replace(constraints, cost_weight=weight * variance)
     if config.linear:
-        return searched(guide, for_search, start, ridge=config.ridge, seed=seed)
+        panel = searched(guide, for_search, start, ridge=config.ridge, seed=seed)
+        return panel, panel
     near = search(guide, for_search, stall=0, seed=seed).indices
     if n < FEWEST_FOR_SURROGATE:
-        return near
-    return network_swaps(
+        return near, near
+    found = network_swaps(
         source,
         Summary(summary.n, summary.mean.cpu(), summary.matrix.cpu()),
         [start, near],
@@ -196,6 +206,25 @@ def _proposed(
         linear=None if y is None else guide,
         weights=weights,
     )
+    return near, found
+
+
+def _refereed(
+    data: TrainingData,
+    source: Source,
+    summary: Summary,
+    panel: Columns,
+    constraints: Constraints,
+    seed: int,
+) -> Columns:
+    """What swaps judged by trained networks make of a panel."""
+    from fewer.train.surrogate import RandomFeatureSurrogate  # noqa: PLC0415 (as above)
+
+    known = Summary(summary.n, summary.mean.cpu(), summary.matrix.cpu())
+    options: dict[str, Any] = {"k": len(panel), "seed": seed + 2, "device": data.device}
+    referee = Referee(source, constraints, data.config, seed)
+    surrogate = RandomFeatureSurrogate(source, known, **options)
+    return trained_swaps(referee, panel, rank=surrogate.errors)
 
 
 # -- targets -----------------------------------------------------------------------------------
