@@ -9,7 +9,7 @@ import fewer
 from fewer.constraints import resolve
 from fewer.data.open import as_source
 from fewer.errors import InputError
-from fewer.selection.significance import PanelScores, random_panels
+from fewer.selection.evidence.significance import PanelScores, random_panels
 from fewer.validation import RIDGES, fold_covariances, paired_interval, split_rows
 
 FRAME = load_breast_cancer(as_frame=True).data.iloc[:200, :10]

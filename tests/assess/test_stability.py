@@ -6,7 +6,7 @@ import pytest
 from fewer.assess.stability import nogueira, stability
 from fewer.data.open import as_source
 from fewer.errors import InputError
-from fewer.selection.stability import _halves
+from fewer.selection.evidence.stability import _halves
 
 
 def planted(n=200, seed=0):

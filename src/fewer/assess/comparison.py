@@ -34,7 +34,7 @@ from fewer.search import greedy, search
 from fewer.search.eigen import leading_eigenvectors
 from fewer.selection import select
 from fewer.selection.context import WorkPlan
-from fewer.selection.significance import random_draws
+from fewer.selection.evidence.significance import random_draws
 from fewer.train.device import float64_device
 from fewer.validation import FOLDS, Fold
 

@@ -18,7 +18,7 @@ from fewer.errors import InputError
 from fewer.panel import Panel
 from fewer.search import search
 from fewer.search.substitutes import substitutes
-from fewer.selection.significance import (
+from fewer.selection.evidence.significance import (
     DENSE,
     PanelScores,
     contribution_p_values,

@@ -30,7 +30,7 @@ from fewer.estimate import (
     shared_rows,
 )
 from fewer.panel import Panel
-from fewer.selection.significance import PanelScores
+from fewer.selection.evidence.significance import PanelScores
 from fewer.selection.size import emphasised
 from fewer.selection.target import read_target
 from fewer.train.device import pick_device

@@ -13,7 +13,7 @@ from fewer.assess.scoring import Rows
 from fewer.constraints import resolve
 from fewer.errors import InputError
 from fewer.selection.context import WorkPlan
-from fewer.selection.stability import choices_of_halves, describe_choices, nogueira
+from fewer.selection.evidence.stability import choices_of_halves, describe_choices, nogueira
 from fewer.train.device import float64_device
 
 __all__ = ["Stability", "nogueira", "stability"]

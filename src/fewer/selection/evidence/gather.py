@@ -37,8 +37,7 @@ from fewer.search.substitutes import substitutes
 from fewer.selection.calibrate import coverage_by_feature
 from fewer.selection.compare import Candidate, Comparison, TargetComparison
 from fewer.selection.context import SelectionContext
-from fewer.selection.refit import HeldOutScore
-from fewer.selection.significance import (
+from fewer.selection.evidence.significance import (
     DRAWS,
     PanelScores,
     contribution_p_values,
@@ -46,10 +45,11 @@ from fewer.selection.significance import (
     random_draws,
     random_panels,
 )
+from fewer.selection.evidence.stability import choices_of_halves, describe_choices
+from fewer.selection.evidence.target import describe_target, objective, usefulness
+from fewer.selection.refit import HeldOutScore
 from fewer.selection.size import MOST, SHADOW_ROWS, choose_size, with_target
-from fewer.selection.stability import choices_of_halves, describe_choices
 from fewer.selection.strategies import folds_are_plain, greedy_panel, joint_penalty
-from fewer.selection.target_evidence import describe_target, objective, usefulness
 from fewer.validation import FOLDS, Fold, FoldCovariances, fold_covariances, split_rows
 
 __all__ = ["gather_evidence"]
