@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_digits, load_iris
 
 import fewer
 
@@ -72,6 +72,18 @@ def test_networks_are_not_compared_after_the_time_limit(digits, select_until):
     panel, messages = select_until("search, fold 1", X, 3, **options)
     assert strategies(panel) == ["search"]
     assert not any("all rows" in message and "greedy" in message for message in messages)
+
+
+@pytest.mark.filterwarnings("ignore:the network does not clearly beat")
+def test_the_best_on_the_first_fold_may_not_finish_the_others(select_until):
+    """Others were pruned because of it, so their errors are not known any more."""
+    options = {"decoder": (4,), "scale": "none", "validation": 4, "time_limit": 1}
+    words = "search, network swaps, fold 2"
+    X = load_digits().data[:60, 26:40] / 16
+    panel, messages = select_until(words, X, 3, device="cpu", **options)
+    assert any(message.startswith(words) for message in messages)
+    assert strategies(panel) == ["search"]
+    assert panel.k == 3
 
 
 def test_a_target_has_the_limit_too(select_until):

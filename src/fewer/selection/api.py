@@ -347,7 +347,9 @@ def _compare(
                 plan.expect(candidate.strategy.name, 0)
             if candidate.errors and (candidate.pruned_by or stage.stop == len(folds)):
                 plan.say(f"{candidate.strategy.name}: held-out error {candidate.error:.6g}")
-    candidates = [c for c in candidates if c.pruned_by is not None or len(c.errors) == len(folds)]
+    # what was pruned is known relative to its leader, which may have run out of time
+    done = {c for c in candidates if len(c.errors) == len(folds)}
+    candidates = [c for c in candidates if c in done or (c.pruned_by and c.pruned_by[0] in done)]
     if not budget.exhausted:
         comparison.break_ties(candidates, folds)
     again = slowest * len(folds) if isinstance(comparison, NetworkComparison) else 0.0

@@ -108,12 +108,15 @@ class Candidate:
         """Smaller is better; candidates that the training rows decide between come first.
 
         Or one that is preferred. Then those with the most trainings: others were behind before.
-        Errors of another number of trainings, on other held-out rows, are not comparable.
+        Errors of another number of trainings, on other held-out rows, are not comparable. Those
+        that were pruned come last.
         """
         if self.train_residual is not None:
             return False, 0, self.train_residual
         if self.preferred:
             return False, 0, self.objective
+        if self.pruned_by is not None:
+            return True, 1, self.objective
         if not self.repeats:
             return True, 0, self.objective
         return True, -len(self.repeats), self.objective_of_repeats
@@ -484,8 +487,9 @@ class NetworkComparison(TrainedComparison):
 
     def finalists(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Candidates whose panels from all rows may turn out to be the best."""
-        best = min(candidate.objective for candidate in candidates)
-        return [c for c in candidates if c.pruned_by is None and c.objective <= FINALIST * best]
+        left = [candidate for candidate in candidates if candidate.pruned_by is None]
+        best = min(candidate.objective for candidate in left)
+        return [candidate for candidate in left if candidate.objective <= FINALIST * best]
 
     def best_of(
         self, panels: Sequence[Columns], folds: Sequence[Fold], *, first_wins_ties: bool = False
