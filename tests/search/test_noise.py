@@ -11,20 +11,27 @@ from fewer.constraints import resolve
 from fewer.errors import InputError
 from fewer.search import greedy, search, swap
 from fewer.search.dependence import dependence
-from fewer.search.exchange import swap_losses
+from fewer.search.exchange import Exchange, swap_losses, whole_exchange
 from fewer.search.greedy import nested
 from fewer.search.objective import residual
 from fewer.search.substitutes import substitutes
 
 
-@pytest.fixture(scope="module")
-def problem() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+@pytest.fixture(scope="module", params=["signal", "estimate"])
+def problem(request) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The covariance of the signal, or its estimate from few noisy rows, which is indefinite."""
     rng = np.random.default_rng(0)
     loadings = rng.normal(size=(12, 4))
     signal = loadings @ loadings.T + 0.05 * np.eye(12)
     noise = rng.uniform(0.1, 6.0, size=12)
     noise[[3, 10]] = 60.0  # of the best panel without noise
-    return signal, noise
+    if request.param == "signal":
+        return signal, noise
+    noise = np.minimum(noise, 6.0)
+    rows = rng.multivariate_normal(np.zeros(12), signal + np.diag(noise), size=30)
+    measured = np.cov(rows.T)
+    noise = np.minimum(noise, 0.95 * np.diag(measured))
+    return measured - np.diag(noise), noise
 
 
 def unexplained(S: NDArray[np.float64], noise: NDArray[np.float64], panel: list[int]) -> float:
@@ -66,6 +73,22 @@ def test_greedy_and_swaps_take_what_lowers_it_most(problem) -> None:
     for out, into in ((i, j) for i in panel for j in set(range(12)) - set(panel)):
         other = [into if one == out else one for one in panel]
         assert unexplained(S, noise, other) >= found.objective - 1e-9
+
+
+def test_gains_stay_right_after_swaps(problem) -> None:
+    """Also of features whose own signal is estimated to be less than nothing."""
+    S, noise = (torch.from_numpy(part) for part in problem)
+    for state in (
+        whole_exchange(S, noise, torch.tensor([[0, 5, 9]])),
+        Exchange(S, S @ S, float((S.diagonal() + noise).sum()), noise, torch.tensor([[0, 5, 9]])),
+    ):
+        for place, new in enumerate([3, 2, 11, 7]):
+            i, j = torch.tensor([place % 3]), torch.tensor([new])
+            state.swap(i, j, state.gains()[:, place % 3, new], torch.tensor([True]))
+        fresh = whole_exchange(S, noise, state.S)
+        torch.testing.assert_close(state.gains(), fresh.gains(), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(state.objective, fresh.objective)
+        assert float(state.objective) == pytest.approx(unexplained(*problem, [2, 7, 11]))
 
 
 def test_groups_are_taken_whole(problem) -> None:

@@ -183,7 +183,7 @@ class Exchange:
         wh = self._column(i1, j, a, b, vu)  # w and h = E' w
         w, minus_x, h, minus_y = wh.split([c, half - c, c, half - c], 1)
         # x = V'_j, and -1 in place i; y = U'_j = V' w
-        q = torch.maximum(w.gather(1, j1), self.floor[j1]) + penalty_at(self.ridge, j1)
+        q = torch.maximum(w.gather(1, j1) + penalty_at(self.ridge, j1), self.floor[j1])
         v_p, w_q, minus_x_q = v / p, w / q, minus_x / q
         f = torch.addcmul(self.f, v_p, torch.addcmul(u, v_p, minus_vv, value=-0.5), value=2)
         ww = f.gather(1, j1)

@@ -255,8 +255,9 @@ class Deflation:
             w = C.index_select(0, j)[0] - W_j @ W  # the column E_j
         w_j = w.index_select(0, j)
         # a dependent column explains nothing: w = 0
-        dependent = w_j <= self.floor.index_select(0, j)
-        factor = (w_j + penalty_at(self.ridge, j)).masked_fill(dependent, torch.inf).rsqrt()
+        own = penalty_at(self.ridge, j)
+        dependent = _own_part(w_j, own) <= self.floor.index_select(0, j)
+        factor = (w_j + own).masked_fill(dependent, torch.inf).rsqrt()
         w = w * factor
         if isinstance(C, FactoredCovariance):
             self.A[self.count], Ew = y * factor, Ew * factor
@@ -334,7 +335,7 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: Penalty) -> tuple[Te
     total, informative = least.new_zeros(()), torch.zeros((), dtype=torch.bool, device=E.device)
     least = least.expand(E.shape[:-1]).clone()
     for _ in range(m):
-        rest = E.diagonal(dim1=-2, dim2=-1)
+        rest = _own_part(E.diagonal(dim1=-2, dim2=-1), ridge)
         at = rest.masked_fill(rest <= least, -torch.inf).argmax(-1, keepdim=True)  # ... x 1
         e, ee = (x.take_along_dim(at[..., None], -1)[..., 0] for x in (E, EE))  # ... x m
         e_j, ee_j, least_j = (x.gather(-1, at)[..., 0] for x in (e, ee, least))
@@ -355,11 +356,20 @@ def block_gain(E: Tensor, EE: Tensor, least: Tensor, ridge: Penalty) -> tuple[Te
 
 
 def _pivot(e: Tensor, ee: Tensor, least: Tensor, ridge: Penalty) -> tuple[Tensor, Tensor, Tensor]:
-    """Gain |E_j|^2 / (E_jj + ridge), whether E_jj is more than rounding, and the divisor."""
-    useful = e > least
+    """Gain |E_j|^2 / (E_jj + ridge), whether column j is independent, and the divisor."""
+    useful = _own_part(e, ridge) > least
     pivot = (e + ridge).masked_fill(~useful, torch.inf)
     # |E_j| is at least E_jj, up to rounding
     return torch.maximum(ee, e * e) / pivot, useful, pivot
+
+
+def _own_part(e: Tensor, ridge: Penalty) -> Tensor:
+    """What a feature has of its own: its unexplained variance E_jj, if that is one.
+
+    With a penalty for each feature, C is an estimate of a signal's covariance, in which E_jj may be
+    negative; the variance of what is measured is more by the penalty.
+    """
+    return e + ridge if isinstance(ridge, Tensor) else e
 
 
 def nested(C: Any, S: Any, ridge: Any = 0.0) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -379,7 +389,8 @@ def nested(C: Any, S: Any, ridge: Any = 0.0) -> tuple[NDArray[np.int64], NDArray
     order, gains = [], []
     for _ in range(len(columns)):
         own = left[places, columns]
-        gain = torch.where(own > floor, left.square().sum(1) / (own + own_ridge), 0.0)
+        useful = (own if np.ndim(penalty) == 0 else own + own_ridge) > floor
+        gain = torch.where(useful, left.square().sum(1) / (own + own_ridge), 0.0)
         pick = int(gain.masked_fill(~free, -torch.inf).argmax())
         order.append(pick)
         gains.append(float(gain[pick]))
