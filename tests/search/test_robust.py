@@ -225,7 +225,11 @@ def test_kicks_exchange_features_that_are_not_fixed(covariance):
         assert new[1] == 3
         moved.append(len(set(new) - set(panel.tolist())))
     assert set(moved) == {2, 3}
+    few = torch.tensor([1, 3, 5, 7])
+    found = [search.kicked(few, random).tolist() for _ in range(20)]
+    assert {len(set(new) - set(few.tolist())) for new in found} == {2}
     shut = torch.arange(12)[None].double(), torch.tensor([34.0]), torch.tensor([34.0])
     search = _Search(errors, fixed, shut, float("inf"))
-    for _ in range(20):
-        assert sum(search.kicked(panel, random).tolist()) == 34
+    found = [search.kicked(panel, random).tolist() for _ in range(60)]
+    assert {sum(new) for new in found} == {34}
+    assert any(new != panel.tolist() for new in found)
