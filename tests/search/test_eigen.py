@@ -64,7 +64,7 @@ def test_the_unit_of_few_rows_does_not_matter():
     torch.testing.assert_close(abs(rows[0] @ one[:, 0]), torch.linalg.norm(rows[0]))
 
 
-@pytest.mark.parametrize(("wide", "count"), [(2000, 3), (100, 12)])
+@pytest.mark.parametrize(("wide", "count"), [(2000, 3), (150, 3), (100, 12)])
 def test_axes_are_exact_unless_they_are_few_of_a_wide_matrix(wide, count, monkeypatch):
     monkeypatch.setattr(eigen, "WIDE", wide)
     rng = np.random.default_rng(3)

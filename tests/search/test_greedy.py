@@ -9,7 +9,7 @@ import torch
 from fewer.constraints import resolve
 from fewer.data.factored import FactoredCovariance
 from fewer.search import greedy, residual
-from fewer.search.greedy import Deflation, nested
+from fewer.search.greedy import Deflation, factored_blocks, nested, unit_blocks, unit_table
 from tests.search.brute import KINDS, instance, optimum
 
 
@@ -270,6 +270,34 @@ def test_what_explains_squares_is_renewed_before_it_is_rounding(wide, monkeypatc
             gap = (state.EE[rest, 0, 0] - squares).abs().max()
             assert float(gap) < 1e-2 * float(squares.max())
     assert wanted >= 3
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_blocks_are_computed_for_so_many_units_at_a_time(at_once, monkeypatch):
+    module = sys.modules["fewer.search.greedy"]
+    rows = torch.from_numpy(np.random.default_rng(0).normal(size=(5, 14)))
+    few, C = FactoredCovariance(rows), rows.T @ rows
+    table = unit_table(resolve(None, 14, 2, groups=np.arange(14) // 2), C.device)
+    wanted = [M.view(7, 2, 7, 2).diagonal(dim1=0, dim2=2).movedim(-1, 0) for M in (C, C @ C)]
+    sizes, columns = [], FactoredCovariance.columns
+    monkeypatch.setattr(
+        FactoredCovariance, "columns", lambda C, at: (sizes.append(len(at)), columns(C, at))[1]
+    )
+
+    def rows_of(at):
+        sizes.append(len(at) // 2)
+        return C[at]
+
+    monkeypatch.setattr(module, "PARTS", 1)
+    for width, blocks in (
+        (14, lambda: unit_blocks(rows_of, table, 14)),
+        (5, lambda: factored_blocks(few, rows.clone(), table)),
+    ):
+        monkeypatch.setattr(module, "AT_ONCE", at_once * 2 * width + 1 if at_once > 1 else 1)
+        sizes.clear()
+        for found, block in zip(blocks(), wanted, strict=True):
+            torch.testing.assert_close(found, block)
+        assert sizes == [at_once] * (7 // at_once) + [7 % at_once] * bool(7 % at_once)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6])

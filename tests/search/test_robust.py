@@ -225,7 +225,32 @@ def test_kicks_exchange_features_that_are_not_fixed(covariance):
         assert new[1] == 3
         moved.append(len(set(new) - set(panel.tolist())))
     assert set(moved) == {2, 3}
+    few = torch.tensor([1, 3, 5, 7])
+    found = [search.kicked(few, random).tolist() for _ in range(20)]
+    assert {len(set(new) - set(few.tolist())) for new in found} == {2}
     shut = torch.arange(12)[None].double(), torch.tensor([34.0]), torch.tensor([34.0])
     search = _Search(errors, fixed, shut, float("inf"))
-    for _ in range(20):
-        assert sum(search.kicked(panel, random).tolist()) == 34
+    found = [search.kicked(panel, random).tolist() for _ in range(60)]
+    assert {sum(new) for new in found} == {34}
+    assert any(new != panel.tolist() for new in found)
+
+
+def test_so_many_panels_and_patterns_are_evaluated_at_a_time(covariance, monkeypatch):
+    members, none = torch.arange(12).view(6, 2), torch.zeros(6).double()
+    errors = _Errors(covariance, covariance @ covariance, 1.0, members, none, 2, 0.1)
+    panels = torch.combinations(torch.arange(6), 3)
+    wanted, patterns, solve = errors.of(panels), [], torch.linalg.solve
+
+    def noted(P, G):
+        patterns.append((len(P), P.shape[1]))
+        return solve(P, G)
+
+    monkeypatch.setattr(torch.linalg, "solve", noted)
+    one_by_one = [(1, 1)] * 20 * 3
+    # 6 x 6 numbers of a panel, and 4 x 4 of two of its three pairs of features
+    for at_once, calls in ((1, one_by_one), (7 * 36, [(7, 2), (7, 1)] * 2 + [(6, 2), (6, 1)])):
+        monkeypatch.setattr("fewer.search.robust.AT_ONCE", at_once)
+        patterns.clear()
+        for found, value in zip(errors.of(panels), wanted, strict=True):
+            torch.testing.assert_close(found, value)
+        assert patterns == calls

@@ -166,10 +166,13 @@ def test_k_beyond_the_rank_is_filled_up():
     assert found.objective < 1e-9
 
 
-def test_all_constant():
+@pytest.mark.parametrize("most", [20_000, 0])
+def test_all_constant(most, monkeypatch):
+    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", most)
     found = search(np.zeros((5, 5)), 2)
     assert len(found.indices) == 2
     assert found.objective == 0
+    assert found.stopped == ("optimal" if most else "stall")  # nothing is no progress
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_groups_within_limits(rows):
     C = rows.T @ rows
     groups, members = [[1, 4], [2, 3], [8, 9]], {2: [2, 3], 8: [8, 9]}
     costs = np.ones(10)
-    costs[[2, 5]] = 4.0
+    costs[[2, 5]], costs[[6, 7]] = 4.0, 2.0  # 7 makes room for 6, the group of 1 does not
     for options in (
         {"costs": costs, "budget": 3.5},
         {"sets": {"a": [2, 5]}, "at_most": {"a": 0}},

@@ -88,8 +88,8 @@ def without_chance(C: Tensor, noise: Tensor, rows: int) -> Tensor:
     turned = (whole * (unit[:, None] * unit)) @ vectors
     values = (vectors * turned).sum(0)
     gamma, left = d / rows, float((measured * unit.square()).sum())
-    count, level = -1, left / d
-    while (found := int((values > level * (1 + gamma**0.5) ** 2).sum())) > count and found < d:
+    count, level = 0, left / d
+    while (found := int((values > level * (1 + gamma**0.5) ** 2).sum())) > count:
         # factors without noise leave nothing but rounding errors
         rest = max(left - float(values[:found].sum()), ROUNDING * left)
         count, level = found, rest / (d - found)

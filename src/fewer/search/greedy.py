@@ -33,6 +33,7 @@ __all__ = ["GreedyPath", "greedy", "nested"]
 AT_ONCE, PARTS = 2**22, 8  # numbers in the blocks of units at a time, in at least so many parts
 STALE = 1e-3  # blocks are recomputed when the residual has fallen to this fraction
 EARLY, SELDOM = 32, 8  # which is looked at after each of so many picks, and then after so many
+SHARED = 2.0  # what a unit of a path that got stuck counts, where the largest gain counts 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +121,9 @@ def _mended(C: Matrix, path: GreedyPath, constraints: Constraints, ridge: Penalt
     if constraints.within(path.order) and constraints.k in (None, len(units)):
         return path
     scores = np.zeros(len(constraints.units))
-    scores[units] = 1.0
+    scores[units] = SHARED
     gains = Deflation(C, constraints, ridge).ranking().clamp_min(0).cpu().numpy()
-    panel = constraints.best(scores + 0.5 * gains / max(gains.max(), 1e-300))
+    panel = constraints.best(scores + gains / max(gains.max(), 1e-300))
     if panel is None:
         raise InputError("no panel meets all constraints; relax one of the limits")
     others = np.setdiff1d(np.arange(constraints.d), panel)
@@ -163,20 +164,20 @@ def _picks(left: Deflation, constraints: Constraints, power: float) -> Iterator[
             yield _best(left.ranking(), shut)
         return
     limits = Limits(constraints, device)
-    S = torch.full((1, constraints.most_units), len(shut), device=device)
-    S[0, : len(must)] = must
+    S = torch.full((constraints.most_units,), len(shut), device=device)
+    S[: len(must)] = must
     costs = torch.as_tensor(constraints.unit_costs, device=device)
     weight = costs.clamp_min(1e-300) ** power  # a free unit comes first
     for place in range(len(must), constraints.most_units):
         value = left.ranking()
         rank = torch.where(value > 0, value / weight, value)
-        addable = limits.addable(~shut[None], S)[0]
+        addable = limits.addable(~shut[None], S[None])[0]
         # without k nothing uninformative is bought, and the budget may be spent
-        done = constraints.k is None and place and bool(limits.met(S)[0])
+        done = constraints.k is None and place and bool(limits.met(S[None])[0])
         if not addable.any() or (done and rank[addable].max() <= 0):
             return
         pick = _best(rank, ~addable)
-        S[0, place] = pick
+        S[place] = pick
         shut.index_fill_(0, pick, True)
         yield pick
 
@@ -201,7 +202,8 @@ class Deflation:
         self.floor = DEPENDENT * C.diagonal()
         self.least = self._on_units(self.floor)
         self.unit_ridge = penalty_at(ridge, self.table)
-        self.last = self.least.sum(1) / self.least.sum(1).max().clamp_min(1e-300) - 2
+        spread = self.least.sum(1)
+        self.last = spread - spread.max()
         picks = min(len(C), constraints.most_units * self.table.shape[1])
         self.W = self.floor.new_zeros(picks, len(C))
         if isinstance(C, FactoredCovariance):
@@ -224,7 +226,7 @@ class Deflation:
         self.fresh = float(self.error)
 
     def ranking(self) -> Tensor:
-        """Gain of each unit minus its price; without prices, uninformative ones below 0."""
+        """Gain of each unit minus its price; without prices, 0 at most for uninformative ones."""
         gain, informative = block_gain(self.E, self.EE, self.least, self.unit_ridge)
         if self.prices is not None:
             return torch.where(informative, gain, 0.0) - self.prices
@@ -308,7 +310,7 @@ def unit_blocks(
 
 def factored_blocks(C: FactoredCovariance, Y: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
     """Blocks of E = X' Y, and of its square, on each unit, where Y = K X with a symmetric K."""
-    if table.shape == (len(C), 1):  # each feature is a unit
+    if len(table) == len(C):  # each feature is a unit
         if Y is C.rows:
             return C.diagonal()[:, None, None].clone(), C.squares[:, None, None].clone()
         return (C.rows * Y).sum(0)[:, None, None], C.squares_of(Y)[:, None, None]

@@ -74,7 +74,7 @@ def residual_of(C: Matrix, S: Any, ridge: Penalty) -> float:
     L, failed = torch.linalg.cholesky_ex(A)
     if len(index) == 0:
         explained = 0.0
-    elif failed or L.diagonal().min() ** 2 < DEPENDENT:
+    elif failed or L.diagonal().square().min() < DEPENDENT:
         # dependent columns: the pseudo-inverse drops directions without variance
         values, vectors = torch.linalg.eigh(A)
         keep = values > DEPENDENT * values[-1]

@@ -198,7 +198,8 @@ class _Search:
         taken = torch.zeros_like(self.fixed)
         taken[panel] = True
         free = torch.nonzero(~taken).flatten().numpy()
-        count = int(random.integers(FEWEST, max(FEWEST + 1, len(panel) // 2 + 1)))
+        most = max(FEWEST, len(panel) // 2)
+        count = int(random.integers(FEWEST, most, endpoint=True))
         count = min(count, len(places), len(free))
         found = panel.clone()
         found[random.choice(places, count, replace=False)] = torch.from_numpy(
