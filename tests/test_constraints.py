@@ -252,3 +252,72 @@ def test_columns_that_follow_cannot_be_chosen_and_change_nothing_else():
     assert longer.unit_costs.tolist() == rule.unit_costs.tolist() == [1, 4]
     assert resolve(None, 4, 2).followed_by(1).allowed.tolist() == [True] * 4 + [False]
     assert rule.followed_by(0) is rule
+
+
+def random_problem(draw):
+    """Constraints on 6 features, some of them too tight."""
+    costs = draw.integers(0, 5, 6)
+    return {
+        "k": draw.choice([None, 1, 2, 3, 4]),
+        "include": draw.choice(6, draw.integers(0, 3), replace=False).tolist(),
+        "exclude": draw.choice(6, draw.integers(0, 3), replace=False).tolist(),
+        "groups": draw.choice([0, 1, 2, 3, 4, 5], 6) if draw.random() < 0.7 else None,
+        "costs": costs,
+        "budget": int(draw.integers(1, 12)),
+        "sets": {"a": [0, 1, 2], "b": [2, 3]},
+        "at_least": {"a": int(draw.integers(0, 3))},
+        "at_most": {"b": int(draw.integers(0, 3))},
+    }
+
+
+def panels_by_hand(k, include, exclude, groups, costs, budget, sets, at_least, at_most):
+    """Every panel that meets the constraints, and its number of units, from their definitions."""
+    groups = np.arange(6) if groups is None else groups
+    whole = [{j for j in range(6) if groups[j] == g and j not in exclude} for g in groups]
+    if set(include) & set(exclude):
+        return {}
+    found = {}
+    for panel in (tuple(np.flatnonzero([mask >> j & 1 for j in range(6)])) for mask in range(64)):
+        units = {groups[j] for j in panel}
+        paid = sum(max(costs[j] for j in panel if groups[j] == unit) for unit in units)
+        if (
+            panel
+            and set(include) <= set(panel)
+            and set(panel) == set().union(*(whole[j] for j in panel))
+            and not set(panel) & set(exclude)
+            and (len(units) == k if k is not None else True)
+            and paid <= budget
+            and len(set(panel) & set(sets["a"])) >= at_least["a"]
+            and len(set(panel) & set(sets["b"])) <= at_most["b"]
+        ):
+            found[panel] = len(units), paid
+    return found
+
+
+def test_constraints_mean_what_they_say():
+    draw, refused = np.random.default_rng(0), 0
+    for _ in range(40):
+        options = random_problem(draw)
+        found = panels_by_hand(**options)
+        if not found:
+            refused += 1
+            with pytest.raises(InputError):
+                resolve(None, 6, **options)
+            continue
+        rule = resolve(None, 6, **options)
+        for panel in (np.flatnonzero([mask >> j & 1 for j in range(6)]) for mask in range(1, 64)):
+            if tuple(panel) in found:
+                rule.check(panel)
+                assert rule.within(panel)
+                assert rule.cost(panel) == found[tuple(panel)][1]
+            else:
+                with pytest.raises(InputError):
+                    rule.check(panel)
+        scores = draw.normal(size=len(rule.units))
+        sums = {panel: scores[np.unique(rule.unit_of[list(panel)])].sum() for panel in found}
+        assert tuple(rule.best(scores)) == max(sums, key=sums.__getitem__)
+        free = panels_by_hand(**options | {"at_least": {"a": 0}, "at_most": {"b": 2}})
+        assert rule.most_units == max(units for units, _ in free.values())  # whatever the sets
+        if rule.only_choice:
+            assert len(found) == 1
+    assert 10 <= refused <= 30

@@ -492,3 +492,11 @@ def test_the_first_rows_are_checked(monkeypatch):
     impute(linear([1, 3], list("abcde")), pd.DataFrame(rows, columns=list("abcde")), None,
            check=seen.append)  # fmt: skip
     np.testing.assert_allclose(seen[0], rows[:64, [1, 3]])
+
+
+def test_scores_of_noisy_features_do_not_depend_on_the_size_of_all_weights():
+    model = linear([1, 3], noise=np.linspace(0.1, 0.3, 5))
+    rows = np.random.default_rng(0).normal(size=(30, 5)) * [9, 1, 5, 1, 5]
+    plain, doubled = model.score(rows), model.score(rows, np.full(5, 2.0))
+    assert float(doubled) == pytest.approx(float(plain))
+    assert float(plain) != pytest.approx(float(replace(model, noise=None).score(rows)))

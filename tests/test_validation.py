@@ -361,6 +361,15 @@ def test_columns_that_repeat_others_add_nothing_along_a_path():
     np.testing.assert_allclose(again[2], once[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("factor", [1e-30, 1.0, 1e30])
+def test_columns_that_vary_by_rounding_alone_add_nothing_along_a_path(factor):
+    rows = factor * np.concatenate([X, 2 * X[:, :1], np.full((90, 1), 3.3)], axis=1)
+    for fold in folds_of(rows, 5):
+        once = fold.path_residuals(np.array([0, 5, 1]))
+        again = fold.path_residuals(np.array([0, 8, 9, 5, 1]))
+        np.testing.assert_allclose(again[[0, 3, 4]] / factor**2, once / factor**2, atol=1e-6)
+
+
 @pytest.mark.parametrize("factor", [1e-60, 1e60])
 def test_folds_are_the_same_in_any_unit(factor):
     one, other = (folds_of(rows, 3, "standard")[1] for rows in (X, factor * X))

@@ -233,9 +233,9 @@ class Constraints:
         low = np.array([limit.least for limit in self.limits])
         high = np.array([limit.most for limit in self.limits])
         for shrunk in (1.0, 1 - 1e-5):  # a sum of costs may be above its limit by rounding
-            rows = [LinearConstraint(np.ones((1, n)), few, many)]
+            rows = [LinearConstraint(np.ones(n), few, many)]
             if self.budget is not None:
-                rows.append(LinearConstraint(self.unit_costs[None], -np.inf, shrunk * self.ceiling))
+                rows.append(LinearConstraint(self.unit_costs, -np.inf, shrunk * self.ceiling))
             if self.limits:
                 most = np.where([limit.cost for limit in self.limits], shrunk * high, high)
                 rows.append(LinearConstraint(self.unit_limits, low, most))

@@ -65,6 +65,7 @@ STORED: dict[Any, Any] = {
     "target?": (None, STORED_TARGET),
     "evidence?": STORED_EVIDENCE,
 }
+ARRAYS = ("quantiles", "difficulty", "noise")  # of the reconstructor
 KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
 
 
@@ -631,7 +632,7 @@ class Panel:
         The evidence includes up to 200 held-out rows as examples for reports. To omit them, set
         ``panel.evidence = panel.evidence.without_rows()``.
         """
-        decoder, quantiles = self.reconstructor.decoder, self.reconstructor.quantiles
+        decoder = self.reconstructor.decoder
         meta = {
             "d": self.d,
             "names": self.names,
@@ -646,12 +647,9 @@ class Panel:
         }
         tensors = {f"decoder.{name}": part for name, part in decoder.state_dict().items()}
         tensors["errors"] = torch.from_numpy(self.held_out.errors)
-        if quantiles is not None:
-            tensors["quantiles"] = torch.from_numpy(quantiles)
-        if self.reconstructor.difficulty is not None:
-            tensors["difficulty"] = torch.from_numpy(self.reconstructor.difficulty)
-        if self.reconstructor.noise is not None:
-            tensors["noise"] = torch.from_numpy(self.reconstructor.noise)
+        for name in ARRAYS:
+            if (array := getattr(self.reconstructor, name)) is not None:
+                tensors[name] = torch.from_numpy(array)
         for name in KEPT:
             record = getattr(self.reconstructor, name)
             if record is not None:
@@ -706,7 +704,7 @@ class Panel:
             target = None
             if meta.get("target") is not None:
                 target = Target._restore(meta["target"], specs["predictor"], k, tensors)
-            evidence = quantiles = None
+            evidence = None
             if "evidence" in meta:
                 evidence = storage.restore_record(Evidence, meta["evidence"], tensors, "evidence")
                 check_evidence(evidence, indices, d)
@@ -719,22 +717,19 @@ class Panel:
                 check_joint(kept["joint"], indices, d)
             if "statistics" in kept:
                 check_statistics(kept["statistics"], k)
-            if "quantiles" in tensors:
-                quantiles = tensors["quantiles"].numpy()
-                require_array("quantiles", quantiles, (len(QUANTILE_LEVELS), d), "f")
-            if "noise" in tensors:
-                kept["noise"] = tensors["noise"].numpy()
-                require_array("noise", kept["noise"], (d,), "f")
-            if "difficulty" in tensors:
-                kept["difficulty"] = tensors["difficulty"].numpy()
-                require_array("difficulty", kept["difficulty"], (None, 2), "f")
-                if not len(kept["difficulty"]) or not (kept["difficulty"][:, 1] > 0).all():
-                    raise ValueError("difficulty is not a table of distances and factors")
+            shapes: list[tuple[int | None, ...]] = [(len(QUANTILE_LEVELS), d), (None, 2), (d,)]
+            for name, shape in zip(ARRAYS, shapes, strict=True):
+                if name in tensors:
+                    kept[name] = tensors[name].numpy()
+                    require_array(name, kept[name], shape, "f")
+            table = kept.get("difficulty")
+            if table is not None and not (len(table) and (table[:, 1] > 0).all()):
+                raise ValueError("difficulty is not a table of distances and factors")
             decoder = storage.restore_decoder(net, "decoder", tensors, meta["link"])
             estimates = _restore_estimates(meta, evidence)
             score = estimates["units"]
             return cls(
-                Reconstructor(indices, decoder, d, names, quantiles, **kept),
+                Reconstructor(indices, decoder, d, names, **kept),
                 held_out=Score(meta["held_out"], errors, *score[1:]),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,

@@ -56,13 +56,19 @@ def test_a_given_delimiter_wins(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [",a,b\nr1,1,2\nr2,3,4\n", "a,b\nr1,1,2\nr2,3,4\n", '"",a,b\n7,1,2\n8,3,4\n']
+    "text",
+    [
+        ",a,b\nr1,1,2\nr2,3,4\n",
+        "a,b\nr1,1,2\nr2,3,4\n",
+        '"",a,b\n7,1,2\n8,3,4\n',
+        "a,b\nr1,1,2\n",
+    ],
 )
 def test_row_labels_without_a_name_are_metadata(tmp_path, text):
     source = opened(tmp_path / "x.csv", text)
     assert source.names == ["a", "b"]
     assert source.metadata_columns == ("(row labels)",)
-    np.testing.assert_array_equal(read_all(source), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(read_all(source), [[1, 2], [3, 4]][: source.shape[0]])
 
 
 def test_an_unnamed_column_in_the_middle_is_named_by_its_place(tmp_path):
@@ -80,6 +86,17 @@ def test_an_unnamed_column_in_the_middle_is_named_by_its_place(tmp_path):
         ("a,b\n1,2\n\n3,4,5\n", r"line 4 \(row 1\) has 3 values, but there are 2 columns"),
         ("5,2\n3,4\n5,oops\n", r"line 3 \(row 2\), column '1' holds 'oops'"),
         ("a,b\n1,true\n2,3\n3,4\n4,5\n", r"line 2 \(row 0\), column 'b' holds 'true'"),
+        ("a,b\n1\n2,3\n", "2 columns; fix that line$"),
+        ("a,b\n1\n2,3\n4,5,6\n", "2 columns; fix those lines$"),
+        ("a,b\n1,2\n3,x\n4,5\n", "which is not a number; fix it, leave it empty"),
+        ("a,b\n1,2\n3,x\n4,y\n5,6\n7,8\n", "which are not numbers; fix them, leave them empty"),
+        ("a,b\n" + "1\n" * 5 + "3,4\n", r"line 6 \(row 4\) has 1 values, but"),
+        ("a,b\n" + "1\n" * 6 + "3,4\n", r"line 6 \(row 4\) has 1 values; and 1 more, but"),
+        # columns that hold as many words as numbers are not about numbers
+        (
+            "a,note\n1,x\n2,3\n5\n",
+            r"line 4 \(row 2\) has 1 values, but there are 2 columns; [^;]*$",
+        ),
     ],
 )
 def test_the_first_wrong_cell_is_named(tmp_path, text, message):
@@ -88,7 +105,7 @@ def test_the_first_wrong_cell_is_named(tmp_path, text, message):
 
 
 def test_all_wrong_lines_and_cells_are_in_one_message(tmp_path):
-    text = "id,a,b\nx,1,2\ny,bad,4\nz,5\nw,7,bad\nv,8,err\nu,9,10\nt,11,12\n"
+    text = "id,a,b\n0,1,2\ny,bad,4\nz,5\nw,7,bad\nv,8,err\nu,9,10\nt,11,12\n"
     with pytest.raises(InputError) as caught:
         opened(tmp_path / "x.csv", text)
     message = str(caught.value)
@@ -104,7 +121,8 @@ def test_all_wrong_lines_and_cells_are_in_one_message(tmp_path):
     assert "'id'" not in message
 
 
-def test_many_wrong_cells_are_counted(tmp_path):
+def test_many_wrong_cells_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("fewer.data.csv.MOST_BAD", 6)  # of which the place is kept
     rows = "".join(f"{i},{'x' if i % 3 == 0 else i}\n" for i in range(30))
     with pytest.raises(InputError, match=r"holds 'x'; and 5 more, which are not numbers"):
         opened(tmp_path / "x.csv", "a,b\n" + rows)
@@ -208,10 +226,10 @@ def test_as_many_points_as_commas_are_points(tmp_path):
 
 
 def test_an_unfinished_character_at_the_end_of_the_sample_is_no_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("fewer.data.csv.SAMPLE_BYTES", 5)
+    monkeypatch.setattr("fewer.data.csv.SAMPLE_BYTES", 7)
     monkeypatch.setattr("fewer.data.csv.FIRST_LINES", 1)
-    source = opened(tmp_path / "x.csv", "a,bé,c\n1,2,3\n4,5,6\n")
-    np.testing.assert_array_equal(read_all(source), [[1, 2, 3], [4, 5, 6]])
+    source = opened(tmp_path / "x.csv", "a,b\n1,é\n2,è\n", ignore=["b"])  # "é" is bytes 6 and 7
+    np.testing.assert_array_equal(read_all(source), [[1], [2]])
     (tmp_path / "y.csv").write_bytes(b"a,b\n1,2\n3,\xe9\n")
     monkeypatch.undo()
     with pytest.raises(InputError, match="byte 0xe9 in line 3"):
@@ -219,17 +237,41 @@ def test_an_unfinished_character_at_the_end_of_the_sample_is_no_error(tmp_path, 
 
 
 def test_dashes_are_looked_for_in_the_first_part_of_a_file(tmp_path, monkeypatch):
-    text = "a,b\n" + "1,2\n" * 20 + "-,3\n4,-\n"
-    with pytest.warns(FewerWarning, match=r"'-' \(2\)"):
+    text = "a,b\n" + "1,2\n" * 20 + "3,-\n-,-\n"
+    with pytest.warns(FewerWarning, match=r"'-' \(3\)"):
         source = opened(tmp_path / "x.csv", text)
     assert source.dialect == Dialect(",", ".")
-    assert np.isnan(read_all(source)).sum() == 2
-    with pytest.warns(FewerWarning, match=r"'-' \(2\)"):
+    assert np.isnan(read_all(source)).sum() == 3
+    with pytest.warns(FewerWarning, match=r"'-' \(3\)"):
         opened(tmp_path / "z.csv", text.rstrip())  # without an end of the last line
     # a line that is cut in two is not counted
     monkeypatch.setattr("fewer.data.csv.SEARCHED_BYTES", len(text) - 1)
     with pytest.warns(FewerWarning, match=r"'-' \(1\)"):
         opened(tmp_path / "y.csv", text)
+
+
+def test_dashes_are_looked_for_in_all_files(tmp_path, monkeypatch):
+    texts = ["a,b\n1,2\n", "a,b\n-,2\n3,4\n", "a,b\n--,-\n5,6\n"]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.csv").write_text(text)
+    paths = [tmp_path / f"{number}.csv" for number in range(3)]
+    with pytest.warns(FewerWarning) as caught:
+        fewer.data.open(paths)
+    assert str(caught[0].message) == (
+        f"{paths[1]}: cells with '-' (2), '--' (1) were read as missing values; "
+        "missing=['-', '--'] silences this warning"
+    )
+    # up to so many bytes of all of them
+    monkeypatch.setattr("fewer.data.csv.SEARCHED_BYTES", len(texts[0] + texts[1]))
+    with pytest.warns(FewerWarning, match=r"cells with '-' \(1\) were"):
+        fewer.data.open(paths)
+
+
+def test_files_of_other_columns_are_named(tmp_path):
+    for name, text in (("x.csv", "a,b\n1,2\n"), ("y.csv", "a,c\n1,2\n")):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=r"y\.csv are not those of .*x\.csv: it lacks 'b'"):
+        fewer.data.open([tmp_path / "x.csv", tmp_path / "y.csv"])
 
 
 @pytest.mark.parametrize("packing", ["gz", "zip"])

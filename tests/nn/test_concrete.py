@@ -125,6 +125,19 @@ def test_included_features_are_passed_on_and_taken_by_no_other_node(logits):
     assert selector.weight.grad.isfinite().all()
 
 
+def test_all_features_may_be_included():
+    selector = ConcreteSelector(6, 2, include=[5, 2])
+    x = torch.randn(9, 6)
+    for mode in (selector.train(), selector.eval()):
+        assert torch.equal(mode(x), x[:, [5, 2]])
+
+
+@pytest.mark.parametrize("logits", ["direct", "indirect"])
+def test_the_options_of_a_layer_are_shown(logits):
+    shown = repr(ConcreteSelector(6, 2, draw="row", logits=logits))
+    assert shown == f"ConcreteSelector(d=6, k=2, draw='row', logits='{logits}')"
+
+
 @pytest.mark.parametrize("options", [{}, {"logits": "indirect", "embedding": 4}])
 def test_a_state_dict_restores_the_layer(options):
     first, second = ConcreteSelector(9, 2, **options), ConcreteSelector(9, 2, **options)

@@ -31,7 +31,8 @@ BLOCK_SHARE = 16  # of the memory limit: Arrow reads some blocks ahead
 SAMPLE_BYTES = 2**20
 SPARE_BYTES = 2**25  # by which a line may be longer than those seen first
 LONGER = 8  # times the longest line of the sample: what the longest of a file may be
-FIRST_LINES = 5
+FIRST_LINES, MOST_LINES = 5, 200  # that are looked at, at least and at most
+MOST_CELLS = 1000  # that tell whether a column holds numbers
 DIGITS = 19  # of a whole number; longer ones are measurements
 MOST_FIRST = 2**29  # bytes of the first lines
 MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None", "?", "."]
@@ -214,10 +215,10 @@ class _Text(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int | None = -1) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         """Some bytes."""
         try:
-            part = bytes(self.take(self.most if size is None or size < 0 else size))
+            part = bytes(self.take(size))
         except OSError:
             raise
         except Exception as error:
@@ -247,7 +248,7 @@ def _layout(
 
 def _layout_of_names(path: Path, how: tuple[str | None, bool | None, tuple[str, ...]]) -> _Layout:
     sample = _first_lines(path)
-    lines = [line for line in sample.splitlines()[:200] if line.strip()]
+    lines = [line for line in sample.splitlines()[:MOST_LINES] if line.strip()]
     if not lines:
         raise InputError(f"{path} is empty")
     by_name = "\t" if file_form(path) == ".tsv" else None
@@ -345,7 +346,7 @@ def _with_types(layout: _Layout, ignore: Sequence[str]) -> _Layout:
             continue
         text.append(name)
         if pa.types.is_string(column.type) and name not in ignore:
-            cells = [cell for cell in column.slice(0, 1000).to_pylist() if cell is not None]
+            cells = [cell for cell in column[:MOST_CELLS].to_pylist() if cell is not None]
             numbers = sum(is_number(cell, layout.decimal) for cell in cells)
             if 2 * numbers > len(cells):
                 mixed.append(name)
@@ -382,9 +383,7 @@ def _tell_of_dashes(layouts: Iterable[_Layout], features: list[str], asked: Sequ
     words = [word for word in DASHES if word not in asked]
     found: Counter[str] = Counter()
     first, left = "", SEARCHED_BYTES
-    for layout in layouts:
-        if not words or left <= 0:
-            break
+    for layout in layouts if words else ():
         with _stream(layout.path) as stream:
             start = stream.read(left)
         if len(start) == left:  # which may be the middle of a line
@@ -415,7 +414,7 @@ def _words(layout: _Layout, start: bytes, features: list[str], words: list[str])
         read_options=arrow_csv.ReadOptions(
             column_names=layout.names,
             skip_rows=int(layout.header),
-            block_size=max(BLOCK_BYTES, layout.longest + SPARE_BYTES),
+            block_size=len(start),
         ),
         parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter),
         convert_options=arrow_csv.ConvertOptions(
@@ -472,13 +471,17 @@ def _bad_cells(layout: _Layout, numbers: list[str]) -> Exception | None:
     problems = []
     if lines:
         which = "that line" if len(lines) == 1 else "those lines"
-        problems.append(f"{_some(lines)}, but there are {expected} columns; fix {which}")
+        problems.append(
+            f"{_some(lines, len(lines))}, but there are {expected} columns; fix {which}"
+        )
     if cells:
-        shown = _some([f"{place}, column {name!r} holds {cell!r}" for place, name, cell in cells])
         words = list(dict.fromkeys(cell for _, _, cell in cells))
         columns = list(dict.fromkeys(name for _, name, _ in cells))
+        count = sum(wrong[name] for name in columns)
+        places = [f"{place}, column {name!r} holds {cell!r}" for place, name, cell in cells]
+        shown = _some(places, count)
         what, it = "which is not a number", "it"
-        if len(cells) > 1:
+        if count > 1:
             what, it = "which are not numbers", "them"
         problems.append(
             f"{shown}, {what}; fix {it}, leave {it} empty or give missing={words[:BAD_SHOWN]} if "
@@ -487,7 +490,7 @@ def _bad_cells(layout: _Layout, numbers: list[str]) -> Exception | None:
     return InputError(f"{layout.path}: {'; '.join(problems)}") if problems else None
 
 
-def _some(items: list[str]) -> str:
-    """The first few of a list, and how many more there are."""
-    more = len(items) - BAD_SHOWN
-    return "; ".join(items[:BAD_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+def _some(items: list[str], count: int) -> str:
+    """The first few of so many items, and how many more there are."""
+    more = count - BAD_SHOWN
+    return "; ".join(items[:BAD_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
