@@ -1,9 +1,11 @@
 """Arrays that are not in memory: .npz files, memory maps, HDF5, zarr, torch datasets."""
 
+import io
 import math
+import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -214,6 +216,73 @@ def open_hdf5_file(path: Path, kind: str = "hdf5") -> Any:
     screen(path, kind)
     with damaged_where_unreadable(path):
         return h5py.File(path, "r")
+
+
+class _Unfailing(io.FileIO):
+    """A file for HDF5, which crashes when a write fails: what does not fit stays in memory.
+
+    That is little, since writers call `check` after each block.
+    """
+
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__(path, mode)
+        self.failed: OSError | None = None
+        self.rest: list[tuple[int, bytes]] = []  # what did not fit, and where
+
+    def check(self) -> None:
+        """Raise the error of an earlier write."""
+        if self.failed is not None:
+            raise self.failed
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = len(view)
+        try:
+            while view and self.failed is None:
+                view = view[super().write(view) :]
+        except OSError as error:
+            self.failed = error
+        if view:
+            self.rest.append((self.tell(), bytes(view)))
+            self.seek(len(view), os.SEEK_CUR)
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        view, start = memoryview(buffer).cast("B"), self.tell()
+        read = super().readinto(view)
+        if self.failed is None:
+            return read
+        view[read:] = bytes(len(view) - read)
+        for at, part in self.rest:
+            first, end = max(start, at), min(start + len(view), at + len(part))
+            if first < end:
+                view[first - start : end - start] = part[first - at : end - at]
+        return len(view)
+
+    def seek(self, at: int, whence: int = os.SEEK_SET) -> int:
+        found = super().seek(at, whence)
+        if whence == os.SEEK_END:
+            return super().seek(max([found, *(start + len(part) for start, part in self.rest)]))
+        return found
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failed = self.failed or error
+            return size or 0
+
+
+@contextmanager
+def hdf5_to_write(path: Path, mode: str = "w") -> Iterator[tuple[Any, Callable[[], None]]]:
+    """An HDF5 file to write to, and a function that raises the OSError of an earlier write.
+
+    Call it after each block of rows; at the end it is called here.
+    """
+    with _Unfailing(path, "r+" if mode == "r+" else "w+") as raw:
+        with import_optional("h5py").File(raw, mode) as file:
+            yield file, raw.check
+        raw.check()
 
 
 def _only(path: Path, held: list[str]) -> str:
