@@ -1,6 +1,7 @@
 """Arrays that are not in memory: .npz files, memory maps, HDF5, zarr, torch datasets."""
 
 import io
+import json
 import math
 import os
 import shutil
@@ -199,15 +200,25 @@ def open_zarr(
 
 
 def folder_size(path: Path) -> int:
-    """Bytes of all files of a folder; links that lead out of it are refused."""
+    """Bytes of all files of a zarr folder; links that lead out of it, and pickle, are refused."""
     top, size = path.resolve(), 0
     for file in path.rglob("*"):
         if file.is_symlink() and not file.resolve().is_relative_to(top):
             raise FileFormatError(
                 f"{file} is a link out of its folder, which is not followed; copy the file there"
             )
-        size += file.stat().st_size if file.is_file() else 0
+        if file.is_file():
+            size += file.stat().st_size
+            if file.name in (".zarray", ".zmetadata"):
+                with damaged_where_unreadable(file):
+                    json.loads(file.read_bytes(), object_pairs_hook=_check_codec)
     return size
+
+
+def _check_codec(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse pickle, which runs code, among the codecs of zarr; numcodecs does so since 2026."""
+    if ("id", "pickle") in pairs:
+        raise ValueError("it holds pickled Python objects, which are not read")
 
 
 def open_hdf5_file(path: Path, kind: str = "hdf5") -> Any:
