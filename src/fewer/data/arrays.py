@@ -216,7 +216,7 @@ def folder_size(path: Path) -> int:
 
 
 def _check_codec(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse pickle, which runs code, among the codecs of zarr; numcodecs does so since 2026."""
+    """Refuse pickle, which runs code, among the codecs of zarr, as new versions of numcodecs do."""
     if ("id", "pickle") in pairs:
         raise ValueError("it holds pickled Python objects, which are not read")
 
