@@ -31,7 +31,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 FINDINGS = FOLDER / "findings"
 RECORD = FOLDER.parent / "results" / "fuzz.json"
-RUNS_PER_PROCESS = 20_000  # of atheris
+RUNS_PER_PROCESS = 50_000  # of atheris
 HANG = 90.0  # seconds without progress
 INTERRUPTED = 72  # libFuzzer's exit code after a signal that asks it to end: not a finding
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files in memory, on Linux

@@ -56,7 +56,10 @@ class Attached:
 
 def _load_screen() -> Any:
     """The module without its package, which takes seconds to import."""
-    path = Path(__file__).parents[1] / "src" / "fewer" / "data" / "screen.py"
+    package = importlib.util.find_spec("fewer")
+    assert package is not None
+    assert package.origin is not None
+    path = Path(package.origin).parent / "data" / "screen.py"
     spec = importlib.util.spec_from_file_location("screen", path)
     assert spec is not None
     assert spec.loader is not None

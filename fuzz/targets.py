@@ -16,17 +16,20 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 import fewer
+from fewer import _threads
 from fewer.cli import _parsing
-from fewer.data import databases, screen
+from fewer.data import databases, on_disk, screen
 from fewer.data.source import read_metadata
 from fewer.errors import FewerError
 from fewer.report.summarise import summarise
@@ -56,12 +59,24 @@ class _OncePerContent(screen._Helper):
         return self.last[1]
 
 
+def _next_line(process: Any, seconds: float) -> tuple[str, bool]:
+    """An answer of the helper, without a thread that watches the clock: `fuzz.helper` does."""
+    return process.stdout.readline(), False
+
+
+_NOTHING = SimpleNamespace(update=lambda text: None)
+
+
 def prepare() -> None:
     """Make what reads files faster in this process, for many thousands of executions."""
     screen.PROGRAM = helper.__file__
+    screen._answer = _next_line
     screen._helper = _OncePerContent()
     atexit.register(screen._helper.stop)
     databases._connect = helper.Attached()
+    _threads.cpu_quota = cache(_threads.cpu_quota)  # read from a dozen files, at every call
+    on_disk.memory_quota = cache(on_disk.memory_quota)
+    Console.status = lambda *given, **options: nullcontext(_NOTHING)  # no thread that draws it
 
 
 NAMES = ["alpha", "beta", "gamma", "delta", "epsilon"]

@@ -1,6 +1,8 @@
 """Shared by all tests: one thread per process, small real data, where the big sets are."""
 
 import os
+import resource
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 def _one_thread():
     """`make test` runs one process per core; some libraries change the number when imported."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def full_disk():
+    """Files of this process cannot grow beyond 2 kB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.fixture(scope="session")

@@ -337,7 +337,7 @@ def test_a_layer_with_all_genes(cells, tmp_path):
     fresh.write_h5ad(tmp_path / "fresh.h5ad")
 
 
-def test_the_same_into_a_file(cells, tmp_path):
+def test_the_same_into_a_file(cells, tmp_path, full_disk):
     panel = select_genes(cells, 4, **QUICK)
     fresh = make_cells(seed=1)
     fresh.obsm["X_pca"] = np.ones((N, 2), dtype=np.float32)
@@ -355,7 +355,12 @@ def test_the_same_into_a_file(cells, tmp_path):
         assert found.obs["kind"].tolist() == fresh.obs["kind"].tolist()
     with pytest.raises(InputError, match="this is a part of cells on disk"):
         impute(backed[5:20], panel, out=out)
+    full_disk()
+    for data in (backed, fresh):
+        with pytest.raises(InputError, match=r"out\.h5ad cannot be written"):
+            impute(data, panel, out=out)
     backed.file.close()
+    np.testing.assert_array_equal(anndata.read_h5ad(out).layers["fewer"], wanted)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh.h5ad", "out.h5ad"]
 
 

@@ -4,14 +4,17 @@ import bz2
 import io
 import json
 import os
+import pickle
 import signal
 import threading
 import time
 import tracemalloc
+import warnings
 import zipfile
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,6 +22,7 @@ from scipy import sparse
 
 import fewer
 from fewer.data import read_all, screen
+from fewer.data.source import read_metadata
 from fewer.errors import FileFormatError, InputError
 
 X = np.random.default_rng(0).normal(size=(60, 5)) @ np.random.default_rng(1).normal(size=(5, 5))
@@ -163,6 +167,70 @@ def test_links_out_of_the_folder_are_not_followed(saved, tmp_path, name):
     (saved / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileFormatError, match="is a link to a file outside its folder"):
         fewer.Panel.load(saved)
+
+
+@pytest.mark.parametrize("name", ["panel.json", "tensors.safetensors"])
+def test_files_of_many_gigabytes_are_not_read(saved, name):
+    os.truncate(saved / name, 2**40)  # without taking room on the disk
+    with pytest.raises(FileFormatError, match=rf"{name}.*1,099,511,627,776 bytes"):
+        fewer.Panel.load(saved)
+
+
+# -- data: code ----------------------------------------------------------------------------------
+
+
+class Code:
+    """Makes a folder when it is read from a pickle."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def pickled_npy(path, made):
+    np.save(path / "x.npy", np.array([[Code(made)]]), allow_pickle=True)
+    return path / "x.npy"
+
+
+def pickled_npz(path, made):
+    np.savez(path / "x.npz", X=np.array([[Code(made)]]))
+    return path / "x.npz"
+
+
+def pickled_zarr(path, made):
+    """Names of cells, as anndata stores them, behind a codec that is pickle."""
+    anndata = pytest.importorskip("anndata")
+    text = pd.Index(["a", "b"], dtype=object)
+    cells = anndata.AnnData(X[:2, :2], obs=pd.DataFrame(index=text), var=pd.DataFrame(index=text))
+    with anndata.settings.override(zarr_write_format=2), warnings.catch_warnings(action="ignore"):
+        cells.write_zarr(path / "x.zarr")
+    names = path / "x.zarr" / "obs" / "_index"
+    about = json.loads((names / ".zarray").read_text()) | {"compressor": {"id": "pickle"}}
+    (names / ".zarray").write_text(json.dumps(about))
+    (names / "0").write_bytes(pickle.dumps(Code(made)))
+    return path / "x.zarr"
+
+
+@pytest.mark.parametrize("make", [pickled_npy, pickled_npz, pickled_zarr])
+def test_pickled_code_is_not_run(tmp_path, monkeypatch, make):
+    # new versions of numcodecs refuse it themselves
+    monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+    path = make(tmp_path, tmp_path / "made")
+    with pytest.raises(FileFormatError, match=r"Python objects|allow_pickle"):
+        list(read_metadata(fewer.data.open(path)))
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_zarr_folder_with_a_link_out_of_it(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=(60, 5))
+    chunk = tmp_path / "x.zarr" / "c" / "0" / "0"
+    chunk.rename(tmp_path / "elsewhere").replace(tmp_path / "there")
+    chunk.symlink_to(tmp_path / "there")
+    with pytest.raises(FileFormatError, match="is a link out of its folder"):
+        fewer.data.open(tmp_path / "x.zarr")
 
 
 # -- data: lengths that a file merely claims ------------------------------------------------------

@@ -16,7 +16,6 @@ __all__ = [
     "atomic",
     "check_parent",
     "check_path",
-    "check_room",
     "remove_leftovers",
     "replacing_folder",
     "write_text",
@@ -126,18 +125,6 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -
             f"{target} cannot be written ({error.strerror or error}); choose another path"
         ) from error
     return target
-
-
-def check_room(path: Path, size: int) -> None:
-    """Raise an OSError where a new file of this size does not fit; for HDF5, which then crashes."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    probe = path.with_name(f"{path.name}.probe")
-    try:
-        with probe.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(size, 1))
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

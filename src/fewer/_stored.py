@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,10 +126,18 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """
     from safetensors.torch import load  # noqa: PLC0415 (with torch, which most commands need late)
 
-    data = path.read_bytes()
     try:
-        tensors = load(data)
-        header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        with path.open("rb") as file:
+            start = 8 + int.from_bytes(file.read(8), "little")
+            if start > MOST_TEXT:
+                raise ValueError(f"a header of {start:,} bytes; the limit is {MOST_TEXT:,}")
+            header = parse_json(file.read(start - 8))
+            ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+            size = os.fstat(file.fileno()).st_size
+            if start + max(ends, default=0) != size:  # before it is read: it may be of any size
+                raise ValueError(f"{size:,} bytes, of which {start + max(ends, default=0):,} used")
+            file.seek(0)
+            tensors = load(file.read())
     except Exception as error:  # safetensors has no public exception of its own
         raise ValueError(str(error)) from error
     notes = header.get("__metadata__") or {}

@@ -220,6 +220,18 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, form):
         source.rows(slice(100, 110))
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet", "feather"])
+def test_metadata_of_a_file_that_has_changed(tmp_path, form):
+    path, frame = tmp_path / f"x.{form}", pd.DataFrame({"a": [1.0, 2.0], "note": ["x", "y"]})
+    write = getattr(frame, f"to_{form}")
+    write(path)
+    source = fewer.data.open(path, ignore=["note"])
+    frame["note"] = ["longer", "text"]
+    write(path)
+    with pytest.raises(InputError, match=rf"x\.{form} changed while it was read"):
+        list(source.metadata())
+
+
 # -- wrong kinds and options -------------------------------------------------------------------
 
 

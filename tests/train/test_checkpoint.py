@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -202,6 +203,30 @@ def test_folders_that_cannot_be_used(tmp_path, digits):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         ConcreteAutoencoder(**OPTIONS, checkpoint=tmp_path / "file" / "x").fit(digits[0][:200])
+
+
+def test_two_runs_in_one_folder(tmp_path, digits):
+    X, refused = digits[0][:100, 20:40], []
+
+    def another(*progress):
+        if (tmp_path / "kept" / "fit.json").exists():
+            with pytest.raises(InputError, match="in use by another run; wait") as error:
+                fit(4)
+            refused.append(error)
+            raise Interrupted
+
+    def fit(k, on_epoch=None):
+        options = OPTIONS | {"k": k, "checkpoint": tmp_path / "kept", "on_epoch": on_epoch}
+        return ConcreteAutoencoder(**options).fit(X)
+
+    quick = {"strategies": ["search"], "validation": 0.2, "checkpoint": tmp_path / "kept"}
+    for run in (lambda: fit(4, another), lambda: fewer.select(X, 4, progress=another, **quick)):
+        with pytest.raises(Interrupted):
+            run()
+        with pytest.raises(InputError, match="holds an unfinished fit"):
+            fit(3)  # not in use any more
+        shutil.rmtree(tmp_path / "kept")
+    assert len(refused) == 2
 
 
 @pytest.mark.parametrize("name", ["fit.json", "training.safetensors"])

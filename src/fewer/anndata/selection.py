@@ -27,6 +27,7 @@ from fewer.anndata.likelihood import with_count_decoder
 from fewer.anndata.platform import Platform, select_for_platform
 from fewer.anndata.studies import Studies
 from fewer.data import ColumnView, Source, read_blocks
+from fewer.data.arrays import hdf5_to_write
 from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise
 from fewer.data.h5ad import create_matrix, is_annotated
 from fewer.errors import InputError, warn
@@ -543,14 +544,14 @@ def _file_with_layer(
     denoise: bool,
 ) -> Path:
     """All that the cells hold, and the result as a layer beside it."""
-    h5py = import_optional("h5py")
 
     def write(draft: Path) -> None:
         if cells.isbacked:
             shutil.copyfile(cells.filename, draft)
         else:
-            cells.write_h5ad(draft)
-        with h5py.File(draft, "r+") as file:
+            with hdf5_to_write(draft) as (file, _):
+                import_optional("anndata.io").write_elem(file, "/", cells)
+        with hdf5_to_write(draft, "r+") as (file, check):
             layers = file.require_group("layers")
             layers.attrs.update({"encoding-type": "dict", "encoding-version": "0.1.0"})
             if layer in layers:
@@ -558,5 +559,6 @@ def _file_with_layer(
             matrix = create_matrix(layers, layer, cells.shape, np.float32)
             for rows, values in _blocks(panel, measured, denoise):
                 matrix[rows] = values[:, columns]
+                check()
 
     return write_whole(path, write)

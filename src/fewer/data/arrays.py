@@ -1,9 +1,12 @@
 """Arrays that are not in memory: .npz files, memory maps, HDF5, zarr, torch datasets."""
 
+import io
+import json
 import math
+import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -197,15 +200,25 @@ def open_zarr(
 
 
 def folder_size(path: Path) -> int:
-    """Bytes of all files of a folder; links that lead out of it are refused."""
+    """Bytes of all files of a zarr folder; links that lead out of it, and pickle, are refused."""
     top, size = path.resolve(), 0
     for file in path.rglob("*"):
         if file.is_symlink() and not file.resolve().is_relative_to(top):
             raise FileFormatError(
                 f"{file} is a link out of its folder, which is not followed; copy the file there"
             )
-        size += file.stat().st_size if file.is_file() else 0
+        if file.is_file():
+            size += file.stat().st_size
+            if file.name in (".zarray", ".zmetadata"):
+                with damaged_where_unreadable(file):
+                    json.loads(file.read_bytes(), object_pairs_hook=_check_codec)
     return size
+
+
+def _check_codec(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse pickle, which runs code, among the codecs of zarr, as new versions of numcodecs do."""
+    if ("id", "pickle") in pairs:
+        raise ValueError("it holds pickled Python objects, which are not read")
 
 
 def open_hdf5_file(path: Path, kind: str = "hdf5") -> Any:
@@ -214,6 +227,73 @@ def open_hdf5_file(path: Path, kind: str = "hdf5") -> Any:
     screen(path, kind)
     with damaged_where_unreadable(path):
         return h5py.File(path, "r")
+
+
+class _Unfailing(io.FileIO):
+    """A file for HDF5, which crashes when a write fails: what does not fit stays in memory.
+
+    That is little, since writers call `check` after each block.
+    """
+
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__(path, mode)
+        self.failed: OSError | None = None
+        self.rest: list[tuple[int, bytes]] = []  # what did not fit, and where
+
+    def check(self) -> None:
+        """Raise the error of an earlier write."""
+        if self.failed is not None:
+            raise self.failed
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = len(view)
+        try:
+            while view and self.failed is None:
+                view = view[super().write(view) :]
+        except OSError as error:
+            self.failed = error
+        if view:
+            self.rest.append((self.tell(), bytes(view)))
+            self.seek(len(view), os.SEEK_CUR)
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        view, start = memoryview(buffer).cast("B"), self.tell()
+        read = super().readinto(view)
+        if self.failed is None:
+            return read
+        view[read:] = bytes(len(view) - read)
+        for at, part in self.rest:
+            first, end = max(start, at), min(start + len(view), at + len(part))
+            if first < end:
+                view[first - start : end - start] = part[first - at : end - at]
+        return len(view)
+
+    def seek(self, at: int, whence: int = os.SEEK_SET) -> int:
+        found = super().seek(at, whence)
+        if whence == os.SEEK_END:
+            return super().seek(max([found, *(start + len(part) for start, part in self.rest)]))
+        return found
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failed = self.failed or error
+            return size or 0
+
+
+@contextmanager
+def hdf5_to_write(path: Path, mode: str = "w") -> Iterator[tuple[Any, Callable[[], None]]]:
+    """An HDF5 file to write to, and a function that raises the OSError of an earlier write.
+
+    Call it after each block of rows; at the end it is called here.
+    """
+    with _Unfailing(path, "r+" if mode == "r+" else "w+") as raw:
+        with import_optional("h5py").File(raw, mode) as file:
+            yield file, raw.check
+        raw.check()
 
 
 def _only(path: Path, held: list[str]) -> str:

@@ -17,9 +17,8 @@ from scipy import sparse
 from torch import Tensor
 
 from fewer._checks import find_names, join_names
-from fewer._files import check_room
 from fewer._optional import import_optional
-from fewer.data.arrays import checked_sparse, folder_size, open_array, open_hdf5_file
+from fewer.data.arrays import checked_sparse, folder_size, hdf5_to_write, open_array, open_hdf5_file
 from fewer.data.columns import check_unique, check_values
 from fewer.data.on_disk import (
     SMALL_SHARE,
@@ -329,14 +328,14 @@ def _matching(frame: Any, wanted: Mapping[str, Any], what: str) -> NDArray[np.bo
 def h5ad_writer(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., None]]:
     """Write rows in order; metadata become ``obs``, labelled by its first column of unique text."""
     tables: list[Any] = []
-    check_room(path, 8 * rows * len(names))
-    with import_optional("h5py").File(path, "w") as file:
+    with hdf5_to_write(path) as (file, check):
         file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
         _write_frame(file, "var", list(names), None, {})
         matrix = create_matrix(file, "X", (rows, len(names)), np.float64)
 
         def put(at: slice, values: np.ndarray, metadata: Any) -> None:
             matrix[at] = values
+            check()
             if metadata is not None:
                 tables.append(metadata)
 

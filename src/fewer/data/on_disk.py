@@ -479,11 +479,12 @@ def source_of_tables(
     what: str,
 ) -> Source:
     """A source of files that Arrow reads batch by batch, either kind of columns of a path."""
+    seen = {path: watch([path]) for path in paths}  # metadata must be of the same rows
 
     def blocks() -> Iterator[np.ndarray]:
         rows = 0
         for path in paths:
-            with guarded(watch([path]), partial(explain, path)):
+            with guarded(seen[path], partial(explain, path)):
                 for batch in read_features(path):
                     values = arrow_values(batch)
                     check_values(values, features, str(path), first_row=rows)
@@ -499,7 +500,7 @@ def source_of_tables(
 
         def tables() -> Iterator[Any]:
             for path in paths:
-                with guarded(watch([path]), partial(explain, path)):
+                with guarded(seen[path], partial(explain, path)):
                     for batch in read_metadata(path):
                         yield table.from_batches([batch])
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fewer._checks import check_suffix
-from fewer._files import atomic, check_path, check_room
+from fewer._files import atomic, check_path
 from fewer._optional import import_optional
-from fewer.data.arrays import HDF5
+from fewer.data.arrays import HDF5, hdf5_to_write
 from fewer.data.columns import check_unique
 from fewer.data.csv import COMPRESSED, TEXT, Dialect, file_form
 from fewer.data.h5ad import h5ad_writer
@@ -66,23 +66,16 @@ def write_rows(
     form = file_form(path)
     table = partial(_table, dialect=dialect or Dialect())
     writer = {".npy": _npy, ".h5ad": h5ad_writer}.get(form, _hdf5 if form in HDF5 else table)
-    failed = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as draft, writer(draft, rows, names) as put:
             yield write
             check(written == rows)
     except OSError as error:
-        failed = error
-    except RuntimeError as error:  # of HDF5, when it cannot close a file for lack of room
-        if not isinstance(error.__context__, OSError):
-            raise
-        failed = error.__context__
-    if failed is not None:
         raise InputError(
-            f"{path} cannot be written ({failed.strerror or failed}); make room, or choose "
+            f"{path} cannot be written ({error.strerror or error}); make room, or choose "
             "another path"
-        ) from failed
+        ) from error
 
 
 @contextmanager
@@ -94,11 +87,15 @@ def _npy(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., 
 
 @contextmanager
 def _hdf5(path: Path, rows: int, names: Sequence[str]) -> Iterator[Callable[..., None]]:
-    check_room(path, 8 * rows * len(names))
-    with import_optional("h5py").File(path, "w") as file:
+    with hdf5_to_write(path) as (file, check):
         file["names"] = np.array(list(names), dtype=object)
         matrix = file.create_dataset("X", shape=(rows, len(names)), dtype=np.float64)
-        yield lambda at, values, _: matrix.__setitem__(at, values)
+
+        def put(at: slice, values: np.ndarray, metadata: Any) -> None:
+            matrix[at] = values
+            check()
+
+        yield put
 
 
 @contextmanager

@@ -48,6 +48,7 @@ from fewer.selection.size import Reach
 from fewer.selection.strategies import propose, propose_side_by_side, shortlist
 from fewer.storage import restore_parameters
 from fewer.target import Target
+from fewer.train.checkpoint import released
 from fewer.validation import Fold, best_ridge
 
 __all__ = ["attach", "select"]
@@ -249,7 +250,8 @@ def select(
     0.61
     """
     options = {name: value for name, value in locals().items() if name != "data"}
-    with owned(), distributed.joined(device), _shown(progress) as plan:
+    alone = released(checkpoint)
+    with owned(), distributed.joined(device), alone, _shown(progress) as plan:
         context, described = prepare(data, options, plan)
         n, d = context.source.shape
         long = LONG_PASS if context.covariances.factored else LONG_OPERATION

@@ -11,7 +11,8 @@ import os
 import re
 import shutil
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
@@ -26,7 +27,7 @@ from fewer.distributed import is_rank0, on_rank0
 from fewer.errors import FileFormatError, InputError
 from fewer.train.optimize import Adam, KeepBest
 
-__all__ = ["Checkpoint", "TrainingState", "flat_state", "stored_seed", "taken_state"]
+__all__ = ["Checkpoint", "TrainingState", "flat_state", "released", "stored_seed", "taken_state"]
 
 EVERY = 60.0
 NOTES = "fit.json"
@@ -36,6 +37,8 @@ NAME = re.compile(r"[a-z0-9-]+\.safetensors")
 DRAFT = re.compile(r"\.(fit\.json|[a-z0-9-]+\.safetensors)-\w+")
 
 State = tuple[dict[str, Any], dict[str, Tensor]]
+
+_LOCKED: dict[Path, int] = {}  # folders of the fits that are running in this process
 
 
 class Checkpoint:
@@ -101,9 +104,11 @@ class Checkpoint:
             except OSError as error:
                 problem = f"checkpoint={str(self.folder)!r} cannot be written ({error})"
                 raise InputError(problem) from error
+            self._lock()
             content = {"format": FORMAT, "fit": facts}
             write_text(self.folder / NOTES, json.dumps(content, indent=1))
             return
+        self._lock()
         for name, value in facts.items():
             before = stored.get(name)
             if isinstance(before, float) and isinstance(value, float):
@@ -115,6 +120,28 @@ class Checkpoint:
                     f"{self.folder} holds an unfinished fit with {name}={before!r}, not "
                     f"{value!r}: continue that fit, delete the folder, or use another"
                 )
+
+    def _lock(self) -> None:
+        """Keep other runs out of the folder until `released`, or until this process ends."""
+        folder = self.folder.absolute()
+        try:
+            import fcntl  # noqa: PLC0415 (not on every system)
+
+            file = os.open(folder, os.O_RDONLY)
+        except (ImportError, OSError):
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(file)
+            raise InputError(
+                f"checkpoint={str(self.folder)!r} is in use by another run; wait until that has "
+                "ended, or give another folder"
+            ) from error
+        except OSError:  # a file system without locks
+            os.close(file)
+        else:
+            _LOCKED[folder] = file
 
     def due(self) -> bool:
         """Whether it is time to save the state."""
@@ -168,6 +195,18 @@ class Checkpoint:
                     shutil.rmtree(path, ignore_errors=True)
             if not any(self.folder.iterdir()):
                 self.folder.rmdir()
+
+
+@contextmanager
+def released(checkpoint: Checkpoint | str | os.PathLike[str] | None) -> Iterator[None]:
+    """At the end of the block, other runs may use a folder again that `Checkpoint.begin` locked."""
+    try:
+        yield
+    finally:
+        if checkpoint is not None:
+            file = _LOCKED.pop(Checkpoint.of(checkpoint).folder.absolute(), None)
+            if file is not None:
+                os.close(file)
 
 
 def read_notes(folder: Path) -> dict[str, Any] | None:

@@ -26,7 +26,14 @@ from fewer.errors import InputError, warn
 from fewer.nn import ConcreteNetwork, ConcreteSelector, Loss, MeasuredDecoder
 from fewer.nn.schedule import make_schedule
 from fewer.train.assignment import eligible, obeying_features
-from fewer.train.checkpoint import Checkpoint, State, TrainingState, flat_state, taken_state
+from fewer.train.checkpoint import (
+    Checkpoint,
+    State,
+    TrainingState,
+    flat_state,
+    released,
+    taken_state,
+)
 from fewer.train.config import TrainingConfig
 from fewer.train.device import enough_memory, pick_device, products, seeded
 from fewer.train.epochs import epochs_on_cpu
@@ -91,6 +98,7 @@ def fit_gradient(
     ((10,), True)
     """
     with (
+        released(config.checkpoint),
         for_operations(config.values_per_operation(source.shape[1])),
         enough_memory(pick_device(config.device), config.batch_size),
     ):
@@ -102,8 +110,8 @@ def fit_gradient(
             panel, decoder, refit_history = refined(data, panel, rules, seed, refit, refine)
         else:
             decoder, refit_history = best.refit(seed, checkpoint=checkpoint)
-    if checkpoint is not None:
-        checkpoint.finish()
+        if checkpoint is not None:
+            checkpoint.finish()
     # float64 from here on, so that a prediction does not depend on how rows are batched
     decoder = decoder.cpu().double().eval()
     found = Fit(
@@ -143,12 +151,13 @@ def choose_by_gradient(
     """
     config = data.config
     with (
+        released(config.checkpoint),
         for_operations(config.values_per_operation(data.source.shape[1])),
         enough_memory(pick_device(config.device), config.batch_size),
     ):
         best, checkpoint = _best_start(data, seed, constraints)
-    if checkpoint is not None:
-        checkpoint.finish()
+        if checkpoint is not None:
+            checkpoint.finish()
     return best.columns, best.history
 
 
