@@ -1,7 +1,7 @@
 """What every rank does in tests/test_distributed.py, under torchrun.
 
-Everything is done twice, by all ranks together and by each on its own, and the outcomes are written
-as JSON, one file per rank. The cases of tests/characterisation are done by all together: what one
+Everything is done twice, by all ranks together and by rank 0 on its own, and the outcomes are
+written as JSON, one file per rank. The cases of tests/characterisation are done by all together: what one
 finds is on record.
 """
 
@@ -32,9 +32,11 @@ warnings.simplefilter("ignore")
 def both(work):
     """What all ranks find together, and what one finds on its own."""
     with distributed.joined("cpu"):
-        together = work()
-    with distributed.single_process():
-        return together, work()
+        together, alone = work(), None
+        if distributed.is_rank0():
+            with distributed.single_process():
+                alone = work()
+        return together, distributed.broadcast(alone)
 
 
 def sums(X):

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import fewer
 from fewer import distributed
+from fewer.cli import app
 from fewer.data.on_disk import size_in_bytes
 from fewer.data.source import DenseSource, RowView
 from fewer.distributed import joined, shard_bounds, single_process, spawn
@@ -161,28 +163,19 @@ def test_a_lost_connection_says_what_to_do():
     assert "with checkpoint= the same call resumes from the last checkpoint" in errors[0]
 
 
-COMMAND = [sys.executable, "-c", "from fewer.cli import main; main()", "select", "rows.csv"]
-COMMAND += ["-k", "3", "--device", "cpu", "--strategies", "gradient", "--scale", "none"]
-COMMAND += ["--validation", "0.2"]
+WORDS = ["select", "rows.csv", "-k", "3", "--device", "cpu", "--strategies", "gradient"]
+WORDS += ["--scale", "none", "--validation", "0.2", "--devices", "2"]
 
 
 @pytest.fixture
-def folder(tmp_path, digits):
+def folder(tmp_path, digits, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEWER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     names = ",".join(f"p{j}" for j in range(12))
     rows = digits[0][:160, 18:30]
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header=names, comments="")
     return tmp_path
-
-
-def start(folder, *more, devices=2):
-    return subprocess.Popen(
-        [*COMMAND, "--devices", str(devices), *more],
-        cwd=folder,
-        env=ENVIRONMENT | {"FEWER_CACHE": str(folder / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def worker(parent, rank):
@@ -198,14 +191,19 @@ def worker(parent, rank):
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="ranks are found through /proc")
-def test_a_rank_dies_and_resume_continues(folder):
-    job = start(folder)
+def test_a_rank_dies_and_resume_continues(folder, capfd):
+    job = subprocess.Popen(
+        [sys.executable, "-c", "from fewer.cli import main; main()", *WORDS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     unfinished = folder / "panel.unfinished"
     while not (unfinished / "choices.safetensors").exists():  # greedy is done, gradient has begun
         assert job.poll() is None, job.communicate()[1]
         time.sleep(0.05)
     os.kill(worker(job.pid, rank=1), signal.SIGKILL)
-    _, err = job.communicate(timeout=60)
+    _, err = job.communicate(timeout=240)
     assert job.returncode == 1
     assert (
         "error: process 1 of 2 failed (ended by SIGKILL); the others were ended. Rerun the" in err
@@ -213,10 +211,9 @@ def test_a_rank_dies_and_resume_continues(folder):
     assert "with --resume to continue from the last checkpoint" in err
     assert not (folder / "panel").exists()
 
-    job = start(folder, "--resume", "--json")
-    out, err = job.communicate(timeout=240)
-    assert job.returncode == 0, err
-    found = json.loads(out)  # one document, not one per process
+    done = CliRunner().invoke(app, [*WORDS, "--resume", "--json"])
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout + capfd.readouterr().out)  # one document, not one per process
     X = np.loadtxt(folder / "rows.csv", delimiter=",", skiprows=1)
     options = {"strategies": ["gradient"], "validation": 0.2, "scale": "none"}
     same = fewer.select(X, 3, **options, random_state=0, device="cpu")
@@ -225,10 +222,10 @@ def test_a_rank_dies_and_resume_continues(folder):
     assert not unfinished.exists()
 
 
-def test_bad_input_is_reported_once(folder):
-    job = start(folder, "--include", "p99")
-    _, err = job.communicate(timeout=120)
-    assert job.returncode == 1
+def test_bad_input_is_reported_once(folder, capfd):
+    done = CliRunner().invoke(app, [*WORDS, "--include", "p99"])
+    assert done.exit_code == 1
+    err = done.stderr + capfd.readouterr().err
     errors = [line for line in err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert "p99" in errors[0]

@@ -32,6 +32,7 @@ BLOCK = re.compile(
     r"(?:\n+```text\n(?P<shown>.*?)^```$)?",
     re.S | re.M,
 )
+PLAIN = re.compile(r"fewer ([^|<>&;$]*)(?:> ([\w.]+))?")
 NEEDS = {"how-to/anndata.md": "anndata", "how-to/deploy.md": "onnxruntime"}
 
 
@@ -54,8 +55,8 @@ def run_python(code, name, space):
 def run_shell(code):
     """As a user would type it. Plain commands of fewer run in this process, which is quicker."""
     lines = code.replace("\\\n", " ").splitlines()
-    if all(line.startswith("fewer ") and not set("|>&;$") & set(line) for line in lines):
-        return "".join(run_fewer(shlex.split(line)[1:]) for line in lines)
+    if all(PLAIN.fullmatch(line) for line in lines):
+        return "".join(run_fewer(*PLAIN.fullmatch(line).groups()) for line in lines)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -65,10 +66,13 @@ def run_shell(code):
     return done.stdout
 
 
-def run_fewer(arguments):
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, f"fewer {shlex.join(arguments)}\n{done.output}"
-    return done.stdout
+def run_fewer(arguments, file):
+    done = CliRunner().invoke(app, shlex.split(arguments))
+    assert done.exit_code == 0, f"fewer {arguments}\n{done.output}"
+    if file is None:
+        return done.stdout
+    Path(file).write_text(done.stdout, encoding="utf-8")
+    return ""
 
 
 @pytest.fixture

@@ -19,11 +19,49 @@ from tools import supply
 ROOT = Path(__file__).parents[1]
 
 
-def run(code):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
-    return done.stdout
+FRESH = """
+import json, os, sys
+
+def modules():
+    return sorted(sys.modules)
+
+environment = dict(os.environ)
+import fewer
+found = {"imported": modules()}
+fewer.select(sys.argv[1], 2, validation=3, random_state=0)
+found["selected"] = modules()
+
+class Absent:
+    names = {"pandas", "polars", "pyarrow", "matplotlib", "typer", "rich"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.names:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+import numpy as np
+X = np.random.default_rng(0).normal(size=(50, 5))
+model = fewer.ConcreteAutoencoder(k=2, stop_probability=0.1, random_state=0).fit(X)
+found["shape"] = model.transform(X).shape
+sys.meta_path.pop(0)
+
+for name in fewer.__all__:
+    getattr(fewer, name)
+names = "OMP_WAIT_POLICY", "KMP_BLOCKTIME"
+found["environment"] = [os.environ.get(name) == environment.get(name) for name in names]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """What a process found that imported fewer first; warnings are errors, printing is one too."""
+    path = tmp_path_factory.mktemp("fresh") / "rows.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(60, 300)))
+    call = [sys.executable, "-W", "error", "-c", FRESH, path]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
 
 
 def test_exports_exist_and_are_listed():
@@ -43,42 +81,22 @@ def test_submodules_say_what_is_public(module):
         assert hasattr(found, name), f"fewer.{module}.{name}"
 
 
-def test_importing_fewer_is_silent_and_loads_nothing_heavy():
-    loaded = run("import fewer, sys, json; print(json.dumps(sorted(sys.modules)))")
-    assert not {"torch", "sklearn", "numpy", "rich"} & set(json.loads(loaded))
+def test_importing_fewer_is_silent_and_loads_nothing_heavy(fresh):
+    assert not {"torch", "sklearn", "numpy", "rich"} & set(fresh["imported"])
 
 
-def test_a_linear_panel_of_a_file_loads_no_more_than_torch_needs(tmp_path):
+def test_a_linear_panel_of_a_file_loads_no_more_than_torch_needs(fresh):
     # scikit-learn, with pandas and pyarrow if they are installed, takes 130 MB; the others 28 MB
-    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(60, 300)))
-    code = f"""
-import json, sys, fewer
-fewer.select({str(tmp_path / "rows.npy")!r}, 2, validation=3, random_state=0)
-print(json.dumps(sorted(sys.modules)))
-"""
     heavy = {"sklearn", "pandas", "pyarrow", "rich", "scipy.optimize", "scipy.linalg"}
-    assert not heavy & set(json.loads(run(code)))
+    assert not heavy & set(fresh["selected"])
 
 
-def test_the_estimators_need_no_optional_package():
-    code = """
-import sys
+def test_the_estimators_need_no_optional_package(fresh):
+    assert fresh["shape"] == [50, 2]
 
-class Absent:
-    names = {"pandas", "polars", "pyarrow", "matplotlib", "typer", "rich"}
 
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in self.names:
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Absent())
-import numpy as np
-from fewer import ConcreteAutoencoder
-X = np.random.default_rng(0).normal(size=(50, 5))
-model = ConcreteAutoencoder(k=2, stop_probability=0.1, random_state=0).fit(X)
-print(model.transform(X).shape)
-"""
-    assert run(code).strip() == "(50, 2)"
+def test_the_library_changes_no_environment(fresh):
+    assert fresh["environment"] == [True, True]
 
 
 def test_every_pin_installs_on_the_oldest_python_that_we_promise():

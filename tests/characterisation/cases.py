@@ -26,7 +26,6 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {}
 # one split, folds and the last held-out swaps, missing values, sparse rows, a target, an estimator
 ON_TWO_RANKS = [
     "linear_automatic_split",
-    "strategy_gradient",
     "linear_few_rows_per_feature",
     "missing_values",
     "sparse_rows",

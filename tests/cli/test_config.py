@@ -29,8 +29,14 @@ def same(one, other):
 
 CASES = {
     "plain": ["train.csv", "-k", "3"],
-    "ignored": ["train.csv", "-k", "3", "--ignore", "mean_area,who", "--ignore", "mean_radius"],
-    "target": ["train.csv", "-k", "2", "--target", "diagnosis", "--class-weight", "balanced"],
+    "ignored": [
+        *("train.csv", "-k", "3", "--ignore", "mean_area,who", "--ignore", "mean_radius"),
+        *("--validation", "0.2"),
+    ],
+    "target": [
+        *("train.csv", "-k", "2", "--target", "diagnosis", "--class-weight", "balanced"),
+        *("--validation", "0.2"),
+    ],
     "targets": [
         *("train.csv", "-k", "2", "--target", "diagnosis", "--target", "mean_area"),
         *("--target-weight", "diagnosis=2", "--validation", "0.2"),
@@ -38,7 +44,7 @@ CASES = {
     "groups": ["train.csv", "-k", "3", "--row-groups", "clinic", "--scale", "none", "--seed", "4"],
     "constraints": [
         *("train.csv", "-k", "3", "--include", "mean_s*", "--exclude", "same_radius"),
-        *("--costs", "costs.csv", "--budget", "30", "--missing", "9999,off"),
+        *("--costs", "costs.csv", "--budget", "30", "--missing", "9999,off", "--validation", "3"),
     ],
     "reach": ["train.parquet", "--reach", "0.8", "--validation", "0.3"],
 }
@@ -167,7 +173,8 @@ def test_columns_are_named_in_python_as_on_the_command_line(folder, tumours):
 
 def test_hints_keep_the_options_that_matter(folder, typed):
     reading = ["--ignore", "who,mean area", "--missing", "9999"]
-    shown = typed("inspect", "train.csv", "--ignore", "who", "--missing", "9999").stdout
+    pd.read_csv("train.csv")[["who", "mean_area", "mean_radius"]].to_csv("some.csv", index=False)
+    shown = typed("inspect", "some.csv", "--ignore", "who", "--missing", "9999").stdout
     assert "--ignore who" in shown.splitlines()[-1]
     assert "--missing 9999" in shown.splitlines()[-1]
     reading = ["--ignore", "who,mean_area", "--scale", "none", "--row-groups", "clinic"]

@@ -8,6 +8,12 @@ from tests.cli.conftest import QUICK
 from tests.data.test_open import D, N, write_h5ad
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Scores along a path, as for large data, instead of those of a panel."""
+    monkeypatch.setattr("fewer.assess.inspection.SMALL_CHOICE", 0)
+
+
 def test_every_part_of_a_file_is_read(folder, asked, typed):
     found = asked("inspect", "train.csv")
     assert (found["rows"], found["features"]) == (379, 13)
@@ -31,6 +37,7 @@ def test_every_part_of_a_file_is_read(folder, asked, typed):
     assert "same_radius = mean_radius" in shown
 
 
+@pytest.mark.usefixtures("quick")
 def test_parquet_says_the_same(folder, asked):
     one, other = asked("inspect", "train.csv"), asked("inspect", "train.parquet")
     for part in ("rows", "features", "missing", "duplicates", "kinds"):
@@ -38,6 +45,7 @@ def test_parquet_says_the_same(folder, asked):
     assert one["sizes"] == other["sizes"]
 
 
+@pytest.mark.usefixtures("quick")
 def test_pixels_are_in_one_unit(folder, asked):
     rows = np.random.default_rng(0).integers(0, 255, size=(300, 12))
     rows[0], rows[1], rows[:, 3] = 0, 255, 7  # a constant column too
@@ -47,9 +55,10 @@ def test_pixels_are_in_one_unit(folder, asked):
     assert found["kinds"] == {"integer": 11, "constant": 1}
     assert found["constant"] == [3]
     assert found["values"] == [0, 255]
-    assert asked("inspect", "train.csv")["scale"] == "standard"
+    assert asked("inspect", "few.csv")["scale"] == "standard"
 
 
+@pytest.mark.usefixtures("quick")
 def test_cells(folder, asked):
     write_h5ad(folder / "cells.h5ad")
     found = asked("inspect", "cells.h5ad")
@@ -76,12 +85,12 @@ def test_unreadable_input_is_a_one_line_error(folder, refused, words, message):
     assert message in refused("inspect", *words)
 
 
-def test_codes_for_missing_values_are_found_and_can_be_named(folder, asked, typed, monkeypatch):
+@pytest.mark.usefixtures("quick")
+def test_codes_for_missing_values_are_found_and_can_be_named(folder, asked, typed):
     rows = pd.read_csv("train.csv")
     rows.loc[::40, "mean_area"] = 9999
     rows.loc[5, "mean_smoothness"] = np.nan
     rows.to_csv("coded.csv", index=False, na_rep="-")
-    monkeypatch.setattr("fewer.assess.inspection.SMALL_CHOICE", 0)  # a path, not a panel
     done = typed("inspect", "coded.csv")
     assert "for 90% explained variance or slightly more: fewer select will tell" in done.stdout
     assert "mean_area: 9999 occurs 10 times" in done.stdout

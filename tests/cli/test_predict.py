@@ -16,7 +16,7 @@ def target_panel(tumours, tmp_path_factory, typed):
     folder = tmp_path_factory.mktemp("target")
     tumours[::2].to_csv(folder / "train.csv", index=False)
     words = ["-k", "3", "--target", "diagnosis", "--out", folder / "panel", *QUICK]
-    typed("select", folder / "train.csv", *words)
+    typed("select", folder / "train.csv", *words, "--validation", "0.2")
     return folder / "panel"
 
 

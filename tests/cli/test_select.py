@@ -82,7 +82,7 @@ def test_sets_and_several_budgets(folder, asked):
     (folder / "several.csv").write_text("feature,money,minutes\n" + "".join(lines))
     found = asked("select", "train.csv", "-k", "4", "--sets", "sets.csv", "--at-least", "texture=2",
                   "--at-most", "3", "--costs", "several.csv", "--budget", "money=5", "--budget",
-                  "minutes=8", "--out", "several", *QUICK)  # fmt: skip
+                  "minutes=8", "--out", "several", "--validation", "0.2", *QUICK)  # fmt: skip
     assert 2 <= len({*texture} & {*found["features"]}) <= 3
     assert sum("area" in name for name in found["features"]) <= 1
 
@@ -194,7 +194,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_resume_from(folder, asked, refused):
     while not (unfinished / "choices.safetensors").exists() and work.poll() is None:
         time.sleep(0.05)
     work.send_signal(signal.SIGINT)
-    out, said = work.communicate(timeout=60)
+    out, said = work.communicate(timeout=240)
     assert work.returncode == 130, said
     assert out == ""
     assert "interrupted; no panel was written; rerun the same command with --resume" in said
@@ -238,7 +238,8 @@ def test_noise_replicates_and_weights(asked, refused, tmp_path):
         pd.DataFrame(rows, columns=[f"s{j}" for j in range(8)]).to_csv(tmp_path / name, index=False)
     (tmp_path / "noise.csv").write_text("s0,30\ns1,30\ns2,0.01\n")
     (tmp_path / "weights.csv").write_text("s[01],0\ns7,5\n")
-    words = ["select", tmp_path / "first.csv", "-k", 3, "--scale", "none", "--strategies", "search"]
+    words = ["select", tmp_path / "first.csv", "-k", 3, "--scale", "none", *QUICK]
+    words += ["--validation", "0.2"]
     plain = asked(*words, "--out", tmp_path / "a")
     assert {"s0", "s1"} & set(plain["features"])
     for number, more in enumerate(

@@ -28,6 +28,7 @@ def trial(tmp_path, monkeypatch):
 
 def test_times_until_an_event(trial, asked, refused, typed):
     words = ["--target", "months", "--event", "died", "--ignore", "visits,arm", *QUICK]
+    words += ["--validation", "0.2"]
     found = asked("select", "train.csv", "-k", "2", *words)
     assert found["features"] == ["x0", "x1"]
     assert found["target"]["metric"] == "concordance"
@@ -43,6 +44,7 @@ def test_times_until_an_event(trial, asked, refused, typed):
 
 def test_several_targets(trial, asked, typed):
     words = ["--target", "visits", "--target", "arm", "--ignore", "months,died", *QUICK]
+    words += ["--validation", "0.2"]
     words += ["--target-kind", "visits=count", "--target-weight", "arm=3"]
     found = asked("select", "train.csv", "-k", "3", *words)
     assert found["features"] == ["x0", "x1", "x2"]

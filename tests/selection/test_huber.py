@@ -61,9 +61,10 @@ def test_networks_and_panels_that_are_changed(rows, tmp_path):
     linear = fewer.select(rows[0], 5, loss="huber", **OPTIONS)
     linear.save(tmp_path / "panel")
     loaded = fewer.attach(fewer.Panel.load(tmp_path / "panel"), rows[0])
-    np.testing.assert_array_equal(loaded.shrink(4).indices, linear.shrink(4).indices)
-    x = rows[1][:9, linear.shrink(4).indices]
-    np.testing.assert_allclose(loaded.shrink(4).reconstruct(x), linear.shrink(4).reconstruct(x))
+    first, second = linear.shrink(4), loaded.shrink(4)
+    np.testing.assert_array_equal(second.indices, first.indices)
+    x = rows[1][:9, first.indices]
+    np.testing.assert_allclose(second.reconstruct(x), first.reconstruct(x))
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,10 @@ def test_swaps_find_what_only_a_network_can_use():
     X = random.normal(size=(1500, 8))
     X[:, 2:6] += 0.5 * X[:, [0]]  # related to one of them
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
-    panel = fewer.select(X[:1200], 2, target=y[:1200], decoder=(16,), **CPU)
+    options = CPU | {"strategies": ["search"]}
+    panel = fewer.select(X[:800], 2, target=y[:800], decoder=(16,), **options)
     assert panel.indices.tolist() == [0, 1]
+    assert panel.leaderboard[0]["strategy"] == "search, network swaps"
     assert (panel.predict(X[1200:, :2]) == y[1200:]).mean() > 0.9
     # what was asked for, without the norms that training used
     layers = [type(layer).__name__ for layer in panel.target.decoder.net]

@@ -8,6 +8,8 @@ import pytest
 import fewer
 from fewer.errors import InputError
 
+OPTIONS = {"strategies": ["search"], "random_state": 0, "device": "cpu", "validation": 0.3}
+
 
 @pytest.fixture(scope="module")
 def rows():
@@ -31,8 +33,7 @@ def worst(panel, X, m):
 
 @pytest.fixture(scope="module")
 def panels(rows):
-    options = {"strategies": ["search"], "random_state": 0, "device": "cpu"}
-    return [fewer.select(rows[0], 6, robust_to=m, **options) for m in (0, 1, 2)]
+    return [fewer.select(rows[0], 6, robust_to=m, **OPTIONS) for m in (0, 1, 2)]
 
 
 @pytest.mark.parametrize("m", [1, 2])
@@ -62,19 +63,10 @@ def test_both_errors_are_reported(panels, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:the network does not clearly beat")
 def test_networks_are_measured_with_completed_inputs(rows):
-    panel = fewer.select(
-        rows[0][:300],
-        4,
-        decoder=(8,),
-        strategies=["search"],
-        robust_to=1,
-        random_state=0,
-        validation=0.3,
-        device="cpu",
-    )
+    panel = fewer.select(rows[0][:200, :12], 3, decoder=(8,), robust_to=1, **OPTIONS)
     assert panel.leaderboard[0]["strategy"].endswith("robust to 1")
     assert panel.leaderboard[0]["worst"] > panel.leaderboard[0]["error"]
-    assert np.isfinite(worst(panel, rows[1], 1))
+    assert np.isfinite(worst(panel, rows[1][:, :12], 1))
 
 
 @pytest.mark.parametrize(
@@ -91,9 +83,6 @@ def test_networks_are_measured_with_completed_inputs(rows):
 def test_what_cannot_be_is_refused(rows, options, message):
     with pytest.raises(InputError, match=message):
         fewer.select(rows[0], **({"k": 4} | options))
-
-
-OPTIONS = {"strategies": ["search"], "random_state": 0, "device": "cpu", "validation": 0.3}
 
 
 def test_groups_go_missing_together_within_a_budget(rows):
@@ -157,7 +146,7 @@ def test_networks_for_missing_inputs_are_compared_on_held_out_rows(rows, monkeyp
 
         with monkeypatch.context() as patch:
             patch.setattr(missing, "_error", judged)
-            made.append(fewer.select(rows[0], expect_missing=0.2, **options))
+            made.append(fewer.select(rows[0][:300], expect_missing=0.2, **options))
     dropped, completed = made
     for panel in made:
         about = panel.settings["expect_missing"]
