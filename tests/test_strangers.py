@@ -33,10 +33,23 @@ def panel():
     return fewer.select(X, 2, strategies=["search"], validation=0.2, random_state=0)
 
 
+@pytest.fixture(scope="module")
+def predictor():
+    target = {"kind": np.arange(60) % 3, "size": X[:, 0] + X[:, 1]}
+    options = {"strategies": ["search"], "validation": 0.2, "random_state": 0}
+    return fewer.select(X, 2, target=target, **options)
+
+
 @pytest.fixture
 def saved(panel, tmp_path):
     panel.save(tmp_path / "p")
     return tmp_path / "p"
+
+
+@pytest.fixture
+def saved_predictor(predictor, tmp_path):
+    predictor.save(tmp_path / "q")
+    return tmp_path / "q"
 
 
 def change(folder, **values):
@@ -46,7 +59,7 @@ def change(folder, **values):
         *parents, last = path.split("__")
         place = meta
         for name in parents:
-            place = place[name]
+            place = place[int(name) if name.isdigit() else name]
         place[last] = value
     (folder / "panel.json").write_text(json.dumps(meta))
 
@@ -80,6 +93,17 @@ def deep(levels):
         ({"evidence": []}, "'evidence' is .*; it must be an object"),
         ({"estimates": {}}, "estimates do not fit the score"),
         ({"estimates__units": [0.5]}, "estimates do not fit the score"),
+        ({"evidence__size__chosen": 9}, "lines of evidence.size do not fit its sizes"),
+        ({"evidence__size__rule": "magic"}, "the rule 'magic', which is unknown"),
+        ({"evidence__stability__frequency": [1.0]}, "stability is not that of the chosen"),
+        (
+            {"evidence__stability__clusters": [{"features": [9], "frequency": 1.0}]},
+            "stability has numbers that are not columns",
+        ),
+        ({"evidence__significance__contributions": [0.1]}, "significance is not that of the"),
+        ({"evidence__explained": {"units": {"panel": "much"}}}, "explained.units.panel' is 'much'"),
+        ({"statistics__rows": 0}, "statistics.rows is 0, not a number of rows"),
+        ({"joint__ridge": -1.0}, "joint.ridge is -1.0, not a penalty"),
     ],
 )
 def test_descriptions_are_checked(saved, values, reason):
@@ -88,20 +112,40 @@ def test_descriptions_are_checked(saved, values, reason):
         fewer.Panel.load(saved)
 
 
-def nan_weight(tensors):
-    tensors["decoder.net.weight"][0, 0] = float("nan")
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"link": "softmax:2,none:2"}, "links of the targets do not fit their outputs"),
+        ({"link": "softmax:3,evil:1"}, "the link 'softmax:3,evil:1' is unknown"),
+        ({"link": None}, "2 targets do not have 4 outputs"),
+        ({"parts": [], "kind": "number", "link": "eval"}, "the link 'eval' is unknown"),
+        ({"parts__0__weight": 0.0}, "weights of 0, or names that are repeated"),
+        ({"parts__1__name": "kind"}, "weights of 0, or names that are repeated"),
+        ({"parts__0__classes": [0, 1]}, "2 classes for 3 outputs of the predictor"),
+        ({"parts__0__classes": [0, 1, 1]}, "class labels are missing or repeated"),
+        ({"parts__0__classes": None}, "a target of kind 'class' with classes None"),
+        ({"parts__0__dtype": "|V8"}, r"class labels of type \|V8 are not known"),
+        ({"parts__0__dtype": "<U99999999"}, "3 class labels of 399,999,996 bytes each"),
+        ({"parts__1__outputs": 0}, "0 outputs of kind 'number'"),
+    ],
+)
+def test_descriptions_of_targets_are_checked(saved_predictor, values, reason):
+    change(saved_predictor, **{f"target__{name}": value for name, value in values.items()})
+    with pytest.raises(FileFormatError, match=reason):
+        fewer.Panel.load(saved_predictor)
 
 
-def drop(tensors):
-    del tensors["decoder.net.bias"]
+def fill(name, value):
+    """A change of one tensor of a saved panel: all of its values."""
+    return lambda tensors: tensors[name].fill_(value)
 
 
-def add(tensors):
-    tensors["decoder.net.more"] = torch.zeros(2)
+def put(name, tensor):
+    return lambda tensors: tensors.update({name: tensor})
 
 
-def another(tensors):
-    tensors["more"] = torch.zeros(2)
+def drop(name):
+    return lambda tensors: tensors.pop(name)
 
 
 def reshape(tensors):
@@ -112,14 +156,6 @@ def whole_numbers(tensors):
     tensors["errors"] = tensors["errors"].long()
 
 
-def repeat(tensors):
-    tensors["decoder.order"] = torch.zeros_like(tensors["decoder.order"])
-
-
-def outside(tensors):
-    tensors["evidence.substitutes"][0, 0] = 99
-
-
 def foreign_columns(tensors):
     tensors["joint.columns"] = 1 - tensors["joint.columns"]
 
@@ -128,29 +164,33 @@ def short_statistics(tensors):
     tensors["statistics.mean"] = tensors["statistics.mean"][:1].clone()
 
 
-def no_difficulty(tensors):
-    tensors["difficulty"] = torch.zeros(0, 2, dtype=torch.float64)
-
-
-def no_width(tensors):
-    tensors["difficulty"][0, 1] = 0.0
-
-
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (nan_weight, "decoder.net.weight holds NaN"),
-        (drop, "Missing key|bias"),
-        (add, "Unexpected key|more"),
-        (another, "tensors that do not belong there: 'more'"),
+        (fill("decoder.net.weight", float("nan")), "decoder.net.weight holds NaN"),
+        (drop("decoder.net.bias"), "Missing key|bias"),
+        (put("decoder.net.more", torch.zeros(2)), "Unexpected key|more"),
+        (put("more", torch.zeros(2)), "tensors that do not belong there: 'more'"),
         (reshape, "quantiles has the shape"),
         (whole_numbers, "errors has the shape .* type int64"),
-        (repeat, "decoder.order is not an order"),
-        (outside, "evidence.substitutes has numbers that are not columns"),
+        (fill("decoder.order", 0), "decoder.order is not an order"),
+        (fill("decoder.scale", 0.0), "decoder.scale is 0"),
+        (put("decoder.out_center", torch.zeros(3, 5).double()), "are not those of its outputs"),
+        (fill("evidence.substitutes", 99), "evidence.substitutes has numbers that are not columns"),
+        (fill("evidence.order", 0), "evidence.order is not an order of the chosen features"),
+        (fill("evidence.gains", float("nan")), "evidence.gains holds NaN or infinite values"),
+        (fill("evidence.losses", float("inf")), "evidence.losses holds infinite values"),
+        (put("evidence.correlation", torch.zeros(3, 3)), "correlation is of 3 features, not 2"),
+        (drop("evidence.dependents"), "dependents or their losses, but not both"),
         (foreign_columns, "joint.columns are not the chosen features"),
         (short_statistics, "statistics.mean has the shape"),
-        (no_difficulty, "difficulty is not a table of distances and factors"),
-        (no_width, "difficulty is not a table of distances and factors"),
+        (put("statistics.distance", torch.zeros(1).double()), "statistics hold no quantiles"),
+        (put("joint.by_pattern", torch.zeros(2, 2).double()), "joint.by_pattern holds values that"),
+        (fill("joint.factors", 0.0), "joint.factors hold values that are not above 0"),
+        (fill("joint.variance", -1.0), "joint.scale and joint.variance hold values that no data"),
+        (put("joint.gram", 9 - 8 * torch.eye(2).double()), "joint.gram is not a covariance"),
+        (put("difficulty", torch.zeros(0, 2).double()), "difficulty is not a table of distances"),
+        (fill("difficulty", 0.0), "difficulty is not a table of distances and factors"),
     ],
 )
 def test_tensors_are_checked(saved, spoil, reason):

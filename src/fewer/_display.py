@@ -92,8 +92,7 @@ def draw_lines(
         axes.plot(x, y, style, marker="o", ms=3, color=COLOURS[at], label=label)
     axes.set(xlabel=x_label, ylabel=y_label)
     _plain(axes, "both")
-    if lines:
-        axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9)
     return axes
 
 

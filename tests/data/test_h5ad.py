@@ -1,7 +1,9 @@
 """AnnData: objects, in memory and backed, and a file that anndata itself wrote."""
 
+import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from scipy import sparse
 import fewer
 from fewer.data import read_all
 from fewer.data.open import open_with_metadata
-from fewer.errors import InputError
+from fewer.errors import FileFormatError, InputError
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 
@@ -135,3 +137,96 @@ def test_raw_has_no_layers(tmp_path):
     for data in (cells, tmp_path / "x.h5ad"):
         with pytest.raises(InputError, match="raw=True cannot be combined with layer='counts'"):
             fewer.data.open(data, raw=True, layer="counts")
+
+
+def short_pointers(file):
+    pointers = file["X/indptr"][:-1]
+    del file["X/indptr"]
+    file["X/indptr"] = pointers
+
+
+def dense(file):
+    del file["X"]
+    file["X"] = np.ones((30, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (short_pointers, "indptr does not fit 30 rows"),
+        (lambda file: file["X/indptr"].write_direct(-file["X/indptr"][:]), "indptr does not fit"),
+        (lambda file: file["X"].attrs.update(shape=(30, 4)), "4 columns, but 5 names"),
+        (dense, "4 columns, but 5 names"),
+        (lambda file: file["var"].attrs.pop("_index"), "was written by an anndata older than 0.7"),
+    ],
+)
+def test_parts_that_do_not_fit(tmp_path, spoil, reason):
+    shutil.copy(FILE, tmp_path / "x.h5ad")
+    with h5py.File(tmp_path / "x.h5ad", "r+") as file:
+        spoil(file)
+    with pytest.raises(FileFormatError, match=reason):
+        fewer.data.open(tmp_path / "x.h5ad")
+
+
+def test_files_and_objects_without_a_matrix(tmp_path):
+    shutil.copy(FILE, tmp_path / "x.h5ad")
+    with h5py.File(tmp_path / "x.h5ad", "r+") as file:
+        del file["X"], file["raw"]
+    whole = anndata.read_h5ad(FILE)
+    held = anndata.AnnData(obs=whole.obs, var=whole.var, layers={"counts": whole.X})
+    for data in (tmp_path / "x.h5ad", held):
+        with pytest.raises(InputError, match="has no raw; drop raw=True"):
+            fewer.data.open(data, raw=True)
+        with pytest.raises(InputError, match="has no X; set layer= to one of 'counts'"):
+            fewer.data.open(data)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (np.ones(29, dtype=bool), "obs is a mask of length 29, but .* has 30 rows"),
+        (np.ones((2, 2), dtype=int), "obs must be a mapping such as"),
+        ([0.5], "obs must be a mapping such as"),
+        ([], "obs must be a mapping such as"),
+        (np.zeros(30, dtype=bool), "no rows match obs="),
+        ([3, 30], "obs has row numbers outside 0 to 29"),
+    ],
+)
+def test_rows_that_are_not_there(data, rows, reason):
+    with pytest.raises(InputError, match=reason):
+        fewer.data.open(data, obs=rows)
+
+
+def test_rows_by_a_mask_and_by_numbers(data):
+    mask = np.arange(30) % 4 == 1
+    for rows in (mask, np.flatnonzero(mask)):
+        np.testing.assert_array_equal(read_all(fewer.data.open(data, obs=rows)), X[mask])
+
+
+@pytest.mark.filterwarnings("ignore:Observation names are not unique")
+def test_views_of_files(tmp_path):
+    view = anndata.read_h5ad(FILE, backed="r")[3:9, ["gene2"]]
+    np.testing.assert_array_equal(read_all(fewer.data.open(view, raw=True)), RAW[3:9])
+    with pytest.raises(InputError, match="obs= cannot be combined with a view of a backed"):
+        fewer.data.open(view, obs={"kind": "B"})
+    shutil.copy(FILE, tmp_path / "x.h5ad")
+    with h5py.File(tmp_path / "x.h5ad", "r+") as file:
+        names = file["obs"][file["obs"].attrs["_index"]]
+        names[1] = names[0]
+    view = anndata.read_h5ad(tmp_path / "x.h5ad", backed="r")[3:9]
+    with pytest.raises(InputError, match="obs_names are not unique, so the rows of a view cannot"):
+        fewer.data.open(view)
+
+
+def test_no_rows_and_steps_of_a_file_on_disk():
+    source = fewer.data.open(FILE, memory_limit=500)
+    assert source.on_disk
+    assert source.rows(slice(4, 4)).shape == (0, 5)
+    assert source.rows(np.array([], dtype=int)).shape == (0, 5)
+    np.testing.assert_array_equal(source.rows(slice(1, 20, 7)), X[1:20:7])
+
+
+def test_values_of_several_kinds_in_obs_are_text():
+    obs = pd.DataFrame({"note": [1, "a", None]}, index=list("xyz"))
+    (table,) = fewer.data.open(anndata.AnnData(np.eye(3), obs=obs)).metadata()
+    assert table["note"].to_pylist() == ["1", "a", None]

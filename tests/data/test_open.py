@@ -20,7 +20,7 @@ import fewer
 from fewer import ColumnSubset
 from fewer.data import covariance, moments, read_all
 from fewer.data.open import as_source, column_names
-from fewer.errors import FewerWarning, InputError, TypeInputError
+from fewer.errors import FewerWarning, FileFormatError, InputError, TypeInputError
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 zarr = pytest.importorskip("zarr", reason="zarr is not installed")
@@ -471,3 +471,74 @@ def test_stored_values_of_a_sparse_matrix_can_stand_for_missing_ones():
 def test_missing_must_be_numbers_or_words():
     with pytest.raises(TypeInputError, match="missing=None must be a number or text"):
         fewer.data.open(np.eye(3), missing=[None])
+
+
+# -- what arrays in files and datasets may not be -------------------------------------------------
+
+
+def bsr_npz(path):
+    sparse.save_npz(path, sparse.bsr_array(X))
+
+
+def zarr_group(path):
+    group = zarr.open_group(str(path), mode="w")
+    group.create_array("X", data=X)
+    group.create_group("more")
+
+
+def linked_zarr(path):
+    zarr_group(path)
+    (path.parent / "other").write_bytes(b"x")
+    (path / "X" / "link").symlink_to(path.parent / "other")
+
+
+def hdf5(path):
+    with h5py.File(path, "w") as file:
+        file["X"] = X
+        file.create_group("more")
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "dataset", "reason"),
+    [
+        ("x.npz", bsr_npz, None, "sparse matrix of format 'bsr'; save it as csr or csc"),
+        ("x.h5", hdf5, "Y", "has no dataset 'Y'; choose another"),
+        ("x.h5", hdf5, "more", "has no dataset 'more'; choose another"),
+        ("x.zarr", zarr_group, "more", "has no array 'more'; choose another"),
+        (
+            "x.zarr",
+            lambda path: zarr.save_array(str(path), X),
+            "X",
+            "is a single array; drop dataset='X'",
+        ),
+        ("x.zarr", linked_zarr, "X", "is a link out of its folder, which is not followed"),
+    ],
+)
+def test_parts_of_files_that_are_not_arrays(tmp_path, name, write, dataset, reason):
+    write(tmp_path / name)
+    with pytest.raises((InputError, FileFormatError), match=reason):
+        fewer.data.open(tmp_path / name, **{} if dataset is None else {"dataset": dataset})
+
+
+class Items(Dataset):
+    def __init__(self, *items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, number):
+        return self.items[number]
+
+
+def test_items_of_datasets_that_are_no_rows():
+    with pytest.raises(InputError, match="the dataset is empty"):
+        fewer.data.open(Items())
+    with pytest.raises(InputError, match="item 0 of the dataset holds <U1, not numbers"):
+        fewer.data.open(Items("a", "b"))
+    source = fewer.data.open(Items(*map(np.array, ([1.0, 2.0], [3.0], [np.inf, 0.0]))))
+    np.testing.assert_array_equal(source.rows(slice(1)), [[1, 2]])
+    with pytest.raises(InputError, match="item 1 of the dataset has 1 values, item 0 has 2"):
+        source.rows(slice(2))
+    with pytest.raises(InputError, match="row 2"):
+        source.rows(np.array([2]))

@@ -1,5 +1,7 @@
 """Loading by name: what is there, what is missing, what is damaged."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -201,3 +203,78 @@ def test_order_of_rows_and_labels_of_groups_do_not_matter(empty, data_folder_cop
     stored["mouse_id"] = np.unique(stored["mouse_id"], return_inverse=True)[1].astype(str)
     np.savez_compressed(empty / "data" / "mice_protein.npz", **stored)
     assert len(np.unique(load("mice").groups)) == 72
+
+
+# -- without the benchmark sets: small ones in their form -----------------------------------------
+
+
+def small_answer(name):
+    """Rows in the form in which OpenML sends a set, with the number of rows that it has."""
+    n = {"mnist": 70_000, "isolet": 7797, "mice": 150, "har": 60}[name]
+    values = np.random.default_rng(0).integers(0, 255, (n, 3)).astype(float)
+    labels = np.arange(n) % 6 + (name != "mnist")
+    names = np.array(["c-CS-s", "t-SC-m"])[labels % 2] if name == "mice" else labels.astype(str)
+    columns = tuple("abc")
+    return SimpleNamespace(data=values, target=names.astype(object), feature_names=columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "parts"),
+    [
+        ("mnist", ["pixel_0_0", "pixel_0_1"], 70_000),
+        ("isolet", ["isolet_0", "isolet_1"], 5),
+        ("mice", ["a", "b"], 10),
+        ("har", ["a", "b"], None),
+    ],
+)
+def test_the_form_of_openml_becomes_ours(empty, monkeypatch, name, columns, parts):
+    answer = small_answer(name)
+    monkeypatch.setattr("fewer.datasets.loader.fetch_openml", lambda **options: answer)
+    data = load(name, download=True, verify=False)
+    np.testing.assert_array_equal(data.X, answer.data)
+    assert data.names.tolist()[:2] == columns
+    assert data.y.min() == 0
+    paper = data.split("paper", seed=1)
+    assert not set(paper.fit) & set(paper.test)
+    if parts is None:
+        with pytest.raises(InputError, match="does not say which rows belong to one subject"):
+            data.split()
+        assert load(name).digest == data.digest  # from the cache; OpenML's values are not ours
+        return
+    if data.groups is None:
+        assert (len(paper.fit), len(paper.test)) == (6000, 4000)
+        assert paper.fit.min() >= 60_000  # only official test images
+    else:
+        assert len(np.unique(data.groups)) == parts
+        clean = data.split(seed=1)
+        sides = [set(data.groups[rows]) for rows in (clean.train, clean.validation, clean.test)]
+        assert sum(map(len, sides)) == len(set().union(*sides)) == parts
+    with pytest.raises(FileFormatError, match=f"does not hold the published .* of {name}"):
+        load(name)  # the file in the cache
+
+
+def test_a_small_file_is_read_with_its_groups(empty):
+    y, rows = np.arange(40) % 2, np.arange(80.0).reshape(40, 2)
+    barcodes = np.array([f"TCGA-AA-{at // 4:04}-01A" for at in range(40)])
+    marks = {"is_l1000_landmark": np.array([True, False]), "feature_names": np.array(["a", "b"])}
+    luad = {"X": rows, "y": y, "target_names": np.array(["n", "t"]), "sample_barcode": barcodes}
+    np.savez(empty / "data" / "tcga_luad_rnaseq.npz", **luad, **marks)
+    data = load("luad", verify=False)
+    assert (len(np.unique(data.groups)), data.landmarks.sum(), data.unit) == (10, 1, "patient")
+    assert not set(data.groups[data.split("paper").fit]) & set(data.groups[data.split().test])
+
+    subjects = np.repeat(np.arange(10), 4)
+    har = {"X": rows, "y": y, "target_names": np.array(["n", "t"]), "subject": subjects}
+    np.savez(empty / "data" / "har.npz", **har, is_test=subjects >= 7)
+    data = load("har", verify=False)
+    assert sorted(data.split().test) == list(range(28, 40))  # the official part
+    other = data.split(seed=1)
+    assert not set(subjects[other.fit]) & set(subjects[other.test])
+    with pytest.raises(FileFormatError, match="does not hold the published values of har"):
+        load("har")
+    (empty / "data" / "har.npz").write_bytes(b"PK")
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        load("har")
+    np.savez(empty / "data" / "har.npz", X=rows)
+    with pytest.raises(FileFormatError, match="lacks y, target_names"):
+        load("har")

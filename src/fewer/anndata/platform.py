@@ -190,9 +190,6 @@ class MeasuredCounts(View):
             raise InputError(f"counts cannot be negative, but there is {np.nanmin(counts):g}")
         return torch.from_numpy(self.calibration.values(counts)).to(dtype)
 
-    def sparse_rows(self, index: np.ndarray | slice) -> None:
-        """None: estimates are not sparse."""
-
 
 class WithColumns(View):
     """Rows of another source with some columns replaced."""
@@ -213,9 +210,6 @@ class WithColumns(View):
         found = self.source.rows(index, dtype).clone()
         found[:, self.columns] = torch.from_numpy(self.values[index]).to(dtype)
         return found
-
-    def sparse_rows(self, index: np.ndarray | slice) -> None:
-        """None: the columns are not sparse."""
 
 
 def select_for_platform(source: Source, k: int | None, platform: Platform, **options: Any) -> Panel:

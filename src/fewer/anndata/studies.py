@@ -80,8 +80,6 @@ class StackedCells(Source):
 class Studies:
     """Cells of several studies, with the members of an AnnData that choosing genes needs."""
 
-    isbacked, is_view = False, False
-
     def __init__(self, data: Mapping[str, Any] | Sequence[Any], genes: str = "shared") -> None:
         check_choice("genes", genes, ("shared", "all"))
         if not isinstance(data, Mapping):

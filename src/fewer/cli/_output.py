@@ -51,11 +51,6 @@ class Output:
 
             console().print(f"[dim]next:[/] [bold]{escape(text)}[/]", soft_wrap=True)
 
-    def note(self, text: str) -> None:
-        """Print a remark to stderr."""
-        if not self.json and not self.quiet:
-            typer.echo(visible(text), err=True)
-
     @contextmanager
     def progress(self, title: str) -> Iterator[Progress]:
         """Show progress on stderr: a bar, or a line every ten seconds without a terminal.

@@ -15,7 +15,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from fewer._optional import import_optional
-from fewer.errors import FewerError, InputError, MissingExtraError
+from fewer.errors import InputError, MissingExtraError
 
 __all__ = ["fetched", "is_elsewhere", "name_originals", "without_secrets"]
 
@@ -67,8 +67,6 @@ def fetched(address: str) -> Path:
     try:
         with fsspec.open(address, "rb") as stream, path.open("wb") as file:
             shutil.copyfileobj(stream, file, BLOCK)
-    except FewerError:
-        raise
     except ImportError as error:  # each kind of address has a library of its own
         kind = address.partition("://")[0]
         raise MissingExtraError(

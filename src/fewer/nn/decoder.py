@@ -279,9 +279,6 @@ class DecoderStack(nn.Module):
         self.decoders = [list(part) for part in decoders if isinstance(part, nn.Sequential)]
         self.layers = nn.ModuleList(_stacked(parts) for parts in zip(*self.decoders, strict=True))
 
-    def __len__(self) -> int:
-        return len(self.decoders)
-
     def hidden(self, x: Tensor) -> Tensor:
         """What the last layer takes (m x n x width)."""
         x = x.transpose(0, 1)

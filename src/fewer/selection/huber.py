@@ -56,9 +56,6 @@ class ShrunkRows(View):
         rows = self.source.rows(index, torch.float64).sub_(self.center)
         return rows.mul_(self.factors[index][:, None]).add_(self.center).to(dtype)
 
-    def sparse_rows(self, index: np.ndarray | slice) -> None:
-        return None
-
 
 def check_loss(loss: str, *, target: bool) -> None:
     """Refuse losses that are not known, or not for this task."""
