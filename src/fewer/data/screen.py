@@ -271,6 +271,7 @@ def _read_duckdb(path: str, whole: bool, most: int) -> None:
     import duckdb  # noqa: PLC0415
 
     options: Any = {"enable_external_access": "false", "autoload_known_extensions": "false"}
+    options["threads"] = "1"  # the limit of memory may leave no room for the stacks of others
     database = duckdb.connect(path, read_only=True, config=options)
     _read_tables(database, whole, most)
     database.close()
