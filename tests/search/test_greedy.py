@@ -239,8 +239,8 @@ def test_limits_without_a_budget_do_not_divide_by_costs():
 @pytest.mark.parametrize("wide", [False, True])
 def test_what_explains_squares_is_renewed_before_it_is_rounding(wide, monkeypatch):
     module = sys.modules["fewer.search.greedy"]  # fewer.search.greedy is the function
-    monkeypatch.setattr(module, "EARLY", 6)
-    monkeypatch.setattr(module, "SELDOM", 3)
+    monkeypatch.setattr(module, "EARLY", 7)
+    monkeypatch.setattr(module, "SELDOM", 2)
     t, random = np.linspace(0, 1, 40), np.random.default_rng(0)
     centres, weights = random.uniform(size=(2, 60, 12))
     X = sum(
@@ -257,7 +257,7 @@ def test_what_explains_squares_is_renewed_before_it_is_rounding(wide, monkeypatc
         order.append(int(state.ranking().argmax()))
         state.take(torch.tensor(order[-1:]))
         error = float(state.error)
-        if (count < 6 or count % 3 == 0) and 0 < error < 1e-3 * fresh:
+        if (count < 7 or count % 2 == 0) and 0 < error < 1e-3 * fresh:
             wanted, fresh = wanted + 1, error
         assert len(renewed) == wanted
         if count == 7:

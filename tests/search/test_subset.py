@@ -232,6 +232,16 @@ def test_prices_decide_among_all_panels(wide):
     np.testing.assert_allclose([value for value, _ in found.elite], worths[:8])
 
 
+def test_all_panels_within_limits_are_judged():
+    C = instance("plain", 7, 3)
+    sets = {"a": [1, 4], "b": [0, 1, 2, 3]}
+    bounds = {"at_least": {"a": 1}, "at_most": {"b": 2}}
+    found = search(C, resolve(None, 7, 3, include=[0], exclude=[6], sets=sets, **bounds))
+    assert found.stopped == "optimal"
+    allowed = [[0, 1, 4], [0, 1, 5], [0, 2, 4], [0, 3, 4], [0, 4, 5]]
+    assert sorted(panel.tolist() for _, panel in found.elite) == allowed
+
+
 def test_what_others_make_worthless_is_dropped():
     # five copies each of a and b, and their sum with an error: best alone, and useless with both
     rng = np.random.default_rng(0)

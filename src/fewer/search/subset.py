@@ -220,11 +220,11 @@ class _Run:
             return False
         chosen = np.array(list(combinations(free, k - len(include))), dtype=np.int64)
         panels = np.hstack([np.tile(include, (count, 1)), chosen])
-        for limit in constraints.limits:
+        for limit in constraints.limits:  # counts, since without a budget there is no further cost
             weights = np.zeros(constraints.d)
             weights[limit.columns] = limit.weights
             total = weights[panels].sum(1)
-            panels = panels[(total >= limit.least) & (total <= limit.most * (1 + ROUNDING))]
+            panels = panels[(total >= limit.least) & (total <= limit.most)]
         C = self.C
         S = torch.as_tensor(panels, device=C.device)
         if isinstance(C, FactoredCovariance):
