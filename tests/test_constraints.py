@@ -136,6 +136,8 @@ def test_refusals_name_the_value_and_the_remedy(options, words):
         ({"costs": ["x"] * 5, "budget": 3}, "not a number"),
         ({"costs": [1] * 5, "budget": "much"}, "budget='much' must be a number of at least 0"),
         ({"groups": "abcde"}, "groups='abcde'"),
+        ({"sets": "ab", "at_least": 1}, "sets='ab' is neither a mapping from name to features"),
+        ({"sets": 3, "at_least": 1}, "sets=3 is neither"),
     ],
 )
 def test_wrong_kinds_are_type_errors(options, words):

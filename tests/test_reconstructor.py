@@ -26,6 +26,7 @@ from fewer.reconstructor import (
     impute,
     interpolated,
     run_decoder,
+    sample_size,
 )
 
 X = load_digits().data[:300, 8:24]
@@ -477,6 +478,32 @@ def test_chosen_features_that_hold_text_or_none_at_all_are_never_predicted():
         impute(model, frame, None, allowed)
     with pytest.raises(InputError, match="lacks 2 of the 2 chosen features"):
         impute(model, frame[["a"]], None, allowed)
+
+
+def test_all_measured_features_are_used_only_with_the_covariances_of_the_panel(panel):
+    refused = pytest.raises(InputError, match="use_all needs the covariances")
+    with refused:
+        Filling(use_all=True).check(panel.reconstructor)
+    with refused:
+        Filling(use_all=True, factors=np.ones((5, 1))).check(linear([1, 3]))
+    Filling(use_all=True, factors=np.ones((5, 1))).check(panel.reconstructor)
+
+
+def test_columns_are_taken_by_name_wherever_there_is_one():
+    rows = np.random.default_rng(0).normal(size=(4, 5))
+    with pytest.raises(InputError, match="lacks 2 of the 2 chosen features"):
+        impute(linear([1, 3], list("abcde")), pd.DataFrame(rows, columns=list("vwxyz")), None)
+    model, whole = linear([1, 3]), Filling(replace_measured=True)
+    numbered = pd.DataFrame(rows[:, ::-1], columns=list("43210"))
+    other = pd.DataFrame(rows, columns=list("vwxyz"))  # without names: by position
+    for frame in (numbered, other):
+        found = impute(model, frame, None, whole).values[0]
+        np.testing.assert_allclose(found, model.decode(rows[:, [1, 3]]))
+
+
+@pytest.mark.parametrize(("d", "wanted"), [(10, 200), (4000, 100), (10**6, 20)])
+def test_so_many_rows_are_examples(d, wanted):
+    assert sample_size(d) == wanted
 
 
 def test_the_first_rows_are_checked(monkeypatch):

@@ -283,7 +283,7 @@ def between(quantiles: Values, interval: float) -> tuple[Values, Values]:
     """Quantiles that leave the same fraction on both sides of an interval, interpolated."""
     tail, levels, found = (1 - interval) / 2, QUANTILE_LEVELS, []
     for level in (tail, 1 - tail):
-        at = int(np.clip(np.searchsorted(levels, level), 1, len(levels) - 1))
+        at = 1 + int(np.searchsorted(levels[1:-1], level))
         weight = (level - levels[at - 1]) / (levels[at] - levels[at - 1])
         below, above = quantiles[at - 1], quantiles[at]
         found.append(below + weight * (above - below))

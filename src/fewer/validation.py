@@ -846,7 +846,7 @@ def fold_covariances(
         found = _weighted_parts(source, splits, row_weights, device)
         return FoldCovariances(source, found[0], splits, scaling, *found[1:], noise, row_weights)
     if is_wide(source) and noise is None and scaling.weights is None:
-        with for_operations(source.shape[0] * source.shape[1], LONG_PASS):
+        with for_operations(math.prod(source.shape), LONG_PASS):
             found = part_factors(source, splits.labels, len(splits.parts), device)
         return FoldCovariances(source, found[0], splits, scaling, *found[1:])
     stats, parts = part_covariances(source, splits.labels, len(splits.parts), device)
@@ -909,9 +909,9 @@ def _weighted_parts(
     for one in found:
         mean, products = one.mean.cpu(), one.matrix.cpu()
         products.addr_(mean, mean)  # about zero
-        share = float(products[-1, -1])
-        gap = products[:-1, -1] / max(share, 1e-300)
-        matrix = (products[:-1, :-1] / max(share, 1e-300)).addr_(gap, gap, alpha=-1)
+        share = max(float(products[-1, -1]), 1e-300)  # all weights of a part may be 0
+        gap = products[:-1, -1] / share
+        matrix = (products[:-1, :-1] / share).addr_(gap, gap, alpha=-1)
         parts.append(Covariance(one.n * share, middle + gap, matrix))  # type: ignore[arg-type]
     n = sum(part.n for part in parts)
     mean = sum((part.mean * (part.n / n) for part in parts), torch.zeros_like(middle))

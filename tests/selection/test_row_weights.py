@@ -52,6 +52,21 @@ def test_rows_of_weight_zero_do_not_count(rows):
     assert float(found.held_out) == pytest.approx(float(other.held_out), rel=1e-8)
 
 
+def test_folds_in_which_no_row_counts_are_refused(rows):
+    weight = np.where(np.arange(320) < 60, 0.0, 1.0)
+    for validation, words in (
+        (np.arange(320) < 40, "row that is held out; choose another validation"),
+        (np.arange(320) >= 40, "row that a fold trains on; choose another validation"),
+        ("time", "row that a fold trains on"),
+    ):
+        with pytest.raises(InputError, match=f"sample_weight is zero for every {words}"):
+            fewer.select(rows[0], 3, sample_weight=weight, validation=validation, **QUICK)
+    # folds of no weight may be held out if others are, too
+    weight[60:70] = 0
+    panel = fewer.select(rows[0], 3, sample_weight=weight, validation="blocks", **QUICK)
+    assert 0.5 < float(panel.held_out) < 1
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -33,6 +33,7 @@ from fewer.train.training_data import check_weights
 from fewer.validation import (
     FOLDS,
     Scaling,
+    Splits,
     check_row_groups,
     choose_validation,
     fold_covariances,
@@ -117,6 +118,7 @@ def prepare(
         predicts=target is not None,
     )
     splits = split_rows(n, validation, seed, row_groups)
+    _check_fold_weights(row_weights, splits)
     if target is not None:
         target.check_folds(
             [(splits.train_rows(at), splits.held_rows(at)) for at in range(len(splits))]
@@ -295,6 +297,20 @@ def _row_weights(
             )
         return None
     return found / found.mean()
+
+
+def _check_fold_weights(weights: NDArray[np.float64] | None, splits: Splits) -> None:
+    """Refuse folds in which no row counts."""
+    if weights is None:
+        return
+    folds = range(len(splits))
+    idle = any(not weights[splits.train_rows(at)].any() for at in folds)
+    if idle or not any(weights[splits.held_rows(at)].any() for at in folds):
+        which = "that a fold trains on" if idle else "that is held out"
+        raise InputError(
+            f"sample_weight is zero for every row {which}; choose another validation, or give some "
+            "of these rows a weight"
+        )
 
 
 def _warn_if_a_feature(target: TargetData, source: Source, constraints: Constraints) -> None:
