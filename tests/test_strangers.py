@@ -307,6 +307,13 @@ def test_lengths_are_not_believed(tmp_path, name, make, reason):
         fewer.data.open(tmp_path / name)
 
 
+def test_a_few_bytes_do_not_hold_a_million_columns(tmp_path):
+    path = tmp_path / "x.csv.bz2"
+    path.write_bytes(bz2.compress(b"," * 2**17))  # found by fuzzing: 48 bytes took 9.8 GB
+    with pytest.raises(FileFormatError, match=r"131,073 columns in \d\d bytes; at most 100,00\d"):
+        fewer.data.open(path)
+
+
 def write_packed(path, text):
     """Text in a .gz, .bz2, .zst or .zip file."""
     import pyarrow as pa

@@ -39,6 +39,8 @@ MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "-nan", "null", "NULL", "None"
 DASHES = ["-", "--", "n/a", "na"]  # also missing; a warning says so, since they could be text
 SEARCHED_BYTES = 64 * 2**20  # of a file, for the words above
 MOST_BAD, BAD_SHOWN = 1000, 5  # cells of a column that are not numbers, and cells that are shown
+# Arrow takes 9 kB to guess the type of a column: a thousand times the size of the file, and 1 GB
+FREE_COLUMNS, BYTES_PER_COLUMN = 100_000, 9
 LABEL = "(row labels)"  # the name given to a first column that has none
 
 
@@ -254,7 +256,10 @@ def _layout_of_names(path: Path, how: tuple[str | None, bool | None, tuple[str, 
     by_name = "\t" if file_form(path) == ".tsv" else None
     delimiter = how[0] or by_name or max(",;\t", key=lines[0].count)
     try:
-        rows = list(csv.reader(lines, delimiter=delimiter))
+        reader = csv.reader(lines, delimiter=delimiter)
+        rows = [next(reader)]
+        _check_width(path, len(rows[0]))
+        rows += reader
     except csv.Error as error:
         raise FileFormatError(f"{path} cannot be read as text with columns ({error})") from error
     names = [cell.strip() for cell in rows[0]]
@@ -278,6 +283,17 @@ def _layout_of_names(path: Path, how: tuple[str | None, bool | None, tuple[str, 
     if len(rows) == 1 and header:
         raise InputError(f"{path} holds names of columns but no rows")
     return layout
+
+
+def _check_width(path: Path, columns: int) -> None:
+    """Refuse columns that take far more memory than the file has bytes: a few can hold many."""
+    size = path.stat().st_size
+    most = FREE_COLUMNS + size // BYTES_PER_COLUMN
+    if columns > most:
+        raise FileFormatError(
+            f"{path} has {columns:,} columns in {size:,} bytes; at most {most:,} are read from a "
+            "file of that size: write it as .parquet or .npy"
+        )
 
 
 def _first_lines(path: Path) -> str:
