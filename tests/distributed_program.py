@@ -1,8 +1,8 @@
 """What every rank does in tests/test_distributed.py, under torchrun.
 
 Everything is done twice, by all ranks together and by rank 0 on its own, and the outcomes are
-written as JSON, one file per rank. The cases of tests/characterisation are done by all together: what one
-finds is on record.
+written as JSON, one file per rank. The cases of tests/characterisation are done by all together:
+what one finds is on record.
 """
 
 import json
