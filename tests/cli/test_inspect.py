@@ -8,7 +8,7 @@ from tests.cli.conftest import QUICK
 from tests.data.test_open import D, N, write_h5ad
 
 
-def test_every_part_of_a_file_is_read(folder, asked, typed):
+def test_every_part_of_a_file_is_read(folder, asked, typed, request):
     found = asked("inspect", "train.csv")
     assert (found["rows"], found["features"]) == (379, 13)
     assert set(found["ignored"]) == {"number", "who", "clinic", "diagnosis", "blank"}
@@ -25,6 +25,7 @@ def test_every_part_of_a_file_is_read(folder, asked, typed):
     assert found["protocol"] == "5 folds, seed 0, each feature standardised"
     assert 0.85 < found["explained_variance"] < 1
     assert 0 < found["standard_error"] < 0.1
+    request.getfixturevalue("no_panel_inspected")
     shown = typed("inspect", "train.csv").stdout
     assert f"fewer select train.csv -k {more} --out panel/" in shown
     assert "who" in shown
