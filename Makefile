@@ -10,9 +10,10 @@ demo: $(READY)
 	$(BIN)/fewer demo
 
 # one process per core, one thread per process; a file stays in one process, so fixtures are made
-# once; in the given order, because what comes last, the docstrings, is short
+# once; in the given order, because what comes last, the docstrings, is short. With bytecode
+# written, code is compiled and assertions are rewritten once instead of in every process.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow

@@ -32,6 +32,12 @@ def full_disk():
     signal.signal(signal.SIGXFSZ, handler)
 
 
+@pytest.fixture
+def no_panel_inspected(monkeypatch):
+    """`inspect` scores sizes, as it does for large data, but no panel, which takes most of it."""
+    monkeypatch.setattr("fewer.assess.inspection.SMALL_CHOICE", 0)
+
+
 @pytest.fixture(scope="session")
 def digits():
     """Digits in [0, 1], training and test rows."""

@@ -39,6 +39,12 @@ N, D = 400, 30
 
 
 @pytest.fixture(autouse=True)
+def _untested(monkeypatch):
+    """As for large data, panels have no tests against chance, which take longer than the choice."""
+    monkeypatch.setattr("fewer.selection.evidence.gather.QUICK_PASS", 0)
+
+
+@pytest.fixture(autouse=True)
 def _plain_text():
     """The pinned anndata cannot write the text of pandas 3; that of pandas 2 it can."""
     with warnings.catch_warnings(action="ignore"):

@@ -347,7 +347,7 @@ def test_the_command_serves_and_ends(panel, tmp_path):
     assert address.startswith("http://127.0.0.1:")
     assert ask(int(address.rpartition(":")[2]), "/health")[2]["status"] == "ok"
     server.send_signal(signal.SIGINT)
-    _, said = server.communicate(timeout=20)
+    _, said = server.communicate(timeout=120)
     assert (server.returncode, said) == (0, "")
 
 

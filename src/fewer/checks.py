@@ -92,7 +92,7 @@ class Drift:
     >>> import fewer
     >>> from sklearn.datasets import load_breast_cancer
     >>> X = load_breast_cancer(as_frame=True).data
-    >>> panel = fewer.select(X[::2], 4, strategies=["search"], random_state=0)
+    >>> panel = fewer.select(X[::2], 4, strategies=["search"], validation=0.2, random_state=0)
     >>> drift = panel.check(X[1::2], batches=4).drift
     >>> drift.labels, drift.shift.shape
     (['0', '71', '142', '213'], (4, 4))

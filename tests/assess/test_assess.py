@@ -277,6 +277,7 @@ def test_columns_ignored_by_name_are_described(tmp_path):
     }
 
 
+@pytest.mark.usefixtures("no_panel_inspected")
 def test_an_inspection_finds_what_a_user_should_know(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(40, 5)), columns=list("abcde"))

@@ -18,6 +18,7 @@ def kinds(X):
     return {(one.feature, one.kind) for one in inspect(X).findings}
 
 
+@pytest.mark.usefixtures("no_panel_inspected")
 def test_clean_columns_are_not_suspected(clean):
     for X in (clean, load_wine().data, load_diabetes().data):
         assert inspect(X).findings == []

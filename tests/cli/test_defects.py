@@ -119,11 +119,12 @@ def test_costs_groups_and_totals_are_shown(priced, typed):
     assert f'<td class="group">{settings["groups"][0]}</td>' in page
 
 
-def test_the_report_names_the_data_and_the_seed(priced, typed):
-    words = ["-k", 3, "--seed", 7, *priced, "--strategies", "search,gradient", "--decoder", "8"]
-    typed("select", "rows.csv", *words, "--time-limit", 1, "--report", "page.html")
+def test_the_report_names_the_data_and_the_seed(table, priced, typed):
+    words = ["-k", 2, "--seed", 7, *priced, "--strategies", "closed_form", "--decoder", "4"]
+    table.head(100).to_csv("rows.csv", index=False)
+    typed("select", "rows.csv", *words, "--validation", 0.2, "--report", "page.html")
     page = Path("page.html").read_text()
-    assert "<title>3 of 10 features of rows.csv</title>" in page
+    assert "<title>2 of 10 features of rows.csv</title>" in page
     assert '<th scope="row">seed</th><td>7</td>' in page
     lede = page.split('class="lede"')[1].split("</p>")[0]
     assert lede.count("% ±") == 1  # one share in the headline

@@ -8,13 +8,7 @@ from tests.cli.conftest import QUICK
 from tests.data.test_open import D, N, write_h5ad
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Scores along a path, as for large data, instead of those of a panel."""
-    monkeypatch.setattr("fewer.assess.inspection.SMALL_CHOICE", 0)
-
-
-def test_every_part_of_a_file_is_read(folder, asked, typed):
+def test_every_part_of_a_file_is_read(folder, asked, typed, request):
     found = asked("inspect", "train.csv")
     assert (found["rows"], found["features"]) == (379, 13)
     assert set(found["ignored"]) == {"number", "who", "clinic", "diagnosis", "blank"}
@@ -31,13 +25,14 @@ def test_every_part_of_a_file_is_read(folder, asked, typed):
     assert found["protocol"] == "5 folds, seed 0, each feature standardised"
     assert 0.85 < found["explained_variance"] < 1
     assert 0 < found["standard_error"] < 0.1
+    request.getfixturevalue("no_panel_inspected")
     shown = typed("inspect", "train.csv").stdout
     assert f"fewer select train.csv -k {more} --out panel/" in shown
     assert "who" in shown
     assert "same_radius = mean_radius" in shown
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("no_panel_inspected")
 def test_parquet_says_the_same(folder, asked):
     one, other = asked("inspect", "train.csv"), asked("inspect", "train.parquet")
     for part in ("rows", "features", "missing", "duplicates", "kinds"):
@@ -45,7 +40,7 @@ def test_parquet_says_the_same(folder, asked):
     assert one["sizes"] == other["sizes"]
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("no_panel_inspected")
 def test_pixels_are_in_one_unit(folder, asked):
     rows = np.random.default_rng(0).integers(0, 255, size=(300, 12))
     rows[0], rows[1], rows[:, 3] = 0, 255, 7  # a constant column too
@@ -58,7 +53,7 @@ def test_pixels_are_in_one_unit(folder, asked):
     assert asked("inspect", "few.csv")["scale"] == "standard"
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("no_panel_inspected")
 def test_cells(folder, asked):
     write_h5ad(folder / "cells.h5ad")
     found = asked("inspect", "cells.h5ad")
@@ -85,7 +80,7 @@ def test_unreadable_input_is_a_one_line_error(folder, refused, words, message):
     assert message in refused("inspect", *words)
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("no_panel_inspected")
 def test_codes_for_missing_values_are_found_and_can_be_named(folder, asked, typed):
     rows = pd.read_csv("train.csv")
     rows.loc[::40, "mean_area"] = 9999

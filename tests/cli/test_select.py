@@ -112,7 +112,7 @@ def test_rows_are_held_out_as_in_the_library(folder, asked, text, value):
 
 
 def test_a_network_and_a_report(folder, asked):
-    found = asked("select", "train.csv", "-k", "2", "--decoder", "8", "--time-limit", "1",
+    found = asked("select", "train.csv", "-k", "2", "--decoder", "8", "--validation", "0.2",
                   "--report", "page.html", *QUICK)  # fmt: skip
     assert found["settings"]["decoder"] == [8]
     assert (folder / "page.html").read_text().startswith("<!doctype html>")

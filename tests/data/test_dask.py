@@ -42,7 +42,7 @@ def with_gaps():
     return rows
 
 
-def chunked(rows, size=25):
+def chunked(rows, size=60):
     return fewer.data.open(da.from_array(rows, chunks=(size, 5)))
 
 
@@ -115,11 +115,10 @@ def test_covariances_of_parts(no_rows_fetched):
     assert max(no_rows_fetched) <= 16
 
 
-def count_rows(source, weights):
-    return float(weights.sum()) + source.shape[0]
-
-
 def test_tasks_receive_the_values_of_their_rows():
+    def count_rows(source, weights):  # here, so that the processes need not import this module
+        return float(weights.sum()) + source.shape[0]
+
     rows = RowView(chunked(X), np.arange(177, -1, -2))
     weights = np.arange(89.0)
     assert reduce_rows(rows, count_rows, weights, add=sum) == weights.sum() + 89

@@ -8,7 +8,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fewer import ColumnSubset, ConcreteAutoencoder, ConcreteClassifier, ConcreteRegressor
 
 # two features and few epochs: the checks use tiny data, hundreds of times
-OPTIONS = {"k": 2, "epochs": 20, "tries": 1, "refit_epochs": 30, "device": "cpu"}
+OPTIONS = {"k": 2, "epochs": 10, "tries": 1, "refit_epochs": 15, "device": "cpu"}
+# what they check of scores needs some more
+SUPERVISED = OPTIONS | {"epochs": 20, "refit_epochs": 30, "learning_rate": 0.01, "refine": None}
 
 # which rows are held out, and in which batch each is, depends on their number
 SPLIT = "training holds out random rows, so a weight of 2 is not exactly the same as two rows"
@@ -26,8 +28,8 @@ def fits(estimator):
         ConcreteAutoencoder(**OPTIONS),
         ConcreteAutoencoder(**OPTIONS, solver="gradient", refine=None),
         ColumnSubset(k=2, stall=0, device="cpu"),
-        ConcreteClassifier(**OPTIONS, learning_rate=0.01, refine=None),
-        ConcreteRegressor(**OPTIONS, learning_rate=0.01, refine=None),
+        ConcreteClassifier(**SUPERVISED),
+        ConcreteRegressor(**SUPERVISED),
     ],
     expected_failed_checks=lambda estimator: RANDOM if "sample_weight" in fits(estimator) else {},
 )

@@ -150,7 +150,7 @@ def test_the_score_of_a_prediction_has_a_standard_error(numbers, tmp_path):
 
 
 def test_bounds_with_missing_features_are_calibrated_and_saved(tmp_path):
-    X = load_breast_cancer().data
+    X = load_breast_cancer().data[:, :14]
     panel = fewer.select(X[::2], 6, strategies=["search"], random_state=0)
     joint = panel.reconstructor.joint
     assert joint.factors.shape == (2,)

@@ -109,12 +109,13 @@ def test_the_data_are_described(tmp_path, frame):
     gappy.iloc[:30, 10] = np.nan
     gappy.to_csv(tmp_path / "rows.csv", index=False)
     path = tmp_path / "rows.csv"
-    source = fewer.select(path, 3, random_state=0).evidence.source
+    options = {"strategies": ["search"], "validation": 0.2, "random_state": 0}
+    source = fewer.select(path, 3, **options).evidence.source
     assert source["path"] == str(path)
     assert source["kind"] == ".csv file"
     assert (source["rows"], source["columns"]) == (300, 24)
     assert source["missing"] == pytest.approx(30 / (300 * 24))
-    assert fewer.select(gappy, 3, random_state=0).evidence.source["kind"] == "pandas.DataFrame"
+    assert fewer.select(gappy, 3, **options).evidence.source["kind"] == "pandas.DataFrame"
 
 
 def test_saved_and_loaded_it_is_the_same(panel, tmp_path):
@@ -167,6 +168,7 @@ def test_the_stored_call_reproduces_the_panel(frame):
         budget=10,
         row_groups=labels,
         validation=0.2,
+        strategies=["search"],
         random_state=7,
     )
     text = call(panel.evidence)

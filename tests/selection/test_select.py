@@ -115,7 +115,7 @@ def test_a_network_decoder(frames, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerWarning)
         panel = fewer.select(
-            frames[0].iloc[:120, 18:28], k=3, decoder=(12,), validation=0.2, random_state=0
+            frames[0].iloc[:80, 18:28], k=3, decoder=(6,), validation=0.2, random_state=0
         )
     names = {row["strategy"] for row in panel.leaderboard}
     assert names >= {"search", "gradient", "search, network swaps"}

@@ -124,7 +124,7 @@ def test_reach_chooses_as_few_as_explain_that_much(tmp_path):
 def test_groups_and_included_features_count():
     X = planted(k=2, n=100)
     panel = fewer.select(X, "auto", include=[13], exclude=[0], strategies=["search"],
-                         groups=[[1, 12], [3, 4]], random_state=0)  # fmt: skip
+                         groups=[[1, 12], [3, 4]], validation=0.3, random_state=0)  # fmt: skip
     assert {1, 12, 13} <= set(panel.indices)
     assert 0 not in panel.indices
 
