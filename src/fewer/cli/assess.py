@@ -117,7 +117,7 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
     if rows and len(rows[0]) > len(header):
         header.insert(2, "without outliers")
     print_table(screen, header, rows, (1, 2, 3))
-    if found.suggested_k is not None and found.explained_variance is not None:
+    if found.explained_variance is not None:  # of the suggested k
         from fewer._tables import percent_text
 
         share = f"explained variance {percent_text(found.explained_variance, found.standard_error)}"
