@@ -117,13 +117,18 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
     if rows and len(rows[0]) > len(header):
         header.insert(2, "without outliers")
     print_table(screen, header, rows, (1, 2, 3))
-    if found.explained_variance is not None:  # of the suggested k
+    if found.suggested_k is not None and found.explained_variance is not None:
         from fewer._tables import percent_text
 
         share = f"explained variance {percent_text(found.explained_variance, found.standard_error)}"
         if not found.exact:
-            reached = max(level for level in found.sizes if level <= found.explained_variance)
-            share = f"for {reached:.0%} explained variance or slightly more: fewer select will tell"
+            # not by the explained variance of all rows, which a single wrong value can decide
+            usual = "without_outliers" if len(header) > 3 else "features"
+            k = {level: size[usual] for level, size in found.sizes.items()}
+            reached = max(one for one in k if k[one] is not None and k[one] <= found.suggested_k)
+            without = " without outliers" if len(header) > 3 else ""
+            share = f"for {reached:.0%} explained variance{without} or slightly more"
+            share += ": fewer select will tell"
         screen.print(f"a k to try: [bold]{found.suggested_k}[/], {share}")
     if found.sentinels:
         words = ", ".join(f"{value:g}" for value in found.sentinels)
