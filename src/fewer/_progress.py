@@ -25,16 +25,6 @@ class TimeLeft:
     """The time that remains, from the fractions of the work done so far and when.
 
     Counted down between updates. When it has run out and the work goes on, that is said.
-
-    Examples
-    --------
-    >>> now = 0.0
-    >>> left = TimeLeft(lambda: now)
-    >>> left.update(0.0)
-    >>> now = 20.0
-    >>> left.update(0.25)
-    >>> str(left)
-    'about 60 s left'
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:

@@ -556,14 +556,7 @@ def describe_protocol(
     weighted: bool = False,
     noisy: bool = False,
 ) -> str:
-    """How rows were held out and features scaled, in one line.
-
-    Examples
-    --------
-    >>> from fewer.validation import split_rows
-    >>> describe_protocol(split_rows(100, 5), 5, 0, "standard")
-    '5 folds, seed 0, each feature standardised'
-    """
+    """How rows were held out and features scaled, in one line."""
     count = len(splits)
     if isinstance(validation, str):
         how = {"time": "in time order", "blocks": "of neighbouring rows"}[validation]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import fewer
+from fewer.cli import panels
 
 
 def test_a_list_can_be_piped_and_scored(folder, made_panel, typed, asked):
@@ -63,6 +64,7 @@ def test_a_report_with_additional_rows(folder, made_panel, asked, refused):
         "report", made_panel, "--out", "b.html", "--image-shape", "28"
     )
     assert "there is no panel gone" in refused("report", "gone")
+    assert panels._parse_shape("2 × 14") == (2, 14)
 
 
 def test_substitutes_of_each_feature(folder, made_panel, typed, asked):

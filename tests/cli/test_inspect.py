@@ -106,3 +106,25 @@ def test_a_panel_remembers_what_is_missing(folder, typed, asked):
     found = asked("impute", "panel", "coded.csv", "--out", "all.csv")
     assert found["missing"] >= 10
     assert pd.read_csv("all.csv")["mean_area"].max() < 4000
+
+
+def test_few_rows_of_noise_and_of_outliers(tmp_path, typed, monkeypatch):
+    monkeypatch.setattr("fewer.assess.inspection.SMALL_CHOICE", 0)  # a path, not a panel
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "noise.npy", rng.normal(size=(60, 4)))
+    shown = typed("inspect", tmp_path / "noise.npy").stdout
+    assert "ignored columns: none" in shown
+    assert "missing values: none" in shown
+    assert (
+        "a k to try: 4, for 95% explained variance or" in shown
+    )  # what is independent must all be measured
+    rows = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 4))
+    rows[7, 1] = 1e4
+    np.save(tmp_path / "wrong.npy", rows)
+    shown = " ".join(typed("inspect", tmp_path / "wrong.npy").stdout.split())
+    assert "without outliers" in shown
+    assert "a k to try: 2, for 95% explained variance without outliers or slightly more" in shown
+    np.save(tmp_path / "one.npy", rows[:, :1])
+    shown = typed("inspect", tmp_path / "one.npy").stdout
+    assert "PCA" not in shown
+    assert "fewer select" not in shown

@@ -8,6 +8,7 @@ import pytest
 
 import fewer
 from fewer.assess import score_features
+from tests.cli.conftest import QUICK
 
 
 def test_a_panel_scores_as_in_the_library(folder, made_panel, asked, typed):
@@ -96,3 +97,19 @@ def test_impossible_requests_are_one_line_errors(folder, made_panel, refused, wo
     (folder / "other.csv").write_text("height,age\n1,2\n3,5\n2,2\n4,3\n")
     (folder / "empty.txt").write_text("\n# nothing\n")
     assert message in refused("score", *(made_panel if w == "PANEL" else w for w in words))
+
+
+def test_features_that_explain_nothing_and_targets_of_panels(tmp_path, monkeypatch, typed, asked):
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 4)), columns=list("abcd"))
+    table = table.assign(y=table.a + table.b)
+    table.to_csv("noise.csv", index=False)
+    shown = " ".join(typed("score", "a,b", "noise.csv", "--ignore", "y").stdout.split())
+    assert "explain the other features no better than chance (p > 0.05): 'a', 'b'" in shown
+    typed("select", "noise.csv", "-k", "2", "--target", "y", "--out", "p", "--validation",
+          "0.2", *QUICK)  # fmt: skip
+    card = asked("score", "p", "noise.csv", "--against", "c,d")["scorecard"]
+    assert card["target"] == "y"
+    assert card["against"]["difference"] > 0
+    line = typed("score", "p", "noise.csv", code=0).stdout
+    assert "R² of y" in line

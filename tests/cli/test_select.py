@@ -138,6 +138,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
     ("words", "message"),
     [
         (["-k", "99"], "-k 99 is more than the"),
+        (["-k", "2", "--out", "train.csv"], "train.csv is a file, but a panel is a folder"),
         (["-k", "0"], "-k 0"),
         (["-k", "2", "--include", "mean_radios"], "did you mean 'mean_radius'"),
         (["-k", "2", "--include", "zz*"], "--include: no feature matches 'zz*'"),
@@ -253,3 +254,13 @@ def test_noise_replicates_and_weights(asked, refused, tmp_path):
         assert not {"s0", "s1"} & set(found["features"])
     both = ["--noise", tmp_path / "noise.csv", "--replicates", tmp_path / "second.csv"]
     assert "give one of them" in refused(*words, *both, "--out", tmp_path / "c")
+
+
+def test_what_is_said_of_a_robust_panel_of_many_features(tmp_path, monkeypatch, typed):
+    monkeypatch.setattr("fewer.cli.select.MAX_SHOWN", 2)
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(60, 3)) @ rng.normal(size=(3, 5)))
+    words = ["select", tmp_path / "x.npy", "-k", "3", "--robust-to", "1", "--validation", "0.2"]
+    shown = " ".join(typed(*words, "--out", tmp_path / "p", *QUICK).stdout.split())
+    assert "... and 1 more: `fewer export" in shown
+    assert "with the worst feature missing" in shown

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import fewer
 from fewer.cli import app
 from fewer.data import fetch
+from fewer.data.open import column_names
 from fewer.data.source import read_all, read_metadata
 from fewer.errors import FewerError, FileFormatError, InputError, MissingExtraError
 
@@ -410,3 +411,44 @@ def test_missing_libraries_are_named(tmp_path, monkeypatch, module, name, extra)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"pip install 'fewer\[{extra}\]'"):
         fewer.data.open(tmp_path / name)
+
+
+def test_columns_are_named_without_reading_rows(tmp_path):
+    excel = sheet(tmp_path / "x.xlsx", list(FRAME), *FRAME[:2].to_numpy().tolist())
+    for path in (duck(tmp_path / "x.duckdb"), sqlite(tmp_path / "x.db"), excel):
+        assert column_names(path) == list(FRAME)
+    assert column_names(sheet(tmp_path / "y.xlsx", [1, 2], [3, 4])) is None
+    np.save(tmp_path / "x.npy", np.ones((2, 2)))
+    with pytest.raises(InputError, match=r"only tables \(CSV, Parquet, Feather\) can be split"):
+        fewer.data.open([tmp_path / "x.npy", tmp_path / "x.npy"])
+
+
+def test_cells_that_no_column_can_hold(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="the sheet is empty; choose another with dataset="):
+        fewer.data.open(sheet(tmp_path / "empty.xlsx"))
+    large = sheet(tmp_path / "large.xlsx", ["a", "b"], [1, 2], [12345678, 3])
+    edited(large, "xl/worksheets/sheet1.xml", lambda text: text.replace(b"12345678", b"1" * 400))
+    with pytest.raises(InputError, match=r"column 'a', holds '1111111.*; numbers are expected"):
+        read_all(fewer.data.open(large))
+    monkeypatch.setattr("fewer.data.databases.SAMPLE_ROWS", 5)
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        database.execute("CREATE TABLE rows (a, note)")
+        database.executemany("INSERT INTO rows VALUES (1.5, ?)", [*([7],) * 8, ["text"]])
+        database.commit()
+    source = fewer.data.open(tmp_path / "x.db", ignore=["note"])
+    with pytest.raises(FileFormatError, match=r"from row \d+ on, the column 'note' contains some"):
+        list(source.metadata())
+
+
+def test_bytes_are_carried_as_hexadecimal_text(tmp_path):
+    frame = pd.DataFrame({"a": [0.5, 1.5], "b": [1.0, 2.0], "raw": [b"\x01\xff", None]})
+    source = fewer.data.open(sqlite(tmp_path / "x.db", rows=frame), ignore=["raw"])
+    assert metadata(source)["raw"].to_pylist() == ["01ff", None]
+
+
+def test_a_query_cannot_make_rows_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("fewer.data.screen.LEAST", 1000)
+    monkeypatch.setattr("fewer.data.screen.RATIO", 2)
+    query = "WITH RECURSIVE n(a) AS (SELECT 0 UNION ALL SELECT a + 1 FROM n) SELECT a, a * 2 FROM n"
+    with pytest.raises(FileFormatError, match=r"declares .* of data in a file of"):
+        fewer.data.open(sqlite(tmp_path / "x.db"), query=query)

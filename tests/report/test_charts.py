@@ -4,8 +4,17 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 
-from fewer.report.figures import Series, _apart, histogram, line_chart
+from fewer.report.figures import (
+    MOST_NAMED,
+    Series,
+    _apart,
+    _training,
+    bar_chart,
+    histogram,
+    line_chart,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -71,3 +80,26 @@ def test_labels_do_not_overlap_and_stay_inside():
     assert np.diff(np.sort(places)).min() >= 14 - 1e-9
     assert np.argsort(places).tolist() == [2, 0, 1, 3]
     assert max(places) <= 200
+
+
+def test_many_bars_have_their_names_under_the_pointer():
+    names = [f"f{at}" for at in range(MOST_NAMED + 1)]
+    values = [-0.1, *[0.2] * MOST_NAMED]
+    svg = parsed(bar_chart(names, values, label="gain", title="gains", faded=[True]))
+    bars = list(svg.iter(f"{SVG}rect"))
+    assert len(bars) == len(names)
+    assert bars[0].find(f"{SVG}title").text == "f0: -10.0 %"
+    assert float(bars[0].get("height")) * 2 == pytest.approx(float(bars[1].get("height")), abs=0.2)
+    assert [bar.get("opacity") for bar in bars[:2]] == ["0.35", None]
+    left = [float(bar.get("x")) for bar in bars]
+    assert left == sorted(left)
+    assert not any(text.text in names for text in svg.iter(f"{SVG}text"))
+
+
+def test_curves_of_training_that_was_repeated():
+    rows = [{"epoch": at, "loss": 1.0 / at} for at in (1, 2, 1, 2, 3)]
+    (found,) = _training({"gradient": rows, "short": rows[:1]})
+    assert found["strategy"] == "gradient"
+    (line,) = parsed(found["charts"][0]).iter(f"{SVG}polyline")
+    x = points(line).T[0]
+    np.testing.assert_allclose(np.diff(x), np.diff(x)[0], atol=0.2)  # one attempt after another

@@ -1,5 +1,8 @@
 """What the page says, before it is a page."""
 
+import copy
+import dataclasses
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits
@@ -7,7 +10,12 @@ from sklearn.datasets import load_breast_cancer, load_digits
 import fewer
 from fewer.errors import InputError
 from fewer.report.figures import figures
-from fewer.report.summarise import summarise
+from fewer.report.summarise import (
+    missing_sentence,
+    robust_sentence,
+    spending_sentence,
+    summarise,
+)
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +144,42 @@ def test_a_panel_without_evidence_says_what_it_can(panel, frame):
     assert about["bars"] == []
     assert [row["name"] for row in about["chosen"]] == panel.features
     assert summarise(bare, frame[1400:])["features"]["median"] is not None
+
+
+def limit(name, total, least=0, most=None, cost=False):
+    return {"name": name, "sum": total, "least": least, "most": most, "cost": cost}
+
+
+def test_sentences_about_what_a_panel_costs():
+    said = spending_sentence
+    assert said({}) is None
+    assert said({"groups": ["a", "a", None]}) == "3 features of 1 group and 1 without"
+    assert said({"cost": 3.5, "budget": 5}) == "total cost 3.5 of a budget of 5"
+    limits = [limit("hours", 2, most=4, cost=True), limit("T cell", 3, least=2)]
+    assert said({"limits": limits}) == "hours: 2 (at most 4); T cell: 3 (at least 2)"
+    assert said({"limits": [limit("kin", 1, most=1)]}) == "at most 1 of 'kin'"
+    several = [limit("one", 1, most=1), limit("two", 2, most=2)]
+    assert said({"limits": several}) == "at most 1, 2 of each of 2 sets"
+
+
+def test_sentences_about_missing_values():
+    rates = {"rate": 0.1, "error": 2.0, "error_dropped": 1.5}
+    assert missing_sentence({}) is None
+    assert missing_sentence({"expect_missing": rates}).endswith("trained with such inputs dropped.")
+    other = missing_sentence({"expect_missing": rates | {"error": 1.0}})
+    assert other.endswith("this one was trained on complete inputs.")
+    own = {"strategy": "search, robust to 2", "error": 1.1, "worst": 1.5}
+    plain = {"strategy": "search", "error": 1.0, "worst": 3.0}
+    assert robust_sentence([own], None) is None
+    assert robust_sentence([own], 2).endswith("1.5 with the worst 2 features missing.")
+    assert "has 1 and 3 (+10.0% and -50.0%)." in robust_sentence([own, plain], 2)
+    assert "no panel was found that tolerates" in robust_sentence([plain, own], 1)
+
+
+def test_a_k_beyond_which_features_still_help(panel):
+    known = panel.evidence
+    size = known.size | {"noise": None, "rule": "given"}
+    changed = copy.copy(panel)
+    changed.evidence = dataclasses.replace(known, size=size)
+    sentence = summarise(changed)["size"]["sentence"]
+    assert f"even after {size['k'][-1]}, additional features explain others beyond" in sentence

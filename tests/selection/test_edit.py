@@ -100,6 +100,10 @@ def test_a_loaded_panel_needs_data(panel, tmp_path):
         fewer.attach(loaded, FRAME.iloc[:, ::-1])
 
 
+def other(panel):
+    return next(name for name in FRAME if name not in panel.features)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -108,6 +112,8 @@ def test_a_loaded_panel_needs_data(panel, tmp_path):
         (lambda p: p.extend(4), "k=4 must be a whole number from 5 to 12"),
         (lambda p: p.shrink(4), "k=4 must be a whole number from 1 to 3"),
         (lambda p: p.swap(p.features[0], p.features[1]), "is already in the panel"),
+        (lambda p: p.swap(other(p), p.features[1]), "swap: .* is not in the panel"),
+        (lambda p: p.without(p.features[0], other(p)), "without: .* is not in the panel"),
     ],
 )
 def test_impossible_changes_are_refused(panel, change, message):

@@ -200,6 +200,14 @@ TIMES = np.linspace(1, 2, 60)
         ({"a": np.zeros(60), "b": np.arange(60.0)}, "auto", "a: target has one value only"),
         ({"a": np.arange(60.0)}, {"b": "count"}, "'b', which is not a target"),
         ({}, "auto", "an empty mapping"),
+        (
+            {"a": [*TIMES[:30], *[np.nan] * 30], "b": [*[np.nan] * 30, *TIMES[30:]]},
+            "auto",
+            "no row has a label of every target",
+        ),
+        (pd.DataFrame(np.eye(60)[:, :2], columns=["a", "a"]), "auto", "columns of the same name"),
+        ({"a": TIMES, "b": TIMES, "c": TIMES}, "survival", "a survival target has 3 parts"),
+        ((["late"] * 60, np.ones(60)), "survival", "the times of the target are of text"),
     ],
 )
 def test_targets_that_make_no_sense(target, kind, words):
@@ -234,3 +242,27 @@ def test_folds_without_events_are_refused():
     both = {"{a}": event, "b": X[:, 0]}
     with pytest.raises(InputError, match=r"\{a\}: the labels of the .* are all the same"):
         fewer.select(X, 2, target=both, **options)
+
+
+def test_tables_of_targets_are_several_numbers_or_several_targets(data):
+    X = data[0][:100, :4]
+    table = pd.DataFrame({"a": X[:, 0] + X[:, 1], "b": X[:, 0] - X[:, 1]})
+    numbers = fewer.select(X, 2, target=table, **CPU)
+    assert (numbers.target.kind.name, numbers.target.outputs) == ("number", 2)
+    np.testing.assert_allclose(numbers.predict(X[:9, :2]), table[:9], atol=1e-4)
+    mixed = table.assign(b=X[:, 1] > 0)
+    both = fewer.select(X, 2, target=mixed, target_weight=[1, 3], **CPU).target.parts
+    assert [(part.kind.name, part.weight) for part in both] == [("number", 0.25), ("class", 0.75)]
+
+
+def test_a_time_among_several_targets(data, tmp_path):
+    X, (time, event) = data[0][:100, :4], (part[:100] for part in data[1]["survival"])
+    both = {"months": (time, event), "size": X[:, 3] + X[:, 1]}
+    panel = fewer.select(X, 2, target=both, target_kind={"months": "survival"}, **CPU)
+    panel.save(tmp_path / "p")
+    again = fewer.Panel.load(tmp_path / "p")
+    measured = X[:, again.indices]
+    scores = again.score_target(measured, both)
+    assert scores["months"] > 0.5
+    with pytest.raises(InputError, match="the truth of 'size' is missing; give all targets by"):
+        again.score_target(measured, {"months": (time, event)})

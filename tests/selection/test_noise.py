@@ -117,6 +117,9 @@ def test_changed_panels_keep_their_noise(panel) -> None:
         ({"noise": {"nothing": 1.0}}, "nothing"),
         ({"noise": {0: -1.0}}, "at least 0"),
         ({"noise": 1e9}, "above the variance of every feature"),
+        ({"noise": [-1.0] * D}, "noise of feature 0 is -1.0; give at least 0"),
+        ({"noise": ["much"] * D}, "noise must be numbers, one for each of 30 features"),
+        ({"noise": {"MT-*": 1.0}}, "noise: no feature matches 'MT-\\*'"),
         ({"noise": np.zeros((3, D))}, "second measurement"),
         ({"noise": 1.0, "decoder": (8,)}, "linear decoders"),
         ({"noise": 1.0, "robust_to": 1}, "robust_to"),
@@ -128,6 +131,13 @@ def test_changed_panels_keep_their_noise(panel) -> None:
 def test_bad_noise_and_weights_are_refused(sensors, options, message) -> None:
     with pytest.raises(InputError, match=message):
         fewer.select(sensors.X[:N], K, **QUICK | options)
+
+
+def test_noise_needs_complete_rows(sensors) -> None:
+    rows = sensors.X[:N].copy()
+    rows[3, 3] = np.nan
+    with pytest.raises(InputError, match="noise needs complete rows"):
+        fewer.select(rows, K, noise=1.0, **QUICK)
 
 
 # -- weights -----------------------------------------------------------------------------------

@@ -78,3 +78,10 @@ def test_folds_in_which_no_row_counts_are_refused(rows):
 def test_weights_that_cannot_be_used(rows, options, words):
     with pytest.raises(InputError, match=words):
         fewer.select(rows[0], **{"k": 3, "sample_weight": rows[1], **QUICK, **options})
+
+
+def test_rows_with_a_target_must_have_a_weight(rows):
+    X = rows[0]
+    half = np.arange(len(X)) < len(X) // 2
+    with pytest.raises(InputError, match="sample_weight is zero for every row with a target"):
+        fewer.select(X, 2, target=np.where(half, X[:, 0], np.nan), sample_weight=~half, **QUICK)

@@ -249,12 +249,10 @@ def sizes(text: str) -> list[int]:
     try:
         if ":" in text:
             first, last, *step = (int(part) for part in text.split(":"))
-            if len(step) > 1:
-                raise ValueError
             sizes = list(range(first, last + 1, *step))
         else:
             sizes = sorted({int(part) for part in text.split(",")})
-    except ValueError:
+    except (TypeError, ValueError):  # more than three numbers, or none
         sizes = []
     if not sizes or sizes[0] < 1:
         raise InputError(f"--k {text}: use sizes such as 10:100:10, 1:20 or 5,10,20")

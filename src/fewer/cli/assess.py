@@ -122,8 +122,13 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
 
         share = f"explained variance {percent_text(found.explained_variance, found.standard_error)}"
         if not found.exact:
-            reached = max(level for level in found.sizes if level <= found.explained_variance)
-            share = f"for {reached:.0%} explained variance or slightly more: fewer select will tell"
+            # not by the explained variance of all rows, which a single wrong value can decide
+            usual = "without_outliers" if len(header) > 3 else "features"
+            k = {level: size[usual] for level, size in found.sizes.items()}
+            reached = max(one for one in k if k[one] is not None and k[one] <= found.suggested_k)
+            without = " without outliers" if len(header) > 3 else ""
+            share = f"for {reached:.0%} explained variance{without} or slightly more"
+            share += ": fewer select will tell"
         screen.print(f"a k to try: [bold]{found.suggested_k}[/], {share}")
     if found.sentinels:
         words = ", ".join(f"{value:g}" for value in found.sentinels)

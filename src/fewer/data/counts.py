@@ -57,7 +57,7 @@ class NormalizedCounts(View):
         return self.target_sum / np.where(totals > 0, totals, np.inf)
 
 
-def counting_noise(source: NormalizedCounts, seed: int = 0) -> np.ndarray | None:
+def counting_noise(source: NormalizedCounts) -> np.ndarray | None:
     r"""Variance of each feature of normalised counts that is counting noise.
 
     Every count is divided at random into halves (binomial thinning), which are independent given
@@ -69,7 +69,7 @@ def counting_noise(source: NormalizedCounts, seed: int = 0) -> np.ndarray | None
     """
     n, d = source.shape
     rows = RowView(source, np.unique(np.linspace(0, n - 1, min(n, NOISE_ROWS)).astype(int)))
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     single, product = np.zeros((4, d)), np.zeros(d)  # sums over rows
     for block in row_blocks(rows):
         at = rows.locate(block)

@@ -19,12 +19,6 @@ class FactoredCovariance:
     It has the few operations of a d x d tensor that a search needs, in O(r d) instead of
     O(d^2): rows ``C[index]``, products ``w @ C`` and ``C @ w``, the diagonal and the trace.
     The Gram matrix :math:`G = X X^\top` (r x r) stands for what sums over all features.
-
-    Examples
-    --------
-    >>> C = FactoredCovariance(torch.tensor([[1.0, 2.0, 0.0]]))
-    >>> C[torch.tensor([1])], C.trace()
-    (tensor([[2., 4., 0.]]), tensor(5.))
     """
 
     def __init__(self, rows: Tensor) -> None:

@@ -316,16 +316,7 @@ class ScaledSource(View):
 
 
 class MissingNumbers(View):
-    """Rows of another source in which some numbers, such as 9999, are codes for missing values.
-
-    Examples
-    --------
-    >>> import fewer, numpy as np
-    >>> whole = fewer.data.open(np.array([[1, 9999], [2, 3]]))
-    >>> MissingNumbers(whole, [9999]).rows(slice(2))
-    tensor([[1., nan],
-            [2., 3.]])
-    """
+    """Rows of another source in which some numbers, such as 9999, are codes for missing values."""
 
     dtype = np.dtype(np.float64)
 

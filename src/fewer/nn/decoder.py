@@ -263,15 +263,6 @@ class DecoderStack(nn.Module):
 
     A step of a small network takes longer to start than to compute; m networks together take
     hardly longer than one. `members` are the decoders, with the weights as they are now.
-
-    Examples
-    --------
-    >>> import torch
-    >>> decoders = [build_decoder((4,), k=2, out=3) for _ in range(5)]
-    >>> stack = DecoderStack(decoders)
-    >>> x = torch.randn(7, 5, 2)
-    >>> torch.allclose(stack(x)[1], decoders[1](x[:, 1]), atol=1e-6)
-    True
     """
 
     def __init__(self, decoders: Sequence[nn.Module]) -> None:

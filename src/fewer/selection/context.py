@@ -95,17 +95,6 @@ class WorkPlan:
 
     Steps of a kind that has been seen are expected to take as long as those did; others in
     proportion to their weight. The fraction never falls, and is below 1 until the call returns.
-
-    Examples
-    --------
-    >>> now = 0.0
-    >>> plan = WorkPlan(lambda message, fraction: print(message, fraction), lambda: now)
-    >>> plan.expect("fold", 4)
-    >>> plan.begin("fold", "fold 1")
-    fold 1 0.0
-    >>> now = 5.0
-    >>> plan.begin("fold", "fold 2")
-    fold 2 0.25
     """
 
     def __init__(

@@ -34,16 +34,7 @@ Vector = NDArray[np.float64]
 
 
 class ShrunkRows(View):
-    """Rows of another source, each moved towards a center by a factor of its own.
-
-    Examples
-    --------
-    >>> import fewer
-    >>> whole = fewer.data.open(np.array([[1.0, 2.0], [3.0, 8.0]]))
-    >>> ShrunkRows(whole, torch.zeros(2), np.array([1.0, 0.5])).rows(slice(2))
-    tensor([[1.0000, 2.0000],
-            [1.5000, 4.0000]])
-    """
+    """Rows of another source, each moved towards a center by a factor of its own."""
 
     dtype = np.dtype(np.float64)
     is_sparse = False

@@ -499,10 +499,10 @@ def _unexplained(C: Matrix, constraints: Constraints, penalty: Penalty) -> float
     return (residual_of(C, panel, penalty) - noise) / float(C.trace())
 
 
-def joint_penalty(fold: Fold, joint: Matrix, ridge: float = 0.0) -> Penalty:
+def joint_penalty(fold: Fold, joint: Matrix) -> Penalty:
     """The penalties of a fold's features in `joint_covariance`; targets are never inputs."""
     C, d = fold.matrix_for_choice(), len(fold.scale)
-    penalty = fold.penalty_for_choice(C, ridge)
+    penalty = fold.penalty_for_choice(C, 0.0)
     if not isinstance(penalty, Tensor):
         return penalty
     # features have been scaled by one number; with weights of rows their variances differ

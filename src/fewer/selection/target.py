@@ -233,14 +233,8 @@ def _as_parts(target: Any, kind: Any, weight: Any) -> dict[str, Any] | None:
     parts = dict(zip(columns, (target[column] for column in target.columns), strict=True))
     same = isinstance(kind, str) and weight is None
     plain = same and kind in (Numbers.name, Counts.name)
-    floats = same and kind == "auto" and all(_is_float(part) for part in parts.values())
-    return None if plain or floats else parts
-
-
-def _is_float(column: Any) -> bool:
-    return (
-        np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column).dtype.kind == "f"
-    )
+    floats = (np.asarray(part).dtype.kind == "f" for part in parts.values())
+    return None if plain or (same and kind == "auto" and all(floats)) else parts
 
 
 def _several(parts: Mapping[str, Any], kind: Any, weight: Any) -> TargetData:

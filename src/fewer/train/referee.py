@@ -134,18 +134,6 @@ def trained_swaps(
     -------
     array of int
         Columns, ascending.
-
-    Examples
-    --------
-    Of two features, one and its square, the first tells the other.
-
-    >>> from fewer.constraints import resolve
-    >>> x = np.random.default_rng(0).normal(size=(400, 1))
-    >>> rows = np.hstack([x**2, x, np.abs(x)])
-    >>> config = TrainingConfig(k=1, decoder=(8,), device="cpu", refit_epochs=20)
-    >>> referee = Referee(array_source(rows), resolve(None, 3, 1), config)
-    >>> trained_swaps(referee, np.array([0]), rounds=2)
-    array([1])
     """
     constraints, random = referee.constraints, np.random.default_rng(referee.seed)
     ends = None if time_limit is None else time.perf_counter() + time_limit

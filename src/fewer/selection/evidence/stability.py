@@ -116,12 +116,6 @@ def nogueira(chosen: Chosen, z: float = 1.959964) -> tuple[float, tuple[float, f
 
     Nogueira, Sechidis and Brown (2018): one less the mean variance of the choice of a feature over
     that of random choices of the same size.
-
-    Examples
-    --------
-    >>> always = np.tile([True, True, False, False], (10, 1))
-    >>> nogueira(always)
-    (1.0, (1.0, 1.0))
     """
     m, d = chosen.shape
     share, size = chosen.mean(axis=0), chosen.sum(axis=1)
