@@ -35,7 +35,7 @@ paper: $(READY)
 
 # lines and branches that the tests run, those of processes that they start included
 coverage: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered
 
