@@ -293,9 +293,16 @@ def claiming_npz(path):
     path.write_bytes(data.replace(b"(600000", b"(99, 5)"))
 
 
+def claiming_zarr(path):
+    pytest.importorskip("zarr").create_array(
+        str(path), shape=(10**6, 5), chunks=(10, 5), dtype="f8"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "make", "reason"),
     [
+        ("x.zarr", claiming_zarr, "claims 100,000 chunks"),  # found by fuzzing: it took minutes
         ("x.h5", claiming_h5, "claims more than"),
         ("x.npy", claiming_npy, "truncated"),
         ("x.npz", claiming_npz, "expected|CRC"),

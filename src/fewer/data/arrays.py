@@ -37,6 +37,7 @@ from fewer.data.source import Source, array_source, numpy_dtype
 from fewer.data.tables import as_array
 from fewer.errors import FewerError, FileFormatError, InputError, TypeInputError, warn
 
+FREE_CHUNKS, BYTES_PER_CHUNK = 10_000, 16
 HDF5 = (".h5", ".hdf5", ".hdf", ".he5")
 
 
@@ -194,9 +195,21 @@ def open_zarr(
             found = found[dataset]
         elif dataset is not None:
             raise InputError(f"{path} is a single array; drop dataset={dataset!r}")
-        for claimed in (found.shape, found.chunks):
-            check_expansion(path, math.prod(claimed) * found.dtype.itemsize, size)
+        check_zarr_array(path, found, size)
         return open_array(found, str(path), [], names, memory_limit)
+
+
+def check_zarr_array(path: Path, array: Any, size: int) -> None:
+    """Refuse an array that claims far more than files of this size can hold, in bytes or chunks."""
+    for claimed in (array.shape, array.chunks):
+        check_expansion(path, math.prod(claimed) * array.dtype.itemsize, size)
+    chunks = math.prod(-(-n // c) for n, c in zip(array.shape, array.chunks, strict=True))
+    most = FREE_CHUNKS + size // BYTES_PER_CHUNK
+    if chunks > most:  # looking for one that is not there takes as long as reading it
+        raise FileFormatError(
+            f"{path} claims {chunks:,} chunks in files of {size:,} bytes; at most {most:,} are "
+            "read: write it in larger chunks"
+        )
 
 
 def folder_size(path: Path) -> int:

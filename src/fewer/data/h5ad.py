@@ -4,7 +4,6 @@ Everything is read and written by anndata's own functions for single elements, s
 stays on disk until its rows are asked for.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,12 +17,18 @@ from torch import Tensor
 
 from fewer._checks import find_names, join_names
 from fewer._optional import import_optional
-from fewer.data.arrays import checked_sparse, folder_size, hdf5_to_write, open_array, open_hdf5_file
+from fewer.data.arrays import (
+    check_zarr_array,
+    checked_sparse,
+    folder_size,
+    hdf5_to_write,
+    open_array,
+    open_hdf5_file,
+)
 from fewer.data.columns import check_unique, check_values
 from fewer.data.on_disk import (
     SMALL_SHARE,
     OnDiskSource,
-    check_expansion,
     damaged,
     damaged_where_unreadable,
     readable_size,
@@ -153,8 +158,7 @@ def _check_zarr_group(path: Path) -> None:
             group = groups.pop()
             groups += [part for _, part in group.groups()]
             for _, array in group.arrays():
-                for claimed in (array.shape, array.chunks):
-                    check_expansion(path, math.prod(claimed) * array.dtype.itemsize, size)
+                check_zarr_array(path, array, size)
 
 
 def _labels(frame: Any) -> list[str]:
