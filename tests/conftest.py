@@ -1,4 +1,8 @@
-"""Shared by all tests: one thread per process, small real data, where the big sets are."""
+"""Shared by all tests: one thread per process, small real data, where the big sets are.
+
+torch and scikit-learn are imported where they are needed: the process that hands out the tests
+reads this file first, and the others start after it.
+"""
 
 import os
 import resource
@@ -7,9 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import settings
-from sklearn.datasets import load_digits
 
 # the same examples each time; HYPOTHESIS_PROFILE=default looks for new ones
 settings.register_profile("repeatable", derandomize=True)
@@ -19,6 +21,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 @pytest.fixture(autouse=True)
 def _one_thread():
     """`make test` runs one process per core; some libraries change the number when imported."""
+    import torch
+
     torch.set_num_threads(1)
 
 
@@ -41,6 +45,8 @@ def no_panel_inspected(monkeypatch):
 @pytest.fixture(scope="session")
 def digits():
     """Digits in [0, 1], training and test rows."""
+    from sklearn.datasets import load_digits
+
     X = load_digits().data / 16.0
     order = np.random.default_rng(0).permutation(len(X))
     return X[order[:1437]], X[order[1437:]]

@@ -173,7 +173,7 @@ def main(folder):
         distributed.broadcast_tensors(*tensors)
         found["tensors"] = [tensor.tolist() for tensor in tensors]
     timed = fewer.select(
-        few, 2, decoder=(6,), strategies=["gradient"], random_state=0, device="cpu", time_limit=1
+        few, 2, decoder=(6,), strategies=["gradient"], random_state=0, device="cpu", time_limit=0.3
     )
     found["timed"] = [timed.indices.tolist(), timed.score(few)]
     model = fewer.ColumnSubset(5, device="cpu").fit(X)  # no random_state: all must agree

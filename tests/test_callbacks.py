@@ -13,7 +13,7 @@ from fewer.callbacks import SCALARS, TensorBoard
 pytestmark = pytest.mark.filterwarnings("ignore::fewer.errors.NotConvergedWarning")
 
 SOLVERS = {
-    "gradient": {"solver": "gradient", "epochs": 20},
+    "gradient": {"solver": "gradient", "epochs": 20, "tries": 1},
     "closed form": {"solver": "closed_form"},
     "random features": {
         "solver": "closed_form",

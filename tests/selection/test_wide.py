@@ -143,6 +143,8 @@ def test_select_without_a_covariance_matrix(options, monkeypatch):
     monkeypatch.setattr(validation, "part_covariances", refuse)
     monkeypatch.setattr(validation, "covariance", refuse)
     monkeypatch.setattr(moments_module, "covariance", refuse)
+    if "validation" in options:  # tests against chance, which take as long again, for one of them
+        monkeypatch.setattr("fewer.selection.evidence.gather.QUICK_PASS", 0)
     rows = expression(N + 20, 122)
     X, Y = rows[:N], rows[N:]
     panel = fewer.select(X, random_state=0, device="cpu", **options)
