@@ -24,6 +24,7 @@ from fewer.anndata import (  # noqa: E402
     select_genes,
     write_gene_list,
 )
+from fewer.anndata.large import for_genes  # noqa: E402
 from fewer.anndata.likelihood import _Model  # noqa: E402
 from fewer.anndata.platform import Calibration  # noqa: E402
 from fewer.anndata.studies import Studies  # noqa: E402
@@ -566,11 +567,21 @@ def test_expression_limits_are_of_the_file_too(cells, tmp_path):
         ({"detection": 1.1}, "leave no gene"),
         ({"costs": {"gene1": 2.0}}, "costs need budget="),
         ({"probes": {"gene1": "many"}}, "values that are not numbers"),
+        ({"probes": "wide.csv"}, "probes='wide.csv' has 3 columns; give gene and value"),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(cells, options, words):
+def test_limits_that_make_no_sense_are_refused(cells, options, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wide.csv").write_text("gene,probes,note\ngene1,3,x\n")
     with pytest.raises(InputError, match=words):
         probe_limits(cells, **options)
+
+
+def test_what_genes_cost_is_a_budget_of_its_own(cells):
+    limits = probe_limits(cells, costs={f"gene{j}": j / 2 for j in range(5)}, budget=4, similar=[])
+    assert limits["exclude"] == [f"gene{j}" for j in range(5, D)]  # nobody says what these cost
+    assert limits["costs"]["costs"].tolist() == [*np.arange(5) / 2, *[0.0] * (D - 5)]
+    assert limits["budget"] == {"costs": 4}
 
 
 def test_expression_limits_need_counts(cells):
@@ -602,6 +613,8 @@ def test_studies_are_stacked_by_the_names_of_their_genes(studies):
     reverse = open_cells(two).rows(np.array([50, 49])).flip(1)
     np.testing.assert_allclose(rows[2:], reverse, rtol=1e-6)
     assert rows[0].isnan().tolist() == [True] * 5 + [False] * (D - 5)
+    assert stacked.rows(np.array([], dtype=int)).shape == (0, D)
+    assert stacked.sparse_rows(slice(3)) is None
     shared = Studies({"one": one, "again": make_cells(50, seed=3)[:, 3:].copy()}).open()
     assert shared.is_sparse
     assert shared.names == [f"gene{j}" for j in range(3, D)]
@@ -629,6 +642,12 @@ def test_weights_of_studies_are_those_of_their_cells():
     thrice = select_genes([one, anndata.concat([two] * 3, index_unique="-")], 3, **fixed)
     assert ours.features == thrice.features
     assert float(ours.held_out) == pytest.approx(float(thrice.held_out), rel=1e-6)
+    named = select_genes({"a": one, "b": two}, 3, study_weights={"a": 1, "b": 3}, **fixed)
+    assert float(named.held_out) == pytest.approx(float(ours.held_out), rel=1e-6)
+    two.obs["extra"] = 1
+    studies = Studies([one, two])
+    assert list(studies.obs) == ["kind", "lane"]  # what all of them have
+    assert studies.obs["kind"].tolist() == [*one.obs["kind"], *two.obs["kind"]]
 
 
 def test_types_count_the_same_however_few_cells_they_have():
@@ -661,12 +680,15 @@ def test_types_count_the_same_however_few_cells_they_have():
         ({"cell_type_key": "same"}, "cell_type_key='same' has one group only"),
         ({"sample_weight": [1.0]}, "sample_weight= is called cell_weights= here"),
         ({"weights": "mass"}, "weights='mass' is not in var"),
+        ({"weights": "note"}, "weights='note' is a column of object, not of numbers"),
+        ({"cell_type_key": "own"}, "'own' has 400 values in 400 cells, so it is not a type"),
         ({"cell_type_key": "kind", "likelihood": "nb"}, "cells cannot be weighted together"),
     ],
 )
 def test_weights_that_cannot_be(cells, options, words):
     other = cells.copy()
     other.obs["same"] = "one"
+    other.obs["own"], other.var["note"] = other.obs_names, pd.Series(["x"] * D, dtype=object).array
     with pytest.raises(InputError, match=words):
         select_genes(other, 3, **QUICK, **options)
 
@@ -678,6 +700,9 @@ def test_weights_that_cannot_be(cells, options, words):
         (lambda many: many, {"study_weights": {"one": 1}}, "a weight for each of 'study 1'"),
         (lambda many: many, {"study_weights": "same"}, "study_weights"),
         (lambda many: many[0], {"study_weights": "equal"}, "for several studies"),
+        (lambda many: many, {"study_weights": {"study 1": 1, "study 2": 0}}, "'study 2'.*above 0"),
+        (lambda many: many, {"cell_type_key": "sort"}, "'sort' is not in obs, which has 'kind'"),
+        (lambda many: many, {"likelihood": "nb"}, "likelihood is for a single study"),
     ],
 )
 def test_studies_that_cannot_be_combined(change, options, words):
@@ -730,6 +755,21 @@ def test_many_genes_are_chosen_in_stages(monkeypatch, tmp_path):
     assert typed.target.held_out > 0.5
     with pytest.raises(InputError, match="groups need a covariance of all 30 genes"):
         select_genes(cells, 4, groups=[["gene1", "gene2"]], **QUICK)
+    with pytest.raises(InputError, match="weights of cells need a covariance of all 30 genes"):
+        select_genes(cells, 4, cell_type_key="kind", **QUICK)
+
+
+def test_options_of_some_genes_only():
+    options = {
+        "costs": {"hours": {"a": 1.0, "b": 2.0}, "euros": np.arange(4.0)},
+        "weights": pd.Series({"a": 2.0, "b": 3.0}),
+        "noise": 0.5,
+        "exclude": ["b", "c"],
+    }
+    found = for_genes(options, list("abcd"), np.array([0, 2]))
+    assert found["costs"]["hours"] == {"a": 1.0}
+    assert found["costs"]["euros"].tolist() == [0.0, 2.0]
+    assert (found["weights"], found["noise"], found["exclude"]) == ({"a": 2.0}, 0.5, ["c"])
 
 
 # -- names, other containers, plots ----------------------------------------------------------------
@@ -759,6 +799,8 @@ def test_genes_are_named_by_a_column_of_var(cells, tmp_path):
     assert table["gain"].tolist() == pytest.approx(table["fewer_gain"].tolist())
     with pytest.raises(InputError, match="gene_symbols='name' is not in var, which has 'symbol'"):
         select_genes(named, 4, gene_symbols="name")
+    with pytest.raises(InputError, match="'colour' is not in var, which has 'symbol', 'fewer"):
+        write_gene_list(panel, tmp_path / "genes.csv", data=named, columns=["colour"])
     with pytest.raises(InputError, match="give data= as well"):
         write_gene_list(panel, tmp_path / "genes.csv", ids="symbol")
 
@@ -795,6 +837,10 @@ def test_plots_show_the_panel_in_its_order(cells):
         fewer.pl.curve(cells, key="other")
     with pytest.raises(InputError, match="groupby='sort' is not in obs"):
         fewer.pl.dotplot(cells, "sort")
+    assert fewer.pl.dotplot(cells, "kind", ax=axes) is axes
+    cells.var["fewer_gain"] = np.nan
+    with pytest.raises(InputError, match="the panel 'fewer' was made without gains"):
+        fewer.pl.curve(cells)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what scanpy does inside
@@ -967,6 +1013,20 @@ def test_noisy_genes_are_not_chosen_for_a_platform():
 def test_platforms_that_cannot_be_modelled(cells, options, words):
     with pytest.raises(InputError, match=words):
         select_genes(cells, 3, **{"platform": Platform(0.5), **QUICK, **options})
+
+
+def test_platforms_are_for_some_thousand_genes(cells, monkeypatch):
+    with pytest.raises(InputError, match="k='auto': with platform, give a number of genes"):
+        select_genes(cells, "auto", platform=Platform(0.5), **QUICK)
+    monkeypatch.setattr("fewer.anndata.platform.MOST_GENES", 20)
+    with pytest.raises(InputError, match="platform compares all genes at once, at most 20, not 30"):
+        select_genes(cells, 3, platform=Platform(0.5), **QUICK)
+
+
+def test_counts_of_the_background_are_added():
+    counts = np.full((2000, 2), 100.0)
+    found = Platform(0.2, background=3.0).measure(counts, np.random.default_rng(0))
+    np.testing.assert_allclose(found.mean(0), 23.0, atol=0.5)
 
 
 def test_platforms_that_cannot_be():

@@ -59,6 +59,16 @@ def spoil_missing(x):
     x[::10, 1] = np.nan
 
 
+def spoil_range(x):
+    x[:8, 1] = x[:, 1].max() + np.linspace(0.2, 1, 8) * x[:, 1].std()
+
+
+def spoil_shape(x):
+    random = np.random.default_rng(0)
+    step = random.choice([-1, 1], len(x)) * random.uniform(0.8, 1.2, len(x))
+    x[:, 1] = x[:, 1].mean() + x[:, 1].std() * (1 + step)  # two modes
+
+
 @pytest.mark.parametrize(
     ("spoil", "kind", "says"),
     [
@@ -70,6 +80,8 @@ def spoil_missing(x):
         (spoil_sentinel, "sentinel", "-999 occurs 9 times"),
         (spoil_sentinel_inside, "sentinel", "occurs 13 times"),
         (spoil_missing, "missing", "10.0% of the values are missing"),
+        (spoil_range, "range", "10 values are outside of the training range"),
+        (spoil_shape, "shift", "the mean is shifted by +"),
     ],
 )
 def test_a_fault_is_found_as_what_it_is(panel, new, spoil, kind, says):
@@ -81,11 +93,21 @@ def test_a_fault_is_found_as_what_it_is(panel, new, spoil, kind, says):
     assert kind in str(found.describe())
 
 
-def test_swapped_columns_are_found_and_named(panel, new):
+@pytest.mark.parametrize("many", [2, 200])
+def test_swapped_columns_are_found_and_named(panel, new, monkeypatch, many):
+    monkeypatch.setattr("fewer.checks.MANY_FEATURES", many)
     new[:, [0, 2]] = new[:, [2, 0]]
     (finding,) = panel.check(new).findings
     assert finding.kind == "swapped"
     assert f"{panel.features[0]} and {panel.features[2]}" in finding.message
+
+
+def test_without_batches_the_shift_of_every_feature_is_a_bar(panel, new):
+    spoil_offset(new)
+    found = panel.check(new[:30])
+    bars = [bar.get_width() for bar in found.plot().patches]
+    np.testing.assert_allclose(bars, found.columns()["shift"])
+    assert np.argmax(bars) == 1
 
 
 def test_rows_whose_features_do_not_go_together(panel, new):

@@ -131,6 +131,24 @@ def test_classes_are_predicted_with_sets_and_probabilities(classes):
     conforms(port, "/predict", found)
 
 
+def test_several_numbers_have_bounds_and_no_probabilities():
+    X = load_iris().data
+    both = {"length": X[:, 2], "width": X[:, 3]}
+    panel = fewer.select(X[:, :2], 2, target=both, target_weight=[1, 2], **QUICK)
+    body = {"rows": X[:2, :2].tolist(), "interval": 0.8}
+    with running(panel) as port:
+        status, _, found = ask(port, "/predict", body)
+        for asked, message in (("yes", "must be true or false"), (True, "none of the targets is")):
+            refused = ask(port, "/predict", body | {"probabilities": asked})
+            assert refused[0] == 422
+            assert message in refused[2]["error"]
+    assert status == 200
+    assert set(found) == {"target", "predictions", "lower", "upper"}
+    expected = panel.predict(X[:2, :2], interval=0.8)
+    for title, part in zip(("predictions", "lower", "upper"), expected, strict=True):
+        np.testing.assert_allclose(found[title]["width"], part["width"], rtol=1e-9)
+
+
 def test_several_targets_are_predicted_by_name():
     X, y = load_iris(return_X_y=True)
     both = {"kind": np.array(["a", "b", "c"])[y], "width": X[:, 3]}

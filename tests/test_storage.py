@@ -137,6 +137,18 @@ def test_the_old_folder_survives_when_the_new_one_cannot_take_its_place(saved, m
     assert ColumnSubset.load(folder).k == 3
 
 
+def test_nothing_but_our_own_leftovers_is_removed(tmp_path):
+    kept = {".p-notes", ".p-abcdefgh", ".p-unlocked", "elsewhere"}
+    for name in (*kept - {".p-abcdefgh"}, ".p-zyxwvuts"):
+        (tmp_path / name).mkdir()
+    for name in (".p-notes", ".p-zyxwvuts", "elsewhere"):
+        (tmp_path / name / _files.LOCK).touch()
+    (tmp_path / ".p-abcdefgh").symlink_to(tmp_path / "elsewhere")
+    _files.remove_leftovers(tmp_path / "p")
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    _files.remove_leftovers(tmp_path / "nowhere" / "p")
+
+
 def test_a_link_to_a_folder_stays_a_link(saved):
     folder, _ = saved
     link = folder.parent / "link"

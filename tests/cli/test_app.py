@@ -120,6 +120,22 @@ def test_an_internal_error_is_one_line_and_code_3(monkeypatch):
         assert isinstance(CliRunner().invoke(app, options).exception, ZeroDivisionError)
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "No space left on device", "all.csv"), "all.csv: No space left on device"),
+        (MemoryError(), "out of memory; use fewer columns or fewer rows"),
+    ],
+)
+def test_full_disks_and_memory_are_one_line_and_code_1(monkeypatch, error, line):
+    def fail(*args, **options):
+        raise error
+
+    monkeypatch.setattr("fewer.cli.demo.choose_pixels", fail)
+    done = CliRunner().invoke(app, ["demo"])
+    assert (done.exit_code, done.stderr) == (1, f"error: {line}\n")
+
+
 def test_ctrl_c_is_130_and_says_what_was_written(monkeypatch):
     def stopped(*args, **options):
         raise KeyboardInterrupt

@@ -127,6 +127,8 @@ def test_files_that_cannot_be_read(folder, refused):
     assert "No such file" in refused("select", "train.csv", "--config", "gone.toml")
     (folder / "c.toml").write_bytes(b"\xff\xfe")
     assert "is not valid TOML" in refused("select", "train.csv", "--config", "c.toml")
+    (folder / "c.toml").write_bytes(b"#" * (2**20 + 1))
+    assert "has more than 1,048,576 bytes" in refused("select", "train.csv", "--config", "c.toml")
 
 
 def test_names_of_any_kind_survive_a_file(folder, typed):

@@ -118,17 +118,8 @@ def probe_limits(
     bounds = {"least_mean": least_mean, "most_mean": most_mean, "most_counts": most_counts}
     for name, value in (bounds | {"detection": detection}).items():
         check_number(name, value if np.isfinite(value) else 0.0)
-    known = None
-    if (
-        crowding is not None
-        or detection
-        or bounds
-        != {
-            "least_mean": 0.0,
-            "most_mean": np.inf,
-            "most_counts": np.inf,
-        }
-    ):
+    known, unbounded = None, {"least_mean": 0.0, "most_mean": np.inf, "most_counts": np.inf}
+    if crowding is not None or detection or bounds != unbounded:
         known = _expression(cells, layer, groupby)
         fits &= (known.mean >= least_mean) & (known.mean <= most_mean)
         fits &= (known.most <= most_counts) & (known.detected >= detection)

@@ -64,9 +64,8 @@ def prepare_for_missing(
     units = len(np.unique(context.constraints.unit_of[winner.panels[0]]))
     rate = context.expect_missing or context.robust_to / units
     n, d = context.source.shape
-    if not rate or n * d > MOST_VALUES or is_remote(context.source):
-        return comparison, None
-    if distributed.world_size() > 1:
+    elsewhere = is_remote(context.source) or distributed.world_size() > 1
+    if not rate or n * d > MOST_VALUES or elsewhere:
         return comparison, None
     trained = [key for key in comparison.decoders if key[2] == FULL]
     plain = {key: part for key, part in comparison.decoders.items() if key not in trained}
