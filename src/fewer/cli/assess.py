@@ -114,7 +114,8 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
             row.insert(2, "more" if k is None else f"{k:,}")
         rows.append(row)
     header = ["explained variance", "features (k)", "PCA components (reference)"]
-    if rows and len(rows[0]) > len(header):
+    outliers = bool(rows) and len(rows[0]) > len(header)
+    if outliers:
         header.insert(2, "without outliers")
     print_table(screen, header, rows, (1, 2, 3))
     if found.suggested_k is not None and found.explained_variance is not None:
@@ -123,10 +124,11 @@ def _show_sizes(found: "Inspection", screen: "Console") -> None:
         share = f"explained variance {percent_text(found.explained_variance, found.standard_error)}"
         if not found.exact:
             # not by the explained variance of all rows, which a single wrong value can decide
-            usual = "without_outliers" if len(header) > 3 else "features"
-            k = {level: size[usual] for level, size in found.sizes.items()}
-            reached = max(one for one in k if k[one] is not None and k[one] <= found.suggested_k)
-            without = " without outliers" if len(header) > 3 else ""
+            usual = "without_outliers" if outliers else "features"
+            sizes = [(level, size[usual]) for level, size in found.sizes.items()]
+            most = found.suggested_k
+            reached = max(level for level, size in sizes if size is not None and size <= most)
+            without = " without outliers" if outliers else ""
             share = f"for {reached:.0%} explained variance{without} or slightly more"
             share += ": fewer select will tell"
         screen.print(f"a k to try: [bold]{found.suggested_k}[/], {share}")
