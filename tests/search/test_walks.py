@@ -63,11 +63,12 @@ def test_a_walk_takes_the_best_swap_that_is_not_barred(d, longest):
     np.testing.assert_array_equal(walk.leave, leave)
 
 
+@pytest.mark.parametrize("share", [60, 600])
 @pytest.mark.parametrize("noise", [0.0, 0.5])
-def test_empty_places_are_filled_by_weighted_gains(noise, monkeypatch):
+def test_empty_places_are_filled_by_weighted_gains(noise, share, monkeypatch):
     C = instance("plain", 9, 4)
     random = np.random.default_rng(0)
-    rules = resolve(None, 9, 4, costs=random.uniform(0, 4, size=9), cost_weight=np.trace(C) / 60)
+    rules = resolve(None, 9, 4, costs=random.uniform(0, 4, size=9), cost_weight=np.trace(C) / share)
     explorer = explorer_of(torch.from_numpy(C), rules, 0.1, seed=5)
     weight = torch.from_numpy(random.uniform(0.2, 5, size=(2, 9)))
     monkeypatch.setattr(explorer, "_thrift", lambda B: weight)
@@ -90,7 +91,7 @@ def test_empty_places_are_filled_by_weighted_gains(noise, monkeypatch):
             pick = max(gains, key=lambda j: gains[j] * factor[b, j] ** (1 if gains[j] > 0 else -1))
             negative += gains[pick] < 0
             panel.append(pick)
-    assert negative
+    assert bool(negative) == (share == 60)
     assert [set(row.tolist()) for row in state.S] == [set(panel) for panel in panels]
 
 
@@ -278,6 +279,13 @@ def test_groups_are_filled_and_swapped_from_each_panel():
     full = explorer._fill(starts[0], out[0])
     without = resolve(None, 10, 3, groups=np.arange(10) // 2, include=[4], exclude=[0, 1])
     assert full.tolist() == greedy(C, without).panel().tolist()
+    # also within limits
+    bounds = {"include": [4], "sets": {"a": [6]}, "at_most": {"a": 0}}
+    limited = resolve(None, 10, 3, groups=np.arange(10) // 2, **bounds)
+    within = GroupExplorer(torch.from_numpy(C), limited, 0.0, 0.0)._fill(
+        starts[0], np.array([8, 9])
+    )
+    assert within.tolist() == [0, 1, 2, 3, 4, 5]
     every = np.setdiff1d(np.arange(10), [4, 5])
     assert explorer._fill(starts[0], every).tolist() == greedy(C, rules).panel().tolist()
     again = GroupExplorer(torch.from_numpy(C), rules, 0.0, 0.0)
