@@ -192,7 +192,7 @@ def pack(files: dict[str, bytes]) -> bytes:
     """Files of a folder as one string of bytes."""
     parts = []
     for name, content in sorted(files.items()):
-        head = name.encode()
+        head = name.encode()[: 2**16 - 1]  # bytes that were not UTF-8 have become longer
         parts.append(struct.pack("<HI", len(head), len(content)) + head + content)
     return b"".join(parts)
 
