@@ -492,7 +492,7 @@ def linked_zarr(path):
     (path / "X" / "link").symlink_to(path.parent / "other")
 
 
-def hdf5(path):
+def hdf5_group(path):
     with h5py.File(path, "w") as file:
         file["X"] = X
         file.create_group("more")
@@ -502,8 +502,8 @@ def hdf5(path):
     ("name", "write", "dataset", "reason"),
     [
         ("x.npz", bsr_npz, None, "sparse matrix of format 'bsr'; save it as csr or csc"),
-        ("x.h5", hdf5, "Y", "has no dataset 'Y'; choose another"),
-        ("x.h5", hdf5, "more", "has no dataset 'more'; choose another"),
+        ("x.h5", hdf5_group, "Y", "has no dataset 'Y'; choose another"),
+        ("x.h5", hdf5_group, "more", "has no dataset 'more'; choose another"),
         ("x.zarr", zarr_group, "more", "has no array 'more'; choose another"),
         (
             "x.zarr",
