@@ -7,6 +7,7 @@ reads this file first, and the others start after it.
 import os
 import resource
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,23 @@ def _one_thread():
 
 @pytest.fixture
 def full_disk():
-    """Files of this process cannot grow beyond 2 kB."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    """A block in which files of this process cannot grow beyond 2 kB.
+
+    It ends inside the test: pytest itself writes to a file as soon as a test is over.
+    """
+
+    @contextmanager
+    def block():
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+
+    return block
 
 
 @pytest.fixture

@@ -362,9 +362,8 @@ def test_the_same_into_a_file(cells, tmp_path, full_disk):
         assert found.obs["kind"].tolist() == fresh.obs["kind"].tolist()
     with pytest.raises(InputError, match="this is a part of cells on disk"):
         impute(backed[5:20], panel, out=out)
-    full_disk()
     for data in (backed, fresh):
-        with pytest.raises(InputError, match=r"out\.h5ad cannot be written"):
+        with full_disk(), pytest.raises(InputError, match=r"out\.h5ad cannot be written"):
             impute(data, panel, out=out)
     backed.file.close()
     np.testing.assert_array_equal(anndata.read_h5ad(out).layers["fewer"], wanted)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -91,8 +92,7 @@ def test_a_full_disk_keeps_the_earlier_file(tmp_path, panel, full_disk, name):
     measured = np.tile(X[:, panel.indices], (40, 1))
     panel.reconstruct(measured[:3], out=tmp_path / name)
     before = (tmp_path / name).read_bytes()
-    full_disk()
-    with pytest.raises(InputError, match=rf"{name} cannot be written"):
+    with full_disk(), pytest.raises(InputError, match=rf"{name} cannot be written"):
         panel.reconstruct(measured, out=tmp_path / name)
     assert names(tmp_path) == [name]
     assert (tmp_path / name).read_bytes() == before
@@ -106,11 +106,12 @@ def test_a_disk_that_fills_up_while_hdf5_writes(tmp_path, full_disk, form):
     def fill_up():
         with write_rows(tmp_path / f"x.{form}", 1560, list("abcdef")) as write:
             write(X)
-            full_disk()
+            disk.enter_context(full_disk())
             for _ in range(5):
                 write(np.tile(X, (5, 1)))
 
-    with pytest.raises(InputError, match=rf"x\.{form} cannot be written \(File too large\)"):
+    reason = rf"x\.{form} cannot be written \(File too large\)"
+    with ExitStack() as disk, pytest.raises(InputError, match=reason):
         fill_up()
     assert names(tmp_path) == []
 
@@ -118,10 +119,9 @@ def test_a_disk_that_fills_up_while_hdf5_writes(tmp_path, full_disk, form):
 def test_a_full_disk_keeps_the_earlier_panel(tmp_path, panel, full_disk):
     panel.save(tmp_path / "p")
     page = panel.report(tmp_path / "p.html").read_bytes()
-    full_disk()
-    with pytest.raises(InputError, match="cannot be written"):
+    with full_disk(), pytest.raises(InputError, match="cannot be written"):
         panel.save(tmp_path / "p")
-    with pytest.raises(InputError, match="cannot be written"):
+    with full_disk(), pytest.raises(InputError, match="cannot be written"):
         panel.report(tmp_path / "p.html")
     assert names(tmp_path) == ["p", "p.html"]
     assert (tmp_path / "p.html").read_bytes() == page
