@@ -112,8 +112,9 @@ def test_what_else_is_known_of_a_panel(problem) -> None:
     S, noise = problem
     panel = np.array([1, 4, 7])
     whole = unexplained(S, noise, [1, 4, 7])
-    _, gains = nested(S, panel, noise)
-    assert np.trace(S) + noise.sum() - gains.sum() == pytest.approx(whole)
+    for part in combinations(range(12), 3):
+        gains = nested(S, part, noise)[1].sum()
+        assert np.trace(S) + noise.sum() - gains == pytest.approx(unexplained(S, noise, list(part)))
     without = dependence(S, panel, ridge=noise).sum(axis=1)
     assert without[0] == pytest.approx(unexplained(S, noise, [4, 7]) - whole)
     losses = swap_losses(S, panel, noise)

@@ -390,14 +390,13 @@ def nested(C: Any, S: Any, ridge: Any = 0.0) -> tuple[NDArray[np.int64], NDArray
     free = torch.ones(len(columns), dtype=torch.bool, device=matrix.device)
     order, gains = [], []
     for _ in range(len(columns)):
-        own = left[places, columns]
-        useful = (own if np.ndim(penalty) == 0 else own + own_ridge) > floor
-        gain = torch.where(useful, left.square().sum(1) / (own + own_ridge), 0.0)
+        pivot = left[places, columns] + own_ridge
+        gain = torch.where(pivot > floor, left.square().sum(1) / pivot, 0.0)
         pick = int(gain.masked_fill(~free, -torch.inf).argmax())
         order.append(pick)
         gains.append(float(gain[pick]))
         free[pick] = False
         if gains[-1] > 0:  # a dependent column changes nothing
-            taken = left[pick] / (own[pick] + own_ridge[pick])
+            taken = left[pick] / pivot[pick]
             left = left - left[:, columns[pick], None] * taken
     return columns.cpu().numpy()[order], np.array(gains)
