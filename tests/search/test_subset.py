@@ -335,9 +335,9 @@ def test_rounds_start_from_parts_of_the_best_panels(C, monkeypatch):
         assert len(np.union1d(panel, gone)) == 10
 
 
-def test_candidates_for_walks(C, monkeypatch):
-    monkeypatch.setattr("fewer.search.subset.CANDIDATES", 12)
-    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", 0)
+@pytest.fixture
+def candidates_of_walks(monkeypatch):
+    """The candidates of each walk, as soon as it begins."""
     seen = []
     real = Explorer.__init__
 
@@ -346,6 +346,13 @@ def test_candidates_for_walks(C, monkeypatch):
         real(self, C, constraints, ridge, candidates, generator)
 
     monkeypatch.setattr(Explorer, "__init__", note)
+    return seen
+
+
+def test_candidates_for_walks(C, monkeypatch, candidates_of_walks):
+    monkeypatch.setattr("fewer.search.subset.CANDIDATES", 12)
+    monkeypatch.setattr("fewer.search.subset.MOST_PANELS", 0)
+    seen = candidates_of_walks
     rules = resolve(None, 64, 3, exclude=[20], sets={"a": [0, 1]}, at_most={"a": 1})
     best = search(C, rules, stall=0).indices
     search(C, rules, stall=1)
@@ -485,16 +492,9 @@ def test_perturbations_start_from_the_best_panel_half_of_the_time(C, monkeypatch
     assert min(counts) > 0
 
 
-def test_candidates_are_four_for_each_place_and_vary(C, monkeypatch):
+def test_candidates_are_four_for_each_place_and_vary(C, monkeypatch, candidates_of_walks):
     monkeypatch.setattr("fewer.search.subset.CANDIDATES", 12)
-    seen = []
-    real = Explorer.__init__
-
-    def note(self, C, constraints, ridge, candidates, generator):
-        seen.append(candidates)
-        real(self, C, constraints, ridge, candidates, generator)
-
-    monkeypatch.setattr(Explorer, "__init__", note)
+    seen = candidates_of_walks
     for scale in (1.0, 1e-9):
         search(scale * C, 4, stall=1, starts=2)
         assert len(seen[-1]) == 16
