@@ -1,11 +1,17 @@
 """Gene panels from counts, beside the ways in which panels are usually made.
 
     python benchmarks/gene_panels.py [--data pbmc,simulated,donors] [--k 32,64,150] [--seeds 3]
+                                     [--skip PANELS] [--results FILE [--known]] [--markdown]
 
 Data: "pbmc" are the counts behind scanpy's ``pbmc68k_reduced`` (700 cells, 765 genes, 10 types; the
 values of ``raw`` become counts again by the totals in obs); "simulated" are counts of 2,500 cells,
 1,500 genes, 12 types from 26% to 0.6% of the cells and 6 donors; "donors" are the same cells, where
 one donor per seed is held out instead of 30% of the cells.
+
+Of each measure the table has the mean over splits. Below each k: "best other", the largest mean of
+the panels that are not ours, and "fewer less it", the mean difference from that panel over the same
+splits and, after it, its standard error. ``--results`` keeps all rows in a file and computes only
+those that are not there.
 
 Every panel is judged alike, on held-out cells: "variance", of log-normalised counts of all genes,
 by ridge regression whose penalty is cross-validated on the training cells; "half", the same where
@@ -17,22 +23,29 @@ nearest neighbours (30 principal components of all genes) that are so on the pan
 "own" is by how much the error of the panel's own decoder, of genes off the panel, exceeds that of
 the ridge penalty that is best in hindsight.
 
-"fewer" is ``select_genes(adata, k, groupby=...)``, one panel for both; "fewer, no types" is without
-``groupby``; "fewer, as measured" is that with ``noise=None``. "Spapros" is the package, with its
-defaults and all genes, and "variable (seurat_v3)" needs scikit-misc; they are left out where these
-are not installed. Of geneBasis and Spapros there is the published idea in a few lines: geneBasis,
-genes one by one for the largest distance between a gene and its mean over neighbours on the panel;
-Spapros, half of the panel by loadings of principal components, half by trees for each type. PERSIST
-is not compared: it is not on the package index.
+"fewer" is ``select_genes(adata, k, groupby=...)``, one panel for both; "fewer, donors", of the data
+"donors" only, is that with ``batch_key``; "fewer, no types" is without ``groupby``; "fewer, half
+the noise" and "fewer, as measured" are that with half of the counting noise, and with
+``noise=None``: "variance" and "gene r" are also of the noise that a chosen gene reproduces, so that
+panels are better at them the less noise is known of, and worse at "half".
+
+"Spapros" is the package, with its defaults and all genes, and "variable (seurat_v3)" needs
+scikit-misc; they are left out where these are not installed. Of geneBasis, Spapros and PERSIST,
+which is not on the package index, there is the published idea in a few lines: geneBasis, genes one
+by one for the largest distance between a gene and its mean over neighbours on the panel; Spapros,
+half of the panel by loadings of principal components, half by trees for each type; PERSIST, a
+concrete selector of binarised genes with a network that reconstructs all genes, trained together.
 """
 
 import argparse
+import json
 import sys
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +62,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from fewer.anndata import select_genes
+from fewer.anndata import open_cells, select_genes
+from fewer.data.counts import counting_noise
 
 Values = NDArray[np.float64]
 Genes = NDArray[np.int64]
@@ -57,6 +71,10 @@ Genes = NDArray[np.int64]
 PENALTIES = np.logspace(-3, 2, 16)  # of the mean variance of the panel
 NEIGHBOURS, COMPONENTS = 15, 30
 RARE = 0.02
+MARKERS = "marker genes (Wilcoxon)"
+GENEBASIS = "geneBasis' idea"
+SHORT = {MARKERS: "markers", GENEBASIS: "geneBasis", "PERSIST's idea": "PERSIST"}
+SHORT |= {f"variable ({name})": name for name in ("seurat", "cell_ranger", "seurat_v3", "pearson")}
 MEASURES = ("variance", "half", "gene r", "accuracy", "macro F1", "rare F1", "neighbours")
 SHARES = np.array([26, 20, 15, 12, 9, 6, 4.5, 3, 1.8, 1.2, 0.9, 0.6]) / 100
 
@@ -101,8 +119,11 @@ def logarithms(counts: Values) -> Values:
 class Case:
     """Training and test cells, and a random half of the counts of each."""
 
-    def __init__(self, counts: Values, types: NDArray, test: Genes, seed: int) -> None:
+    def __init__(
+        self, counts: Values, types: NDArray, test: Genes, seed: int, donors: NDArray | None = None
+    ) -> None:
         draw = np.random.default_rng(seed)
+        self.donors = donors
         self.test, self.train = test, np.setdiff1d(np.arange(len(counts)), test)
         self.counts, self.types, self.x = counts, types, logarithms(counts)
         half = draw.binomial(counts.astype(int), 0.5)
@@ -119,6 +140,8 @@ class Case:
         names = [f"gene{j}" for j in range(self.counts.shape[1])]
         obs = pd.DataFrame({"type": self.types[self.train]}, dtype="category")
         obs.index = obs.index.astype(str)
+        if self.donors is not None:
+            obs["donor"] = [f"donor {one}" for one in self.donors[self.train]]
         cells = anndata.AnnData(self.counts[self.train].astype(np.float32), obs=obs)
         cells.var_names = names
         return cells
@@ -231,6 +254,8 @@ def markers(cells: Any, k: int) -> Genes:
 
 
 def spapros(cells: Any, k: int) -> Genes:
+    if not hasattr(np, "in1d"):  # which Spapros 0.1.6 calls, and NumPy 2.4 no longer has
+        setattr(np, "in1d", np.isin)  # noqa: B010
     from spapros import se  # noqa: PLC0415
 
     asked = {"celltype_key": "type", "genes_key": None, "n": k, "verbosity": 0, "n_jobs": 1}
@@ -274,6 +299,31 @@ def genebasis_idea(cells: Any, k: int) -> Genes:
     return np.array(found)
 
 
+def persist_idea(cells: Any, k: int, epochs: int = 100) -> Genes:
+    torch.manual_seed(0)
+    y = torch.from_numpy(np.asarray(cells.X, dtype=np.float32))
+    x, d = (y > 0).float(), y.shape[1]
+    logits = torch.nn.Parameter(0.01 * torch.randn(k, d))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(k, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128), torch.nn.ReLU()
+    )
+    net.append(torch.nn.Linear(128, d))
+    optimizer = torch.optim.Adam([logits, *net.parameters()], lr=1e-3)
+    optimizer.param_groups[0]["lr"] = 1e-2
+    for epoch in range(epochs):
+        temperature = 10.0 * 0.001 ** (epoch / (epochs - 1))
+        for rows in torch.randperm(len(x)).split(64):
+            weight = torch.nn.functional.gumbel_softmax(logits, tau=temperature)
+            loss = torch.nn.functional.mse_loss(net(x[rows] @ weight.T), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    ranked, found = logits.detach().argsort(1, descending=True), dict[int, None]()
+    for row in ranked.tolist():  # the best gene of each node that no other has taken
+        found[next(j for j in row if j not in found)] = None
+    return np.array(list(found))
+
+
 def choosers(case: Case, k: int, seed: int) -> dict[str, Callable[[], Any]]:
     cells = case.annotated()
     logged = cells.copy()
@@ -286,18 +336,22 @@ def choosers(case: Case, k: int, seed: int) -> dict[str, Callable[[], Any]]:
     if find_spec("skmisc") is not None:
         flavors.insert(2, "seurat_v3")
     package = {"Spapros": lambda: spapros(logged, k)} if find_spec("spapros") is not None else {}
+    donors = {"fewer, donors": lambda: ours(groupby="type", batch_key="donor")}
     return {
         "fewer": lambda: ours(groupby="type"),
+        **(donors if case.donors is not None else {}),
         "fewer, no types": ours,
+        "fewer, half the noise": lambda: ours(noise=0.5 * counting_noise(open_cells(cells))),
         "fewer, as measured": lambda: ours(noise=None),
         **{
             f"variable ({flavor})": lambda flavor=flavor: highly_variable(logged, k, flavor)
             for flavor in flavors
         },
-        "marker genes (Wilcoxon)": lambda: markers(logged, k),
+        MARKERS: lambda: markers(logged, k),
         **package,
         "Spapros' idea": lambda: spapros_idea(logged, k),
-        "geneBasis' idea": lambda: genebasis_idea(logged, k),
+        GENEBASIS: lambda: genebasis_idea(logged, k),
+        "PERSIST's idea": lambda: persist_idea(logged, k),
     }
 
 
@@ -309,7 +363,115 @@ def cases(name: str, seeds: int) -> Iterator[tuple[int, Case]]:
         else:
             every = np.arange(len(counts))
             _, test = train_test_split(every, test_size=0.3, stratify=types, random_state=seed)
-        yield seed, Case(counts, types, np.sort(test), seed)
+        known = donors if name == "donors" else None
+        yield seed, Case(counts, types, np.sort(test), seed, known)
+
+
+Row = dict[str, float]
+
+
+def table(name: str, rows: dict[tuple[int, str], dict[int, Row]], seeds: int) -> Table:
+    """Means over splits, and how far ours is from the best other panel of each measure."""
+    found = Table("k", "panel", *MEASURES, "own", "CPU s", title=f"{name}, {seeds} splits")
+    for k in sorted({k for k, _ in rows}):
+        here = {label: own for (size, label), own in rows.items() if size == k}
+        for label, own in here.items():
+            values = [f"{np.mean([row[one] for row in own.values()]):.3f}" for one in MEASURES]
+            excess = [row["own"] for row in own.values() if "own" in row]
+            seconds = f"{np.mean([row['seconds'] for row in own.values()]):.1f}"
+            shown = f"{np.mean(excess):+.1%}" if excess else ""
+            found.add_row(str(k), label, *values, shown, seconds)
+        best, gaps = [], []
+        for one in MEASURES:
+            others = {label: own for label, own in here.items() if not label.startswith("fewer")}
+            means = {
+                label: np.mean([r[one] for r in own.values()]) for label, own in others.items()
+            }
+            if "fewer" not in here or not means:
+                continue
+            first = max(means, key=lambda label: means[label])
+            best.append(f"{means[first]:.3f}")
+            gap, error = difference(here["fewer"], others[first], one)
+            gaps.append(f"{gap:+.3f} ({error:.3f})")
+        found.add_row("", "best other", *best)
+        found.add_row("", "fewer less it", *gaps, end_section=True)
+    return found
+
+
+def markdown(name: str, rows: dict[tuple[int, str], dict[int, Row]]) -> str:
+    """Ours, the best other panel of each measure, and the difference with its standard error.
+
+    Means are over the splits of which ours and the slowest idea are known; panels without all of
+    these are left out.
+    """
+    lines = []
+    for k in sorted({k for k, _ in rows}):
+        here = {label: own for (size, label), own in rows.items() if size == k}
+        splits = here.get("fewer", {}).keys() & here.get(GENEBASIS, {}).keys()
+        here = {
+            label: {seed: own[seed] for seed in splits}
+            for label, own in here.items()
+            if splits <= own.keys()
+        }
+        means = {
+            label: [np.mean([row[one] for row in own.values()]) for one in MEASURES]
+            for label, own in here.items()
+        }
+        others = [label for label in here if not label.startswith("fewer")]
+        for label in (label for label in here if label.startswith("fewer")):
+            shown = " | ".join(f"{value:.3f}" for value in means[label])
+            lines.append(f"| {name}, {len(splits)} | {k} | {label} | {shown} |")
+        best, gaps = [], []
+        for at, one in enumerate(MEASURES if others and "fewer" in here else ()):
+            first = max(others, key=lambda label: means[label][at])
+            best.append(f"{means[first][at]:.3f} {SHORT.get(first, first)}")
+            gap, error = difference(here["fewer"], here[first], one)
+            gaps.append(f"{gap:+.3f}" + ("" if np.isnan(error) else f" ± {error:.3f}"))
+        if best:
+            lines.append(f"| | | best other | {' | '.join(best)} |")
+            lines.append(f"| | | difference | {' | '.join(gaps)} |")
+    return "\n".join(lines)
+
+
+def difference(ours: dict[int, Row], other: dict[int, Row], measure: str) -> tuple[float, float]:
+    """Mean over common splits, and its standard error."""
+    both = sorted(ours.keys() & other.keys())
+    gap = [ours[seed][measure] - other[seed][measure] for seed in both]
+    error = np.std(gap, ddof=1) / len(gap) ** 0.5 if len(gap) > 1 else np.nan
+    return float(np.mean(gap)), float(error)
+
+
+class Results:
+    """Rows by data, split, k and panel, kept in a file if there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows: dict[str, Row] = {}
+        self.read()
+
+    def read(self) -> None:
+        """What is in the file, to which others may write, too."""
+        if self.path is not None and self.path.exists():
+            self.rows = json.loads(self.path.read_text())
+
+    def add(self, key: str, row: Row) -> None:
+        self.read()
+        self.rows[key] = {one: round(value, 5) for one, value in row.items()}
+        print(key, self.rows[key], file=sys.stderr, flush=True)
+        if self.path is not None:
+            draft = self.path.with_suffix(".new")
+            draft.write_text(json.dumps(self.rows, indent=0) + "\n")
+            draft.replace(self.path)
+
+
+def judged(case: Case, choose: Callable[[], Any]) -> Row:
+    """Choose a panel, and measure it."""
+    began = time.process_time()
+    panel = choose()
+    seconds = time.process_time() - began
+    genes = panel if isinstance(panel, np.ndarray) else panel.indices
+    row = judge(case, genes) | {"seconds": seconds}
+    return row if genes is panel else row | {"own": own_decoder(case, panel)}
 
 
 def main() -> None:
@@ -318,36 +480,28 @@ def main() -> None:
     parser.add_argument("--k", default="32,64,150")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--skip", default="", help="panels to leave out, by ';'")
+    parser.add_argument("--results", type=Path, help="a JSON file with all rows")
+    parser.add_argument("--known", action="store_true", help="only rows that are in --results")
+    parser.add_argument("--markdown", action="store_true", help="print a short table in Markdown")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    results, skipped = Results(args.results), args.skip.split(";")
     for name in args.data.split(","):
-        found: dict[tuple[int, str], list[dict[str, float]]] = defaultdict(list)
+        found: dict[tuple[int, str], dict[int, Row]] = defaultdict(dict)
         for seed, case in cases(name, args.seeds):
             for k in map(int, args.k.split(",")):
                 for label, choose in choosers(case, k, seed).items():
-                    if label in args.skip.split(";"):
+                    key = f"{name}; {seed}; {k}; {label}"
+                    if label in skipped or (args.known and key not in results.rows):
                         continue
-                    began = time.process_time()
-                    panel = choose()
-                    seconds = time.process_time() - began
-                    genes = panel if isinstance(panel, np.ndarray) else panel.indices
-                    row = judge(case, genes) | {"seconds": seconds}
-                    if genes is not panel:
-                        row["own"] = own_decoder(case, panel)
-                    found[k, label].append(row)
-                    print(name, seed, k, label, row, file=sys.stderr, flush=True)
-        table = Table("k", "panel", *MEASURES, "own", "CPU s", title=f"{name}, {args.seeds} splits")
-        before = None
-        for (k, label), rows in sorted(found.items(), key=lambda item: item[0][0]):
-            if before not in (None, k):
-                table.add_section()
-            before = k
-            values = [f"{np.mean([row[one] for row in rows]):.3f}" for one in MEASURES]
-            own = f"{np.mean([row['own'] for row in rows]):+.1%}" if "own" in rows[0] else ""
-            seconds = f"{np.mean([row['seconds'] for row in rows]):.1f}"
-            table.add_row(str(k), label, *values, own, seconds)
-        Console(width=140).print(table)
+                    if key not in results.rows:
+                        results.add(key, judged(case, choose))
+                    found[k, label][seed] = results.rows[key]
+        if args.markdown:
+            print(markdown(name, found))
+        else:
+            Console(width=180).print(table(name, found, args.seeds))
 
 
 if __name__ == "__main__":

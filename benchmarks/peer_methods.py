@@ -27,6 +27,7 @@ REPEATS, QUICK = 3, 1.0  # a choice within so many seconds is repeated; the fast
 NETWORK = (67,)  # hidden layers of the predictors of labels
 COPY = 1 - 1e-6  # correlation of a column with one that it repeats
 BEAMS = 10
+MOST = 2000
 STG_EPOCHS, STG_FITS, STG_PENALTIES = 3000, 6, (0.01, 100.0)
 
 
@@ -278,6 +279,7 @@ class Method:
 
     package: str
     choose: Callable[[Rows], Choose]
+    most: int | None = None  # rows; more would take hours
 
 
 METHODS = {
@@ -302,8 +304,8 @@ LABELLED = {
     "ConcreteClassifier": Method("fewer", estimator("ConcreteClassifier", decoder=NETWORK)),
     "select(target=...)": Method("fewer", select),
     "fastcan, labels": Method("fastcan", fastcan(labels=True)),
-    "LassoNet": Method("lassonet", lassonet),
-    "STG": Method("stg", stg),
+    "LassoNet": Method("lassonet", lassonet, MOST),
+    "STG": Method("stg", stg, MOST),
 }
 
 
@@ -324,18 +326,24 @@ def timed(choose: Choose) -> dict[str, Any]:
     return {"columns": sorted(columns), "cpu": min(cpu), "wall": min(wall)}
 
 
-def read_rows(folder: Path, k: int, seed: int) -> Rows:
+def read_rows(folder: Path, k: int, seed: int, most: int | None = None) -> Rows:
+    """Rows of the folder, or ``most`` of them drawn at random, centred again."""
     parts = {name: folder / f"{name}.npy" for name in ("rows", "labels", "groups")}
     found = {name: np.load(file) if file.exists() else None for name, file in parts.items()}
-    assert found["rows"] is not None
-    return Rows(found["rows"], found["labels"], found["groups"], k, seed)
+    X = found["rows"]
+    assert X is not None
+    if most is not None and len(X) > most:
+        drawn = np.sort(np.random.default_rng(seed).permutation(len(X))[:most])
+        found = {name: None if part is None else part[drawn] for name, part in found.items()}
+        X = X[drawn] - X[drawn].mean(axis=0)
+    return Rows(X, found["labels"], found["groups"], k, seed)
 
 
 def main() -> None:
     folder, name, k, seed = sys.argv[1:]
     warnings.simplefilter("ignore")
     method = (METHODS | LABELLED)[name]
-    found = timed(method.choose(read_rows(Path(folder), int(k), int(seed))))
+    found = timed(method.choose(read_rows(Path(folder), int(k), int(seed), method.most)))
     found["version"] = importlib.metadata.version(method.package)
     print("\n" + json.dumps(found))
 

@@ -4,23 +4,26 @@
     FEWER_DATA=... python benchmarks/peers.py [--data mnist,mice] [--k 10,50] [--targets mice] \
         [--methods "select;fastcan"] [--limit 1800] [--threads 1] [--out peers.json] \
         [--python skmatter=PYTHON]
+    python benchmarks/peers.py --merge a.json,b.json
 
 Every method chooses k columns of the same training rows (paper/case.py: splits by mouse, patient,
 official or random; scaling fitted on training rows) in a process of its own, which is ended after
 --limit seconds. Then all panels of a case are judged alike. "test error": mean squared error of a
 linear decoder, solved exactly on the training rows, with one ridge penalty for all panels of the
 case, namely the one with the lowest geometric mean of their errors on validation rows. "training
-objective": residual of least squares on the training covariance. "CPU" and "wall": seconds to
+objective": residual of least squares on the training covariance. "CPU": seconds of the processor to
 choose, from rows in memory to columns, imports not counted, with as many threads as --threads;
 where that takes less than a second, the fastest of three. Means of errors are arithmetic, those of
-times geometric, over the cases that a method finished.
+times geometric, over the cases that a method finished; the last column is the longest time.
 
 With labels (--targets, k = 50): mean accuracy on test rows of the network that `fewer.select`
 trains on each panel, with one hidden layer of 67, over five seeds (and three splits of Mice).
+LassoNet and STG, which take hours otherwise, choose from at most 2,000 of the rows.
 
 A package that is missing, fails, or takes too long gets a dash, and the reason below the tables. A
 peer whose requirements contradict ours runs with another interpreter: --python names it for a
-distribution, and can be repeated. Results that --out holds are not computed again.
+distribution, and can be repeated. Results that --out holds are not computed again; with --merge,
+only the tables of earlier runs are printed.
 """
 
 import argparse
@@ -31,6 +34,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,7 @@ import fewer
 from cases import NAMES, load, make_case
 from fewer.search import residual
 from paper.case import Case, mean_square
+from paper.experiment import processor
 from peer_methods import LABELLED, METHODS, NETWORK
 
 SEED = 0
@@ -75,6 +80,7 @@ def choose(
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         return {"failed": lines[-1]}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found |= {"machine": processor(), "date": datetime.now(UTC).date().isoformat()}
     distinct = len(set(found["columns"]))
     return found if distinct == k else {"failed": f"{distinct} of {k} columns chosen"}
 
@@ -181,10 +187,9 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 
 def ratios(cells: list[dict[str, Any]], method: str, what: str) -> np.ndarray:
-    """Of a method to greedy search, for the cases that it finished."""
-    return np.array(
-        [cell[method][what] / cell[BASE][what] for cell in cells if what in cell.get(method, {})]
-    )
+    """Of a method to greedy search, for the cases that both finished."""
+    both = [(cell[method], cell[BASE]) for cell in cells if {method, BASE} <= set(cell)]
+    return np.array([own[what] / base[what] for own, base in both if what in own and what in base])
 
 
 def version(cells: list[dict[str, Any]], method: str) -> str:
@@ -195,16 +200,16 @@ def version(cells: list[dict[str, Any]], method: str) -> str:
 def summary(cells: list[dict[str, Any]], methods: list[str]) -> str:
     """One row per method: means over all cases."""
     head = ["chosen by", "version", "cases", "test error", "worst", "training objective"]
-    head += ["CPU", "wall", "most CPU s"]
+    head += ["CPU", "most CPU s"]
     rows = []
     for method in methods:
         error, objective = (ratios(cells, method, what) for what in ("error", "objective"))
-        parts = [method, version(cells, method), str(len(error)), *[DASH] * 6]
+        parts = [method, version(cells, method), str(len(error)), *[DASH] * 5]
         if len(error):
-            cpu, wall = (np.exp(np.log(ratios(cells, method, w)).mean()) for w in ("cpu", "wall"))
+            cpu = np.exp(np.log(ratios(cells, method, "cpu")).mean())
             most = max(cell[method].get("cpu", 0) for cell in cells if method in cell)
             parts[3:] = [f"{error.mean():.3f}", f"{error.max():.3f}", f"{objective.mean():.3f}"]
-            parts += [seconds(cpu), seconds(wall), seconds(most)]
+            parts += [seconds(cpu), seconds(most)]
         rows.append(parts)
     return markdown(head, rows)
 
@@ -254,6 +259,13 @@ def failures(results: dict[str, Any]) -> list[str]:
     ]
 
 
+def origin(results: dict[str, Any]) -> str:
+    """Machines and dates of the choices."""
+    parts = [part for cell in results.values() for part in cell.values()]
+    known = [sorted({part[what] for part in parts if what in part}) for what in ("machine", "date")]
+    return "; ".join(", ".join(values) for values in known)
+
+
 def show(results: dict[str, Any]) -> None:
     plain = {key: cell for key, cell in results.items() if not key.endswith("labels")}
     labelled = {key: cell for key, cell in results.items() if key.endswith("labels")}
@@ -265,7 +277,17 @@ def show(results: dict[str, Any]) -> None:
             print(f"\n{summary(list(part.values()), methods)}\n\n{by_data(part, methods)}")
         else:
             print(f"\n{with_labels(part, methods)}")
+        print(f"\n{origin(part)}")
         print("\n".join(["", *failures(part)]))
+
+
+def merged(files: str) -> dict[str, Any]:
+    """Results of several runs; of a method that two have for one case, the last."""
+    found: dict[str, Any] = {}
+    for file in files.split(","):
+        for key, cell in json.loads(Path(file).read_text()).items():
+            found[key] = found.get(key, {}) | cell
+    return found
 
 
 def interpreter(text: str) -> tuple[str, str]:
@@ -287,6 +309,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", default="peers.json")
     parser.add_argument("--python", type=interpreter, action="append", default=[])
+    parser.add_argument("--merge", help="files of earlier runs, separated by commas")
     options = parser.parse_args()
     options.python = dict(options.python)
     options.data, options.targets = (
@@ -304,6 +327,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    if options.merge:
+        show(merged(options.merge))
+        return
     out = Path(options.out)
     results: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
 

@@ -289,7 +289,7 @@ def show(results: dict[str, Any], where: str) -> None:
     console.print(errors)
     console.print(seconds)
     waits = [cell for name, cells in by_case(results).items() for cell in cells]
-    waits = [cell for cell in waits if cell["columns"] == 100 and "select" in cell]
+    waits = [c for c in waits if c["columns"] == 100 and "seconds" in c.get("select", {})]
     if waits:
         times = ", ".join(f"{cell['select']['seconds']:.1f}" for cell in waits)
         console.print(f"select from end to end, {waits[0]['rows']} x 100, {WIDTHS}: {times} s")

@@ -7,13 +7,14 @@ MNIST and Fashion-MNIST (60,000 images to fit), ISOLET and HAR have their offici
 COIL-20 (32 x 32) and Mice are split 80/20 at random by the seed, Mice also by mouse. Where other
 people or mice are tested (ISOLET, HAR, Mice by mouse), ours is told which rows belong together.
 Features are standardised by the training rows. "own" is the accuracy that a user gets, from the
-predictor that comes with the choice (with 67 hidden units, or 512 of "select wide"); "network" that
-of one hidden layer of 67 units, trained in the same way for all (`ConcreteClassifier` on the chosen
+predictor that comes with the choice (of "select", the default; of "select 67" and
+"ConcreteClassifier", one hidden layer of 67 units, as in the literature); "network" that of one
+hidden layer of 67 units, trained in the same way for all (`ConcreteClassifier` on the chosen
 features); "trees" that of 50 extremely randomised trees. LassoNet and STG are there if they are
 installed; they, and the L1 penalty, see at most --peer-rows rows. Results that --out already holds
-are not computed again. --both compares one panel for predicting and reconstructing with the two
-specialists, with each of --shares for reconstruct=; it also knows "pbmc", 700 cells that come with
-scanpy. --quick is a smoke test on digits.
+are not computed again, and --merge a.json,b.json only prints the tables. --both compares one panel
+for predicting and reconstructing with the two specialists, with each of --shares for reconstruct=;
+it also knows "pbmc", 700 cells that come with scanpy. --quick is a smoke test on digits.
 """
 
 import argparse
@@ -43,7 +44,7 @@ from fewer.errors import FewerWarning
 from fewer.selection.filters import rank_features
 
 NAMES = ("mnist", "fashion", "isolet", "har", "coil20", "mice", "mice-by-mouse")
-HIDDEN, WIDE, TREES = (67,), (512,), 50
+HIDDEN, TREES = (67,), 50
 PENALTY = 0.01  # of the L1 penalty; scores are compared, so it hardly matters
 SHARES = (0.5, 0.7, 0.8, 0.9)  # of reconstruction, with --both
 # test accuracy at k = 50: Yasuda et al., Sequential Attention (ICLR 2023)
@@ -131,7 +132,7 @@ Choice = tuple[np.ndarray, float | None]
 
 
 def select(
-    data: Labelled, k: int, seed: int, device: str, decoder: tuple[int, ...] = HIDDEN
+    data: Labelled, k: int, seed: int, device: str, decoder: str | tuple[int, ...] = "auto"
 ) -> Choice:
     """The panel that a user gets."""
     panel = fewer.select(
@@ -152,6 +153,11 @@ def classifier(data: Labelled, k: int, seed: int, device: str) -> Choice:
     model = fewer.ConcreteClassifier(k, decoder=HIDDEN, random_state=seed, device=device)
     model.fit(data.fit, data.labels)
     return model.columns_, float(model.score(data.test, data.test_labels))
+
+
+def everything(data: Labelled, k: int, seed: int, device: str) -> Choice:
+    """All features, with the predictor that `select` makes: about the most that can be had."""
+    return select(data, data.fit.shape[1], seed, device)
 
 
 def label_free(data: Labelled, k: int, seed: int, device: str) -> Choice:
@@ -181,8 +187,9 @@ def peer(name: str, data: Labelled, k: int, seed: int, device: str) -> Choice:
 Method = Callable[[Labelled, int, int, str], Choice]
 METHODS: dict[str, Method] = {
     "select": select,
-    "select wide": partial(select, decoder=WIDE),
+    "select 67": partial(select, decoder=HIDDEN),
     "ConcreteClassifier": classifier,
+    "all features": everything,
     "label-free": label_free,
     "trees": partial(ranked, "tree importance"),
     "ANOVA": partial(ranked, "ANOVA"),
@@ -203,18 +210,17 @@ def cell(name: str, k: int, method: str, seed: int, options: argparse.Namespace)
     columns, own = METHODS[method](seen, k, seed, options.device)
     seconds = time.perf_counter() - began
     fit, test = data.fit[:, columns], data.test[:, columns]
-    network = fewer.ConcreteClassifier(
-        len(columns),
-        include=range(len(columns)),
-        decoder=HIDDEN,
-        random_state=seed,
-        device=options.device,
-    ).fit(fit, data.labels)
+    network = None
+    if len(columns) == k:
+        network = fewer.ConcreteClassifier(
+            k, include=range(k), decoder=HIDDEN, random_state=seed, device=options.device
+        ).fit(fit, data.labels)
     trees = ExtraTreesClassifier(TREES, random_state=seed, n_jobs=-1).fit(fit, data.labels)
     return {
         "own": own,
-        "network": float(network.score(test, data.test_labels)),
+        "network": None if network is None else float(network.score(test, data.test_labels)),
         "trees": float(trees.score(test, data.test_labels)),
+        "rows": len(seen.fit),
         "seconds": seconds,
         "columns": np.sort(columns).tolist(),
     }
@@ -252,7 +258,7 @@ def show_both(name: str, k: int, seeds: int, device: str, shares: Sequence[float
     for seed in range(seeds):
         data = load_labelled(name, seed)
         common = {"row_groups": data.groups, "random_state": seed, "device": device}
-        labelled = {"target": data.labels, "decoder": HIDDEN, **common}
+        labelled = {"target": data.labels, **common}
         panels = {
             "predicts": fewer.select(data.fit, k, **labelled),
             "reconstructs": fewer.select(data.fit, k, **common),
@@ -287,6 +293,7 @@ def main() -> None:
     parser.add_argument("--peer-rows", type=int, default=5000)
     parser.add_argument("--out", default="results/cells/supervised.json")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--merge", help="print the tables of these results, comma-separated")
     parser.add_argument("--both", action="store_true")
     parser.add_argument("--shares", default=",".join(map(str, SHARES)), help="with --both")
     options = parser.parse_args()
@@ -298,6 +305,12 @@ def main() -> None:
         for name in names:
             shares = [float(share) for share in options.shares.split(",")]
             show_both(name, sizes[0], options.seeds, options.device, shares)
+        return
+    if options.merge:
+        merged: dict[str, Any] = {}
+        for file in options.merge.split(","):
+            merged |= json.loads(Path(file).read_text())
+        show(merged, options.merge)
         return
     there = options.device != "cpu" and torch.cuda.is_available()
     where = torch.cuda.get_device_name() if there else "CPU"

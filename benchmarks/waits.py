@@ -142,7 +142,9 @@ def measure(wait: Wait, folder: Path, threads: int, device: str, seed: int) -> d
     given = {name: np.load(file) for name, file in given.items() if file.exists()}
     fewer.select  # noqa: B018 -- imports what it needs
     if wait.target:
-        import sklearn.ensemble  # noqa: F401, PLC0415 -- the trees among the filters
+        import sklearn.ensemble  # noqa: PLC0415 -- of the filters
+        import sklearn.linear_model  # noqa: PLC0415
+        import sklearn.svm  # noqa: F401, PLC0415
     if device == "cuda":
         torch.zeros(1, device=device)  # the start of CUDA is not counted, nor is an import
     train = str(folder / "train.npy")

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from paper.case import Case, Values, make_case, mean_square
+from paper.case import Case, Columns, Values, make_case, mean_square
 from paper.experiment import Context, Outcome
 from paper.figures import curve, log_axis, markdown, new_figure, spread
 from paper.methods import IP_CAE, METHODS, choose_for_network
-from paper.network import train_on_panel
+from paper.network import train_on_panels
 
-__all__ = ["run"]
+__all__ = ["parts", "run"]
 
 SIZES = (10, 20, 30, 50, 75, 100)
 QUICK_SIZES = (10, 20)
@@ -52,40 +52,57 @@ test.
 covers all settings evenly. *CAE, gradient* and *IP-CAE* (its authors' settings, {epochs} epochs)
 are relaxations alone; these, `ConcreteAutoencoder` and `fewer.select` choose for the network."""
 
+
+class Part(NamedTuple):
+    """All methods on one simulation with one k."""
+
+    compartments: int
+    features: int
+    seed: int
+    k: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.compartments} compartments, {self.features} acquisitions"
+
+
 Cells = dict[str, list[dict[str, Any]]]  # by k, one per seed
 Scores = dict[str, dict[str, Cells]]  # by tissue and method
+
+
+def parts(context: Context) -> list[Part]:
+    """What can be computed in parallel: seed by seed, and of each the longest first."""
+    tissues = QUICK_TISSUES if context.quick else TISSUES
+    sizes = QUICK_SIZES if context.quick else SIZES
+    return [
+        Part(compartments, features, seed, k)
+        for seed in context.all_seeds(full=3, quick=1)
+        for compartments, features in reversed(tissues)
+        for k in reversed(sizes)
+    ]
 
 
 def run(context: Context) -> Outcome:
     """Errors of signals and of tissue parameters, by method and k."""
     rows = QUICK_ROWS if context.quick else ROWS
-    sizes = QUICK_SIZES if context.quick else SIZES
-    seeds = context.seed_range(full=3, quick=1)
     found: Scores = {}
-    for compartments, features in QUICK_TISSUES if context.quick else TISSUES:
-        title = f"{compartments} compartments, {features} acquisitions"
-        for seed in seeds:
-            options = {"rows": rows, "features": features, "compartments": compartments}
-            data = context.dataset("diffusion-mri", **options, seed=seed)
-            case = cache(partial(make_case, data, context.protocol, seed, scaling="none"))
-            for k in sizes:
-                for name in (*COMPARED, *(("all",) if k == sizes[-1] else ())):
-                    cell = context.cache.get(
-                        ("diffusion", title, f"seed {seed}", f"k {k}", name),
-                        {"hidden": HIDDEN, "data": data.digest, "quick": context.quick},
-                        partial(_score, case, name, k, context.quick),
-                    )
-                    cells = found.setdefault(title, {}).setdefault(name, {})
-                    cells.setdefault(str(k), []).append(cell)
-    runs = "One simulation" if len(seeds) == 1 else f"{len(seeds)} simulations"
+    for part in sorted(context.mine(parts(context))):
+        for name, cell in _cells(context, part, rows).items():
+            cells = found.setdefault(part.title, {}).setdefault(name, {})
+            cells.setdefault(str(part.k), []).append(cell)
+    if context.part is not None:
+        return Outcome({"tissues": found}, "")
+    seeds = len(context.all_seeds(full=3, quick=1))
+    runs = "One simulation" if seeds == 1 else f"{seeds} simulations"
     epochs = QUICK_EPOCHS if context.quick else IP_CAE["epochs"]
-    parts = [ABOUT.format(rows=rows, hidden=HIDDEN, seeds=runs, epochs=epochs)]
+    page = [ABOUT.format(rows=rows, hidden=HIDDEN, seeds=runs, epochs=epochs)]
     for title, methods in found.items():
-        names = ", ".join(methods["random"][str(sizes[0])][0]["tissue"]).replace("_", " ")
-        parts += [f"## {title}", _table(methods, "Test error of the signals x 1000", "error", 1000)]
+        first, *_ = methods["random"].values()
+        names = ", ".join(first[0]["tissue"]).replace("_", " ")
+        page += [f"## {title}", _table(methods, "Test error of the signals x 1000", "error", 1000)]
         about = "Tissue parameters, unexplained variance"
-        parts += [_table(methods, about, "estimated", 1), f"Mean of {names}."]
-    return Outcome({"tissues": found}, "\n\n".join(parts), {"diffusion": _draw(found)})
+        page += [_table(methods, about, "estimated", 1), f"Mean of {names}."]
+    return Outcome({"tissues": found}, "\n\n".join(page), {"diffusion": _draw(found)})
 
 
 def _table(methods: dict[str, Cells], title: str, key: str, factor: float) -> str:
@@ -97,25 +114,68 @@ def _table(methods: dict[str, Cells], title: str, key: str, factor: float) -> st
     return markdown([title, *(f"k = {k}" for k in sizes)], lines)
 
 
-def _score(rows: Callable[[], Case], name: str, k: int, quick: bool) -> dict[str, Any]:
+def _cells(context: Context, part: Part, rows: int) -> dict[str, dict[str, Any]]:
+    """Columns and errors of each method, and with the largest k those of all acquisitions."""
+    options = {"rows": rows, "features": part.features, "compartments": part.compartments}
+    data = context.dataset("diffusion-mri", **options, seed=part.seed)
+    case = cache(partial(make_case, data, context.protocol, part.seed, scaling="none"))
+    # of the values to six digits: a simulation differs in the last bits between processors
+    sums = [f"{value:.5e}" for value in (data.X.mean(), data.X.std())]
+    known = {"hidden": HIDDEN, "data": sums, "quick": context.quick}
+    place = ("diffusion", part.title, f"seed {part.seed}", f"k {part.k}")
+    found = {
+        name: context.cache.get(
+            (*place, name), known, partial(_choose, case, name, part.k, context.quick)
+        )
+        for name in COMPARED
+    }
+    panels = {name: cell["columns"] for name, cell in found.items()}
+    scores = context.cache.get(
+        (*place, "scores"), known | {"panels": panels}, partial(_score, case, panels)
+    )
+    cells = {name: {"columns": panels[name], **scores[name]} for name in panels}
+    for name, cell in found.items():
+        cells[name]["seconds"] = cell["seconds"]
+    if part.k == (QUICK_SIZES if context.quick else SIZES)[-1]:
+        cells["all"] = context.cache.get((*place[:3], "all"), known, partial(_bound, case))
+    return cells
+
+
+def _choose(rows: Callable[[], Case], name: str, k: int, quick: bool) -> dict[str, Any]:
+    if name == "evenly-spread":
+        return {"columns": list(range(k)), "seconds": 0.0}
     case = rows()
-    cell: dict[str, Any] = {}
-    if name == "all":
-        columns = np.arange(case.d)
-    elif name == "evenly-spread":
-        columns = np.arange(k)
-    else:
-        settings = {"epochs": QUICK_EPOCHS} if quick and name == "ip-cae" else {}
-        choice = choose_for_network(name, case, k, HIDDEN, case.seed, **settings)
-        columns, cell["seconds"] = choice.columns, round(choice.seconds, 3)
-    if name != "all":
-        decode = train_on_panel(case.fit, columns, HIDDEN, case.seed)
-        cell |= {"columns": columns.tolist(), "error": mean_square(decode(case.test), case.test)}
+    settings = {"epochs": QUICK_EPOCHS} if quick and name == "ip-cae" else {}
+    choice = choose_for_network(name, case, k, HIDDEN, case.seed, **settings)
+    return {"columns": choice.columns.tolist(), "seconds": round(choice.seconds, 3)}
+
+
+def _score(rows: Callable[[], Case], panels: dict[str, list[int]]) -> dict[str, Any]:
+    """Test errors of networks on these panels, which are trained as one."""
+    case, columns = rows(), [np.array(panel) for panel in panels.values()]
+    decoders = train_on_panels(case.fit, columns, HIDDEN, case.seed)
+    errors = [mean_square(decode(case.test), case.test) for decode in decoders]
+    tissue = _estimated(case, columns)
+    return {
+        name: {"error": error, **estimated}
+        for name, error, estimated in zip(panels, errors, tissue, strict=True)
+    }
+
+
+def _bound(rows: Callable[[], Case]) -> dict[str, Any]:
+    case = rows()
+    return _estimated(case, [np.arange(case.d)])[0]
+
+
+def _estimated(case: Case, panels: list[Columns]) -> list[dict[str, Any]]:
+    """Unexplained variance of each tissue parameter, and their mean, for each panel."""
     names, fit, test = _tissue(case)
-    estimate = train_on_panel(case.fit, columns, HIDDEN, case.seed, fit)
-    left = np.square(estimate(case.test) - test).mean(axis=0) / test.var(axis=0)
-    cell["tissue"] = dict(zip(names, left.tolist(), strict=True))
-    return cell | {"estimated": float(left.mean())}
+    found = []
+    for estimate in train_on_panels(case.fit, panels, HIDDEN, case.seed, fit):
+        left = np.square(estimate(case.test) - test).mean(axis=0) / test.var(axis=0)
+        tissue = dict(zip(names, left.tolist(), strict=True))
+        found.append({"tissue": tissue, "estimated": float(left.mean())})
+    return found
 
 
 def _tissue(case: Case) -> tuple[list[str], Values, Values]:

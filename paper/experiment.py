@@ -8,13 +8,13 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from matplotlib.figure import Figure
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 Result = dict[str, Any]
+Part = TypeVar("Part")
 UNKNOWN = "not recorded"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
 SOURCES = (Path(__file__).parent, Path(fewer.__file__).parent)  # the code that makes results
@@ -69,7 +70,9 @@ class Context:
     download : bool
         Fetch missing data sets, where that is possible.
     part : int or None
-        Run this seed only: for results that are computed in parallel.
+        Run this part of the work only, such as one seed: for results that are computed in parallel.
+    loaded : dict
+        Data sets read so far.
     """
 
     protocol: str
@@ -94,10 +97,17 @@ class Context:
         """Rows of a data set under the protocol of the run."""
         return make_case(self.dataset(name), self.protocol, seed, **options)
 
-    def seed_range(self, full: int = 3, quick: int = 1) -> range:
-        """The seeds to run: as many as requested, or as many as the experiment wants."""
-        seeds = range(self.seeds or (quick if self.quick else full))
-        return seeds if self.part is None else seeds[self.part : self.part + 1]
+    def all_seeds(self, full: int = 3, quick: int = 1) -> range:
+        """As many seeds as requested, or as many as the experiment wants."""
+        return range(self.seeds or (quick if self.quick else full))
+
+    def seed_range(self, full: int = 3, quick: int = 1) -> Sequence[int]:
+        """The seeds to run."""
+        return self.mine(self.all_seeds(full, quick))
+
+    def mine(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Those of all parts of the work that this run has to do."""
+        return parts if self.part is None else parts[self.part : self.part + 1]
 
     def names(self, full: tuple[str, ...], quick: tuple[str, ...]) -> tuple[str, ...]:
         """Data sets: those requested, or those that the experiment wants."""

@@ -1,13 +1,14 @@
 """Decoders with hidden layers, trained the same way for every method.
 
-`train_on_panel` trains as `fewer` does; the other functions are plain loops, as in the paper.
+`train_on_panel` and `train_on_panels` train as `fewer` does; the others are plain loops, as in the
+paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from fewer.data import moments
 from fewer.data import open as open_rows
 from fewer.nn import build_decoder, make_loss
-from fewer.train import TrainingConfig, train_decoder
+from fewer.train import TrainingConfig, prepare, train_decoders
 from paper.case import Columns, Values
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "train_module",
     "train_network",
     "train_on_panel",
+    "train_on_panels",
 ]
 
 ROWS = 4096  # held-out rows at once
@@ -65,27 +67,39 @@ def train_on_panel(
     columns: Columns,
     hidden: tuple[int, ...],
     seed: int,
-    targets: Values | None = None,
     groups: NDArray[np.generic] | None = None,
 ) -> Callable[[Values], Values]:
-    """Train a network from columns of rows to whole rows or to targets; a function of whole rows.
+    """Train a network from columns of rows to whole rows; a function of whole rows.
 
     Rows of one group, such as a mouse, are held out together where training has to stop.
     """
+    return train_on_panels(rows, [columns], hidden, seed, groups=groups)[0]
+
+
+def train_on_panels(
+    rows: Values,
+    panels: Sequence[Columns],
+    hidden: tuple[int, ...],
+    seed: int,
+    targets: Values | None = None,
+    groups: NDArray[np.generic] | None = None,
+) -> list[Callable[[Values], Values]]:
+    """As `train_on_panel`, for several panels of one size at once, and to targets if given."""
     source = open_rows(rows)
-    config = TrainingConfig(k=len(columns), decoder=hidden)
+    config = TrainingConfig(k=len(panels[0]), decoder=hidden)
     wanted = None if targets is None else torch.from_numpy(targets)
-    options: dict[str, Any] = {"targets": wanted, "groups": groups}
-    if wanted is not None:
-        options["out"] = wanted.shape[1]
-    loss = make_loss("mse")
-    decoder = train_decoder(source, moments(source), columns, config, loss, seed, **options)
+    out = None if wanted is None else wanted.shape[1]
+    data = prepare(source, moments(source), config, make_loss("mse"), seed, wanted, out, groups)
+    decoders = train_decoders(data, panels, seed, groups=groups)
 
     @torch.no_grad()
-    def predict(new: Values) -> Values:
+    def predict(decoder: nn.Module, columns: Columns, new: Values) -> Values:
         return decoder(torch.from_numpy(new[:, columns])).numpy()
 
-    return predict
+    return [
+        partial(predict, decoder, columns)
+        for decoder, columns in zip(decoders, panels, strict=True)
+    ]
 
 
 def best_epochs(

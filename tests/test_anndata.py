@@ -283,6 +283,33 @@ def test_a_panel_for_types_has_markers_of_rare_ones():
     assert {int(gene) // 5 for gene in found["search"]} >= {*range(6)}
 
 
+def test_one_panel_explains_expression_and_tells_rare_types():
+    """Loud programs within types, and five faint markers of each type: 2% of the cells are one."""
+    draw = np.random.default_rng(0)
+    kind = draw.choice(6, size=900, p=[0.3, 0.25, 0.2, 0.13, 0.1, 0.02])
+    own = kind[:, None] == np.arange(30) // 5
+    programs = draw.gamma(1.0, size=(900, 4)) @ (draw.gamma(0.5, size=(4, 60)) + 0.2)
+    rate = np.hstack([np.where(own, 4.0, 0.4), 6 * programs])
+    cells = anndata.AnnData(draw.poisson(rate).astype(np.float32))
+    cells.obs["kind"] = pd.Categorical(kind.astype(str).astype(object))
+    options = {"inplace": False, "counts": "none", "noise": rate.mean(0), **QUICK}
+    both = select_genes(cells, 14, groupby="kind", **options)
+    marked = {int(gene) // 5 for gene in both.indices if gene < 30}
+    assert marked == {*range(6)}  # every type has a marker
+    assert (both.indices >= 30).sum() >= 4  # and the programs are there
+    typed = select_genes(cells, 14, groupby="kind", reconstruct=0.01, **options)
+    assert (typed.indices < 30).sum() > (both.indices < 30).sum()
+    assert both.held_out > typed.held_out
+    free = select_genes(cells, 14, **options)
+    assert free.held_out > both.held_out
+    assert both.target.held_out > 0.9
+    ruled = select_genes(
+        cells, 14, groupby="kind", include=["89"], exclude=both.features[:3], **options
+    )
+    assert "89" in ruled.features
+    assert not {*ruled.features} & {*both.features[:3]} - {"89"}
+
+
 def with_batch_effect(cells, genes):
     """Genes that hardly vary within a batch and differ a lot between them."""
     rows = logged(cells.X)

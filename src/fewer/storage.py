@@ -25,7 +25,7 @@ from fewer._stored import damaged_if, inside, misfit, read_json, read_tensors, r
 from fewer.distributed import is_rank0
 from fewer.errors import FileFormatError, InputError, TypeInputError
 from fewer.nn import MeasuredDecoder
-from fewer.nn.decoder import hidden_widths
+from fewer.nn.decoder import hidden_widths, skip_connected
 
 __all__ = [
     "Tensors",
@@ -309,6 +309,10 @@ def restore_decoder(
         name: state[name].clone() for name in ("fill", "out_center", "out_scale", "offset")
     }
     k = len(parts["fill"])
+    if isinstance(net, nn.Sequential) and isinstance(last := net[-1], nn.Linear):
+        weight = state.get(f"net.{len(net) - 1}.weight")
+        if weight is not None and weight.shape[-1] == last.in_features + k:
+            net = skip_connected(net)
     for name in ("fill", "center", "scale"):
         require_array(start + name, state[name].numpy(), (k,), "f")
     require_array(f"{start}order", state["order"].numpy(), (k,), "i")

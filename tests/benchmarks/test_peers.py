@@ -12,6 +12,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 
 from fewer.datasets import load
 from paper.case import Case, make_case
+from paper.experiment import processor
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -57,6 +58,11 @@ def program(folder: Path, text: str) -> str:
     return str(file)
 
 
+def summary(printed: str) -> dict[str, list[str]]:
+    rows = [line.split(" | ") for line in printed.splitlines()]
+    return {row[0][2:]: row[1:] for row in rows if len(row) == 8}
+
+
 @pytest.mark.usefixtures("installed")
 def test_the_table_has_what_is_installed_and_says_what_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, digits: Case
@@ -67,8 +73,7 @@ def test_the_table_has_what_is_installed_and_says_what_is_not(
     monkeypatch.setattr(sys, "argv", ["peers.py", *arguments, "--out", str(out)])
     peers.main()
     printed = capsys.readouterr().out
-    rows = [line.split(" | ") for line in printed.splitlines()]
-    found = {row[0][2:]: row[1:] for row in rows if len(row) == 9}
+    found = summary(printed)
     assert found["greedy search"][1:5] == ["1", "1.000", "1.000", "1.000"]
     assert found["fastcan"][:3] == ["–", "0", "–"]
     assert "- fastcan: ImportError: not on this machine (digits k = 5)" in printed
@@ -78,6 +83,20 @@ def test_the_table_has_what_is_installed_and_says_what_is_not(
     ratio = cell["scikit-matter, CUR"]["error"] / cell["greedy search"]["error"]
     assert found["scikit-matter, CUR"][:3] == ["9.9", "1", f"{ratio:.3f}"]
     assert ratio > 1
+    assert cell["scikit-matter, CUR"]["machine"] == processor()
+    merged = tmp_path / "other.json"  # a case that greedy search did not finish says nothing
+    merged.write_text(json.dumps({"mice|5": {"scikit-matter, CUR": {"error": 1.0}}}))
+    monkeypatch.setattr(sys, "argv", ["peers.py", "--merge", f"{out},{merged}"])
+    peers.main()
+    assert summary(capsys.readouterr().out) == found
+
+
+def test_merging_takes_methods_from_several_files(tmp_path: Path) -> None:
+    parts = [{"mice|5": {"a": 1, "b": 1}}, {"mice|5": {"b": 2}, "har|5": {"a": 3}}]
+    for at, part in enumerate(parts):
+        (tmp_path / f"{at}.json").write_text(json.dumps(part))
+    found = peers.merged(",".join(str(tmp_path / f"{at}.json") for at in range(2)))
+    assert found == {"mice|5": {"a": 1, "b": 2}, "har|5": {"a": 3}}
 
 
 def test_panels_are_judged_by_one_exact_decoder(digits: Case) -> None:
@@ -129,6 +148,17 @@ def test_quick_choices_are_repeated() -> None:
     found = peer_methods.timed(lambda: calls.append(0) or [3, 1])
     assert found["columns"] == [1, 3]
     assert len(calls) == peer_methods.REPEATS
+
+
+def test_slow_methods_see_some_of_the_rows(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    np.save(tmp_path / "rows.npy", X)
+    np.save(tmp_path / "labels.npy", X[:, 0] > 0)
+    assert len(peer_methods.read_rows(tmp_path, 1, 0).X) == 50
+    rows = peer_methods.read_rows(tmp_path, 1, 0, most=20)
+    assert rows.X.shape == (20, 2)
+    np.testing.assert_allclose(rows.X.mean(axis=0), 0, atol=1e-12)
+    assert rows.X[rows.labels, 0].min() > rows.X[~rows.labels, 0].max()  # still their labels
 
 
 def test_the_extra_installs_the_peers() -> None:

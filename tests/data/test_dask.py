@@ -159,3 +159,32 @@ def test_what_cannot_be_used():
     empty = dd.from_pandas(pd.DataFrame({"a": np.empty(0)}), npartitions=1)
     with pytest.raises(InputError, match="holds no rows"):
         fewer.data.open(empty)
+
+
+# -- cells -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sparse_chunks", [False, True])
+def test_cells_of_an_annotated_matrix_stay_in_the_cluster(sparse_chunks):
+    anndata = pytest.importorskip("anndata", reason="anndata is not installed")
+    sparse = pytest.importorskip("scipy.sparse")
+    from fewer.anndata import impute, open_cells, select_genes
+
+    draw = np.random.default_rng(0)
+    kind = draw.integers(3, size=300)
+    rate = draw.gamma(2.0, size=(300, 1)) * np.where(np.arange(18) // 6 == kind[:, None], 6.0, 2.0)
+    counts = draw.poisson(rate).astype(np.float32)
+    obs = pd.DataFrame({"kind": [f"kind {one}" for one in kind]}, dtype=object)
+    obs.index = obs.index.astype(str)
+    chunks = da.from_array(counts, chunks=(70, 18))
+    if sparse_chunks:
+        chunks = chunks.map_blocks(sparse.csr_matrix)
+    here, there = (anndata.AnnData(X, obs=obs.copy()) for X in (counts, chunks))
+    assert isinstance(open_cells(there).source, DaskSource)
+    options = {"strategies": ["search"], "validation": 0.2, "random_state": 0, "inplace": False}
+    for groupby in (None, "kind"):
+        wanted, found = (select_genes(one, 4, groupby=groupby, **options) for one in (here, there))
+        assert found.indices.tolist() == wanted.indices.tolist()
+        assert found.held_out == pytest.approx(wanted.held_out, abs=1e-6)
+    layers = [impute(one, panel).layers["fewer"] for one, panel in ((here, wanted), (there, found))]
+    np.testing.assert_allclose(*layers, atol=1e-4)

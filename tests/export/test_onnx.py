@@ -12,7 +12,7 @@ import fewer
 from fewer.errors import InputError
 from fewer.export import export_onnx
 from fewer.nn import MeasuredDecoder, build_decoder
-from fewer.nn.decoder import ACTIVATIONS
+from fewer.nn.decoder import ACTIVATIONS, skip_connected
 
 onnx = pytest.importorskip("onnx")
 reference = pytest.importorskip("onnx.reference")
@@ -56,6 +56,13 @@ def test_hidden_layers(tmp_path, panel, activation, norm):
     rows = np.array([[5.0, 1.0], [np.nan, 2.5], [4.0, np.nan]])
     (found,) = run(tmp_path / "net.onnx", rows.astype(np.float32))
     np.testing.assert_allclose(found, made.reconstruct(rows), rtol=1e-4, atol=1e-5)
+
+
+def test_a_skip_connection(tmp_path, panel):
+    torch.manual_seed(0)
+    net = skip_connected(build_decoder((7,), 2, 4))
+    torch.nn.init.normal_(net[-1].weight)
+    assert export_onnx(with_decoder(panel, net), tmp_path / "net.onnx") < 1e-4
 
 
 @pytest.mark.parametrize("link", ["sigmoid", "exp", "softmax"])

@@ -7,24 +7,31 @@ import pytest
 
 from fewer.datasets import load
 from paper.case import make_case
-from paper.diffusion import COMPARED, _tissue
-from paper.reproduce import reproduce
+from paper.diffusion import COMPARED, _tissue, parts, run
+from paper.experiment import Context, ResultCache
+from paper.reproduce import _parts, reproduce
 
 SMALL = {"QUICK_ROWS": 500, "QUICK_TISSUES": ((3, 40),), "HIDDEN": (16,), "QUICK_EPOCHS": 3}
 
 
+FEW = {"COMPARED": ("random", "evenly-spread", "column-subset"), "QUICK_SIZES": (3, 12)}
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """Without the methods that train networks to choose: the folder, and what a second run said."""
+    """Without the methods that train networks to choose: folder, scores, what a second run said.
+
+    The parts are computed one by one, as by parallel processes.
+    """
     out = tmp_path_factory.mktemp("diffusion")
-    few = {"COMPARED": ("random", "evenly-spread", "column-subset"), "QUICK_SIZES": (3, 12)}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (SMALL | few).items():
+        for name, value in (SMALL | FEW).items():
             patch.setattr(f"paper.diffusion.{name}", value)
-        (first,) = reproduce("diffusion", quick=True, out=out)
-        said = []
-        reproduce("diffusion", quick=True, out=out, say=said.append)
-    return out / "quick", first.result["tissues"]["3 compartments, 40 acquisitions"], said
+        cache, said = ResultCache(out / "quick" / "cells"), []
+        for part in _parts(["diffusion"], Context("clean", True, cache))[::-1]:
+            run(Context("clean", True, cache, part=part[1]))
+        (found,) = reproduce("diffusion", quick=True, out=out, say=said.append)
+    return out / "quick", found.result["tissues"]["3 compartments, 40 acquisitions"], said
 
 
 def test_more_and_better_acquisitions_tell_more(done):
@@ -41,6 +48,14 @@ def test_more_and_better_acquisitions_tell_more(done):
     assert few["estimated"] < 1
 
 
+def test_seeds_are_finished_one_by_one_and_long_work_begins_first(tmp_path):
+    found = parts(Context("clean", False, ResultCache(tmp_path), seeds=2, part=7))
+    assert len(found) == len(set(found)) == 24
+    assert [part.seed for part in found] == [0] * 12 + [1] * 12
+    assert found[0] == (3, 1300, 0, 100)
+    assert found[11] == (2, 400, 0, 10)
+
+
 def test_the_page_and_its_origin(done):
     folder, _, said = done
     page = (folder / "diffusion.md").read_text()
@@ -50,7 +65,7 @@ def test_the_page_and_its_origin(done):
     assert "![diffusion](diffusion.png)" in page
     (data,) = json.loads((folder / "diffusion.json").read_text())["provenance"]["data"]
     assert data == "diffusion-mri rows=500 features=40 compartments=3 seed=0"
-    assert not any("·" in line for line in said)  # all known by now
+    assert not any("·" in line for line in said)  # the parts are all there is
 
 
 @pytest.mark.slow

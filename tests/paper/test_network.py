@@ -5,7 +5,14 @@ import torch
 
 from paper.figures import markdown, spread
 from paper.isolet import widths
-from paper.network import Recipe, best_epochs, train_module, train_network
+from paper.network import (
+    Recipe,
+    best_epochs,
+    train_module,
+    train_network,
+    train_on_panel,
+    train_on_panels,
+)
 
 
 def test_a_network_learns_a_product():
@@ -20,6 +27,17 @@ def test_training_on_noise_stops_early():
     noise = torch.randn(80, 8, generator=torch.Generator().manual_seed(0))
     train, held = noise[:40].split([3, 5], 1), noise[40:].split([3, 5], 1)
     assert best_epochs(train, held, (32,), Recipe(epochs=30), 0) < 10
+
+
+def test_networks_trained_together_are_those_trained_alone():
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    rows = np.hstack([x, x[:, :1] * x[:, 1:2], np.abs(x)])
+    panels = [np.array([0, 1]), np.array([1, 2])]
+    together = train_on_panels(rows, panels, (16,), 0)
+    for columns, predict in zip(panels, together, strict=True):
+        alone = train_on_panel(rows, columns, (16,), 0)
+        np.testing.assert_allclose(predict(rows), alone(rows), atol=1e-3)
+    assert np.mean((together[0](rows)[:, 3] - rows[:, 3]) ** 2) < 0.1
 
 
 def test_no_hidden_layer_is_linear():

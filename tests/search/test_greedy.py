@@ -9,7 +9,14 @@ import torch
 from fewer.constraints import resolve
 from fewer.data.factored import FactoredCovariance
 from fewer.search import greedy, residual
-from fewer.search.greedy import Deflation, factored_blocks, nested, unit_blocks, unit_table
+from fewer.search.greedy import (
+    ClassErrors,
+    Deflation,
+    factored_blocks,
+    nested,
+    unit_blocks,
+    unit_table,
+)
 from tests.search.brute import KINDS, instance, optimum
 
 
@@ -308,3 +315,76 @@ def test_the_order_of_a_panel_in_any_unit(scale):
     wanted = greedy(C, resolve(None, 9, 4, exclude=np.setdiff1d(np.arange(9), panel)))
     assert order.tolist() == wanted.order.tolist()
     np.testing.assert_allclose(np.trace(C) - np.cumsum(gains) / scale, wanted.errors)
+
+
+# -- classes -----------------------------------------------------------------------------------
+
+
+def labelled_rows(shares=(0.6, 0.35, 0.05), n=2000):
+    """Three features for the first two classes, one for the rare one, and four for neither."""
+    random = np.random.default_rng(0)
+    kind = random.choice(3, size=n, p=shares)
+    X = random.normal(size=(n, 8))
+    X[:, :3] += 3.0 * (kind == 0)[:, None]
+    X[:, 3] += 4.0 * (kind == 2)
+    X[:, 4:] = 3 * random.normal(size=(n, 1)) + random.normal(size=(n, 4))
+    return X - X.mean(0), (kind[:, None] == np.arange(3)).astype(float)
+
+
+def classes_of(X, Y, weight, scale=1.0, ridge=0.0):
+    Z = scale * (Y - Y.mean(0))
+    found = X.T @ Z / len(X), (Z**2).mean(0), Y.mean(0)
+    return ClassErrors(*map(torch.from_numpy, found), weight, ridge)
+
+
+def slow_value(X, Y, panel, weight, ridge=0.0):
+    """Residual and errors of classes by least squares on the rows."""
+    C, Z = X.T @ X / len(X), Y - Y.mean(0)
+    x = X[:, panel]
+    gram = x.T @ x / len(X) + 2 * ridge * np.eye(len(panel))
+    cross = x.T @ Z / len(X)
+    part = (cross * np.linalg.solve(gram, cross)).sum(0) / (Z**2).mean(0)
+    share = Y.mean(0)
+    distance = part / (1 - part) / (share * (1 - share))
+    return residual(C, panel, ridge) + weight * np.exp(-distance / 8).mean()
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("weight", [0.0, 1.0, 100.0])
+def test_classes_count_beside_the_residual(weight, ridge):
+    X, Y = labelled_rows()
+    C = X.T @ X / len(X)
+    path = greedy(C, 5, ridge=ridge, classes=classes_of(X, Y, weight, 7.0, 2 * ridge))
+    for place, (pick, error) in enumerate(zip(path.order, path.errors, strict=True)):
+        before = path.order[:place].tolist()
+        values = {
+            j: slow_value(X, Y, [*before, j], weight, ridge) for j in range(8) if j not in before
+        }
+        assert pick == min(values, key=values.get)
+        assert error == pytest.approx(values[pick])
+    if not weight:
+        assert path.order.tolist() == greedy(C, 5, ridge=ridge).order.tolist()
+
+
+def test_a_class_that_is_told_is_worth_no_further_features():
+    X, Y = labelled_rows()
+    C = X.T @ X / len(X)
+    found = greedy(C, 3, classes=classes_of(X, Y, 100.0)).order.tolist()
+    squares = {j: np.square(np.corrcoef(X[:, j], Y.T)[0, 1:]).sum() for j in range(8)}
+    best = sorted(squares, key=squares.get)[-3:]
+    assert set(best) == {0, 1, 2}  # which explain most of the indicators
+    assert 3 in found  # of the rare class
+    assert len({*found} & {0, 1, 2}) == 1
+
+
+def test_classes_with_a_budget_groups_and_limits():
+    X, Y = labelled_rows()
+    C, classes = X.T @ X / len(X), classes_of(X, Y, 1000.0)
+    dear = resolve(None, 8, None, costs=[1, 1, 1, 5, 1, 1, 1, 1], budget=4)
+    assert 3 not in greedy(C, dear, classes=classes).order
+    assert 3 in greedy(C, replace(dear, budget=8.0), classes=classes).order
+    grouped = resolve(None, 8, 2, groups=[0, 0, 0, 1, 2, 2, 2, 2])
+    assert greedy(C, grouped).order.tolist() == [4, 5, 6, 7, 0, 1, 2]
+    assert sorted(greedy(C, grouped, classes=classes).order) == [0, 1, 2, 3]
+    ruled = resolve(None, 8, 2, sets={"a": [6, 7]}, at_least={"a": 2})
+    assert sorted(greedy(C, ruled, classes=classes).order) == [6, 7]

@@ -10,7 +10,7 @@ from torch import nn
 from fewer.data import moments
 from fewer.data.source import array_source
 from fewer.nn import build_decoder, make_loss
-from fewer.nn.decoder import DecoderStack, without_norms
+from fewer.nn.decoder import DecoderStack, SkipConnected, skip_connected, without_norms
 from fewer.train import TrainingConfig
 from fewer.train.network import MeanSquares, train_decoder, train_decoders
 from fewer.train.optimize import KeepBestMembers
@@ -43,6 +43,31 @@ def test_a_stack_computes_what_its_members_do(norm, training):
         torch.testing.assert_close(
             member.eval()(x[:, 0]), decoder.eval()(x[:, 0]), rtol=1e-5, atol=1e-6
         )
+
+
+def test_a_stack_with_skip_connections_computes_what_its_members_do():
+    torch.manual_seed(0)
+    stack = DecoderStack([build_decoder((5, 4), 3, 6, norm="layer") for _ in range(3)]).eval()
+    x = torch.randn(9, 3, 3)
+    before = stack(x)
+    stack.add_skip()
+    torch.testing.assert_close(stack(x), before)
+    with torch.no_grad():
+        stack.last.weight[:2] += torch.randn(2, 6, 7)
+    members = stack.members()
+    kinds = [SkipConnected, SkipConnected, nn.Sequential]  # the last one has weights of zero
+    assert [type(member) for member in members] == kinds
+    for at, member in enumerate(members):
+        torch.testing.assert_close(member(x[:, at]), stack(x)[at])
+
+
+def test_a_norm_before_a_skip_connection_becomes_part_of_the_layer_before_it():
+    decoder = skip_connected(build_decoder((5,), 3, 6, norm="batch"))
+    torch.nn.init.normal_(decoder[-1].weight)
+    plain = without_norms(decoder.eval())
+    assert len(plain) == 3
+    x = torch.randn(7, 3)
+    torch.testing.assert_close(plain(x), decoder(x))
 
 
 def test_a_norm_becomes_part_of_the_layer_before_it():
@@ -130,6 +155,24 @@ def test_the_last_layer_is_solved_exactly():
     with torch.no_grad():
         error = (decoder(torch.from_numpy(x)) - torch.from_numpy(rows)).square().mean()
     assert float(error) < 0.002 * rows.var()
+
+
+def test_the_last_layer_takes_the_measured_values_too():
+    """A linear map of more outputs than two hidden units could tell."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(500, 3))
+    rows = np.hstack([x, x @ random.normal(size=(3, 6))])
+    kept, plain = (
+        train_decoders(prepared(rows, decoder=(2,), keep_measured=keep), panels([0, 1, 2]), 0)[0]
+        for keep in (True, False)
+    )
+    truth = torch.from_numpy(rows)
+    with torch.no_grad():
+        errors = [float((one(truth[:, :3]) - truth).square().mean()) for one in (kept, plain)]
+    assert isinstance(kept.net, SkipConnected)
+    assert errors[0] < 1e-6 * rows.var()
+    assert not isinstance(plain.net, SkipConnected)  # as in the paper
+    assert errors[1] > 0.05 * rows.var()
 
 
 def test_the_gradient_of_mean_squares():

@@ -75,7 +75,8 @@ def select_genes(
     Parameters
     ----------
     data : AnnData or path of an .h5ad file, or several
-        In memory or backed. A path is only read. A list, or a mapping from names, is of several
+        In memory, backed, or with a matrix in Dask, dense or sparse, whose rows stay in the
+        cluster. A path is only read. A list, or a mapping from names, is of several
         studies: each is normalised by its own totals, study means are subtracted as those of
         batches are, and whole studies are held out, one at a time if there are no more than 10.
     k : int, default=None
@@ -86,8 +87,8 @@ def select_genes(
         A column of obs, such as cell types. One panel for both: to tell its groups apart, rare ones
         counting as much as others (``panel.predict`` names the group of a cell;
         ``panel.target.held_out`` is the accuracy), and to reconstruct all genes, which counts
-        ``reconstruct=0.8``; 0 is nothing. A column of fractions is predicted as a
-        number, with a warning.
+        ``reconstruct=0.8``; 0 is nothing. From counts, further genes of a group that is told
+        already are worth little. A column of fractions is predicted as a number, with a warning.
     batch_key : str, default=None
         A column of obs. Batch means are subtracted before choosing, so that no gene is chosen for
         batch effects; and whole batches are held out, so that the score is that of an unseen
@@ -201,6 +202,7 @@ def select_genes(
     groups = None if groupby is None else _groups(cells, groupby)
     if groupby is not None:
         options = {"reconstruct": RECONSTRUCT, "strategies": ["search"]} | options
+    options.setdefault("decoder", "linear")
     choose = select_in_stages if platform is None else partial(_for_platform, platform)
     panel = choose(
         rows,

@@ -220,13 +220,13 @@ def _number(text: str) -> Any:
 
 
 def decoder(text: str) -> Any:
-    """ "linear", or the widths of hidden layers such as "320,320"."""
-    if text == "linear":
+    """ "auto", "linear", or the widths of hidden layers such as "320,320"."""
+    if text in ("auto", "linear"):
         return text
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < DIGITS and int(part) > 0 for part in parts):
         raise InputError(
-            f"--decoder {text}: use linear, or widths of hidden layers such as 320,320"
+            f"--decoder {text}: use linear, or widths of hidden layers such as 320,320, or auto"
         )
     return tuple(int(part) for part in parts)
 

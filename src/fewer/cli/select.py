@@ -269,8 +269,12 @@ def select(
         ),
     ] = None,
     decoder: Annotated[
-        str, search(help="Decoder: linear, or widths of hidden layers such as 320,320.")
-    ] = "linear",
+        str,
+        search(
+            help="Decoder: linear, or widths of hidden layers such as 320,320. auto is linear; "
+            "with a target, linear or several networks, as held-out rows prefer."
+        ),
+    ] = "auto",
     scale: Annotated[str, search(help=opt.SCALE)] = "standard",
     strategies: Annotated[
         str,

@@ -26,6 +26,7 @@ from fewer.data.arrays import (
     open_hdf5_file,
 )
 from fewer.data.columns import check_unique, check_values
+from fewer.data.dask import is_dask, open_dask
 from fewer.data.on_disk import (
     SMALL_SHARE,
     OnDiskSource,
@@ -56,6 +57,10 @@ def open_annotated(data: Any, layer: str | None, raw: bool, obs: Any, memory_lim
         parts["raw"] = {"X": data.raw.X, "var": data.raw.var_names}
     matrix, labels = _matrix(parts, what, layer, raw)
     names = _unique(labels, what)
+    if is_dask(matrix):
+        source = open_dask(matrix, names, (), memory_limit)
+        _attach_obs(source, list(data.obs), data.obs.index.name, lambda: data.obs)
+        return source if obs is None else _chosen_rows(source, obs, what, lambda: data.obs)
     matrix = matrix.tocsr() if sparse.issparse(matrix) else np.asarray(matrix)
     check_values(matrix, names, what)
     source = array_source(matrix, names, memory_limit)

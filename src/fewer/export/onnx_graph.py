@@ -22,7 +22,7 @@ from fewer._files import write_whole
 from fewer._optional import import_optional
 from fewer.errors import InputError
 from fewer.nn import MeasuredDecoder
-from fewer.nn.decoder import links_of
+from fewer.nn.decoder import SkipConnected, links_of
 from fewer.panel import Panel
 from fewer.reconstructor import run_decoder
 
@@ -169,8 +169,13 @@ class _Graph:
         x = self.add("Sub", x, self.constant(decoder.center))
         x = self.add("Div", x, self.constant(decoder.scale))
         x = self.add("Gather", x, self.constant(decoder.order, np.int64), axis=1)
-        for layer in decoder.net if isinstance(decoder.net, nn.Sequential) else [decoder.net]:
-            x = self.layer(layer, x)
+        *layers, last = decoder.net if isinstance(decoder.net, nn.Sequential) else [decoder.net]
+        hidden = x
+        for layer in layers:
+            hidden = self.layer(layer, hidden)
+        if isinstance(decoder.net, SkipConnected):
+            hidden = self.add("Concat", hidden, x, axis=1)
+        x = self.layer(last, hidden)
         if decoder.link is not None:
             x = self.linked(decoder.link, self.add("Add", x, self.constant(decoder.offset)))
         x = self.add("Mul", x, self.constant(decoder.out_scale))

@@ -19,11 +19,14 @@ from fewer.nn.completion import complete, complete_row
 __all__ = [
     "DecoderStack",
     "MeasuredDecoder",
+    "SkipConnected",
+    "averaged",
     "build_decoder",
     "check_decoder",
     "hidden_widths",
     "linear_layer",
     "links_of",
+    "skip_connected",
     "without_norms",
 ]
 
@@ -258,6 +261,19 @@ class MeasuredDecoder(nn.Module):
         return output
 
 
+class SkipConnected(nn.Sequential):
+    """Layers of which the last takes the inputs of the first, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Decode n x k inputs."""
+        *layers, last = self
+        hidden = x
+        for layer in layers:
+            hidden = layer(hidden)
+        output: Tensor = last(torch.cat([hidden, x], dim=-1))
+        return output
+
+
 class DecoderStack(nn.Module):
     """Decoders of the same layers that run as one: from n x m x k inputs to m x n x out outputs.
 
@@ -265,17 +281,20 @@ class DecoderStack(nn.Module):
     hardly longer than one. `members` are the decoders, with the weights as they are now.
     """
 
+    skip = False  # whether the last layer takes the inputs of the first, too
+
     def __init__(self, decoders: Sequence[nn.Module]) -> None:
         super().__init__()
         self.decoders = [list(part) for part in decoders if isinstance(part, nn.Sequential)]
         self.layers = nn.ModuleList(_stacked(parts) for parts in zip(*self.decoders, strict=True))
 
     def hidden(self, x: Tensor) -> Tensor:
-        """What the last layer takes (m x n x width)."""
-        x = x.transpose(0, 1)
+        """What the last layer takes (m x n x width); n x k inputs are those of a single member."""
+        x = x[None] if x.ndim == 2 else x.transpose(0, 1)
+        hidden = x
         for layer in self.layers[:-1]:
-            x = layer(x)
-        return x
+            hidden = layer(hidden)
+        return torch.cat([hidden, x], dim=-1) if self.skip else hidden
 
     def forward(self, x: Tensor) -> Tensor:
         """Decode the inputs of every member."""
@@ -295,13 +314,27 @@ class DecoderStack(nn.Module):
             if isinstance(layer, DropoutStack):
                 layer.generator = torch.Generator().manual_seed(seed)
 
+    def add_skip(self) -> None:
+        """Let the last layer take the inputs of the first, too, with weights of zero."""
+        first, weight = self.layers[0], self.last.weight
+        assert isinstance(first, LinearStack)
+        zeros = weight.new_zeros(*weight.shape[:2], first.weight.shape[-1])
+        self.last.weight = nn.Parameter(torch.cat([weight.detach(), zeros], dim=-1))
+        self.skip = True
+
     def members(self) -> list[nn.Module]:
-        """The decoders one by one."""
-        for at, decoder in enumerate(self.decoders):
+        """The decoders one by one; those with no weight for a skip connection have none."""
+        found: list[nn.Module] = []
+        for at, layers in enumerate(self.decoders):
+            decoder, last = nn.Sequential(*layers), layers[-1]
+            assert isinstance(last, nn.Linear)
+            if self.skip and self.last.weight[at, :, last.in_features :].any():
+                decoder = skip_connected(decoder)
             for layer, stacked in zip(decoder, self.layers, strict=True):
                 if isinstance(stacked, (LinearStack, NormStack)):
                     stacked.write(at, layer)
-        return [nn.Sequential(*layers) for layers in self.decoders]
+            found.append(decoder)
+        return found
 
 
 class LinearStack(nn.Module):
@@ -317,8 +350,10 @@ class LinearStack(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight.mT)
 
     def write(self, at: int, layer: nn.Module) -> None:
-        """Copy the weights of a member to its own layer."""
-        layer.load_state_dict({"weight": self.weight[at], "bias": self.bias[at, 0]})
+        """Copy the weights of a member to its own layer, for as many inputs as that has."""
+        assert isinstance(layer, nn.Linear)
+        weight = self.weight[at, :, : layer.in_features]
+        layer.load_state_dict({"weight": weight, "bias": self.bias[at, 0]})
 
 
 class NormStack(nn.Module):
@@ -401,6 +436,16 @@ def _stacked(layers: Sequence[nn.Module]) -> nn.Module:
     return layers[0]
 
 
+def skip_connected(decoder: nn.Sequential) -> SkipConnected:
+    """The same layers, with a new last one for their outputs and the inputs of the first."""
+    first, last = decoder[0], decoder[-1]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    weight = last.weight.new_zeros(last.out_features, last.in_features + first.in_features)
+    *before, _ = decoder
+    return SkipConnected(*before, linear_layer(weight, last.bias).to(weight.device))
+
+
 def without_norms(decoder: nn.Module) -> nn.Module:
     """A decoder whose batch normalisation has become part of the linear layers before it."""
     if not isinstance(decoder, nn.Sequential):
@@ -415,7 +460,37 @@ def without_norms(decoder: nn.Module) -> nn.Module:
             layers[-1] = linear_layer(linear.weight * factor[:, None], bias).to(bias.device)
         elif not isinstance(layer, nn.Dropout):
             layers.append(layer)
-    return nn.Sequential(*layers)
+    return type(decoder)(*layers)
+
+
+def averaged(decoders: Sequence[nn.Module]) -> nn.Sequential:
+    """One decoder whose outputs are the mean of those of several with the same layers.
+
+    Hidden units lie side by side. Units of one do not see those of another, so that a second
+    hidden layer is block-diagonal.
+    """
+    stacks = [list(one) for one in decoders if isinstance(one, nn.Sequential)]
+    layers: list[nn.Module] = []
+    kind, width = nn.Sequential, 0  # of the hidden layer before
+    for at, parts in enumerate(zip(*stacks, strict=True)):
+        linear = [part for part in parts if isinstance(part, nn.Linear)]
+        if not linear:
+            layers.append(parts[0])
+            continue
+        weights, bias = [part.weight for part in linear], torch.cat([part.bias for part in linear])
+        if at == len(stacks[0]) - 1:
+            hidden = [weight[:, :width] for weight in weights]
+            inputs = [weight[:, width:] for weight in weights if weight.shape[1] > width]
+            if inputs:  # of some, by skip connections
+                kind = SkipConnected
+                hidden.append(torch.stack(inputs).sum(0))
+            weight = torch.cat(hidden, 1) / len(weights)
+            bias = bias.view(len(weights), -1).mean(0)
+        else:
+            width = len(weights[0])
+            weight = torch.block_diag(*weights) if at else torch.cat(weights)
+        layers.append(linear_layer(weight, bias))
+    return kind(*layers)
 
 
 def hidden_widths(spec: int | Sequence[int]) -> tuple[int, ...]:

@@ -23,12 +23,14 @@ REFERENCES = {
     "greedy": ("Greedy selection", "one feature at a time, linear decoder"),
     "random": ("Random selection", "mean of {draws} draws, linear decoder"),
 }
+SAME = "the same predictor"
 # baselines of a target: role, colour, label and note
 BASELINES = {
     "panel": ("panel", "panel", "This panel", ""),
-    "all": ("all", "pca", "All features", "the same predictor, with everything measured"),
-    "label_free": ("label_free", "greedy", "Chosen without the target", "the same predictor"),
-    "random": ("random", "random", "Random selection", "mean of 3 draws, the same predictor"),
+    "one_network": ("panel", "panel", "This panel, one network", "what the others compare with"),
+    "all": ("all", "pca", "All features", f"{SAME}, with everything measured"),
+    "label_free": ("label_free", "greedy", "Chosen without the target", SAME),
+    "random": ("random", "random", "Random selection", f"mean of 3 draws, {SAME}"),
     "constant": ("constant", "random", "Constant", "the same prediction for all rows"),
 }
 MOST_CLASSES = 20  # of a confusion matrix that is written as a table
@@ -187,6 +189,7 @@ def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
     scores = about.get("scores", {})
     name = target.name or "the target"
     several = about.get("parts", [])
+    same = "one network" if "one_network" in scores else SAME
     return {
         "name": name,
         "kind": target.kind.metric,
@@ -195,7 +198,13 @@ def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
         "error": target.standard_error,
         "rows": about.get("rows"),
         "bars": [
-            {"role": role, "colour": colour, "label": label, "note": note, "score": scores[name]}
+            {
+                "role": role,
+                "colour": colour,
+                "label": label,
+                "note": note.replace(SAME, same),
+                "score": scores[name],
+            }
             for name, (role, colour, label, note) in BASELINES.items()
             if name in scores
         ],

@@ -23,6 +23,7 @@ FEW = 5  # eigenvectors are few if there are so many columns for each
 EXTRA, ROUNDS = 20, 5  # additional directions, and products, that make these precise enough
 MOST_FACTORS = 200
 RANK = 1e-12  # of the largest eigenvalue: smaller ones are rounding errors
+CONSTANT = 1e-12  # of the largest variance: features with less do not vary
 LEAST_NOISE = 0.05  # of the variance, as the unit of a feature
 OWN = 0.5  # of the variance that a feature shares with no other: how much of it counts as signal
 
@@ -80,8 +81,9 @@ def without_chance(C: Tensor, noise: Tensor, rows: int) -> Tensor:
     diagonal: it is known least, since whatever the noise is estimated too small by is part of it.
     """
     d, diagonal = len(C), C.diagonal().cpu()
-    measured = (diagonal + noise).clamp_min(1e-300)
-    unit = torch.maximum(noise, LEAST_NOISE * measured).rsqrt()
+    measured = (diagonal + noise).clamp_min(0.0)
+    varies = measured > CONSTANT * measured.max()  # in a fold some features may not
+    unit = torch.where(varies, torch.maximum(noise, LEAST_NOISE * measured).rsqrt(), 0.0)
     whole = C.cpu().clone()
     whole.diagonal().copy_(measured)
     vectors = leading_eigenvectors(whole, min(d, MOST_FACTORS), scale=unit)
@@ -97,7 +99,8 @@ def without_chance(C: Tensor, noise: Tensor, rows: int) -> Tensor:
     middle = ratio + 1 - gamma
     spike = (middle + (middle.square() - 4 * ratio).clamp_min(0.0).sqrt()) / 2 - 1
     cosine = (1 - gamma / spike.square()).clamp_min(0.0) / (1 + gamma / spike)
-    factors = vectors / unit[:, None] * (level * spike * cosine).sqrt()
+    back = torch.where(varies, 1 / unit, 0.0)
+    factors = vectors * back[:, None] * (level * spike * cosine).sqrt()
     shrunk = factors @ factors.T
     shared = shrunk.diagonal().clone()
     shrunk.diagonal().copy_(shared + OWN * (diagonal - shared).clamp_min(0.0))

@@ -28,12 +28,16 @@ from fewer.search.objective import (
     worth,
 )
 
-__all__ = ["GreedyPath", "greedy", "nested"]
+__all__ = ["ClassErrors", "GreedyPath", "greedy", "nested"]
 
 AT_ONCE, PARTS = 2**22, 8  # numbers in the blocks of units at a time, in at least so many parts
 STALE = 1e-3  # blocks are recomputed when the residual has fallen to this fraction
 EARLY, SELDOM = 32, 8  # which is looked at after each of so many picks, and then after so many
 SHARED = 2.0  # what a unit of a path that got stuck counts, where the largest gain counts 1
+# Squared distance, in standard deviations, at which a class is told so well that telling it better
+# is worth 1 / e of what it was: the tail of a normal distribution is about exp(-distance^2 / 8).
+TOLD = 8.0
+MOST_TOLD = 0.999  # of the variance of an indicator
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +72,65 @@ class GreedyPath:
         return np.sort(self.order[:end])
 
 
+@dataclass(frozen=True, eq=False)
+class ClassErrors:
+    r"""Classes of rows that chosen features should tell apart, beside what they explain.
+
+    If a linear map from the panel explains the fraction :math:`R^2` of the indicator of a class
+    with the share :math:`\pi` of the rows, the means of the class and of the others are
+
+    .. math:: \Delta^2 = \frac{R^2}{(1 - R^2)\, \pi (1 - \pi)}
+
+    apart, squared, in standard deviations (Mahalanobis). The error of the class is taken for
+    :math:`\exp(-\Delta^2 / 8)`: it saturates, so that features that tell a class which is told
+    already are worth nothing, and rare classes count as much as others.
+
+    Attributes
+    ----------
+    cross : tensor, d x m
+        Covariances of features and indicators, which may be multiplied by any number each.
+    variance, shares : tensors of m
+        Variance of the indicators, multiplied likewise, and shares of the classes.
+    weight : float
+        What the mean error counts in the objective, relative to `residual`.
+    ridge : float or tensor of d, default=0.0
+        The penalty of the features as inputs of that map.
+
+    Examples
+    --------
+    >>> classes = ClassErrors(
+    ...     cross=torch.tensor([[0.1], [0.0]]),
+    ...     variance=torch.tensor([0.09]),
+    ...     shares=torch.tensor([0.1]),
+    ...     weight=1.0,
+    ... )
+    >>> classes.errors(torch.tensor([0.0])), classes.errors(torch.tensor([0.6]))
+    (tensor([1.]), tensor([0.1245]))
+    >>> greedy([[1.0, 0.0], [0.0, 1.1]], 1, classes=classes).order
+    array([0])
+    """
+
+    cross: Tensor
+    variance: Tensor
+    shares: Tensor
+    weight: float
+    ridge: Penalty = 0.0
+
+    def errors(self, explained: Tensor) -> Tensor:
+        """Of each class (last axis), from the explained fraction of its indicator."""
+        part = explained.clamp_max(MOST_TOLD)
+        spread = (self.shares * (1 - self.shares)).clamp_min(1e-300)
+        return (-part / (1 - part) / spread / TOLD).exp()
+
+
 @on_cpu_if_short
 def greedy(
-    C: Any, k: int | Constraints, *, ridge: Any = 0.0, device: str | torch.device | None = None
+    C: Any,
+    k: int | Constraints,
+    *,
+    ridge: Any = 0.0,
+    classes: ClassErrors | None = None,
+    device: str | torch.device | None = None,
 ) -> GreedyPath:
     r"""Choose features one by one, each time the one that lowers `residual` most.
 
@@ -91,6 +151,9 @@ def greedy(
         gain per cost; without k, it ends when nothing informative is affordable.
     ridge : float or array of d
         The penalty of `residual`.
+    classes : ClassErrors, optional
+        Classes of rows that the features should tell apart, too. ``errors`` then include theirs. Of
+        a group, the feature counts that tells them best.
     device : str or torch.device, optional
         Where to compute; by default, the device of C. If a GPU has too little memory, the CPU is
         used instead, with a warning.
@@ -109,42 +172,56 @@ def greedy(
     """
     C, constraints, ridge = check_problem(C, k, ridge, device)
     powers = (0.0,) if constraints.budget is None else (0.0, 1.0)
-    paths = [_run(C, constraints, ridge, power) for power in powers]
+    paths = [_run(C, constraints, ridge, power, classes) for power in powers]
     if constraints.limits:
-        paths = [_mended(C, path, constraints, ridge) for path in paths]
+        paths = [_mended(C, path, constraints, ridge, classes) for path in paths]
+    if classes is not None:
+        return min(paths, key=lambda path: path.errors[-1:].sum() + constraints.price(path.order))
     return min(paths, key=lambda path: worth(C, path.order, constraints, ridge))
 
 
-def _mended(C: Matrix, path: GreedyPath, constraints: Constraints, ridge: Penalty) -> GreedyPath:
+def _mended(
+    C: Matrix,
+    path: GreedyPath,
+    constraints: Constraints,
+    ridge: Penalty,
+    classes: ClassErrors | None,
+) -> GreedyPath:
     """The path, if it ended within the limits; else that through the panel that shares most."""
     units = np.unique(constraints.unit_of[path.order])
     if constraints.within(path.order) and constraints.k in (None, len(units)):
         return path
     scores = np.zeros(len(constraints.units))
     scores[units] = SHARED
-    gains = Deflation(C, constraints, ridge).ranking().clamp_min(0).cpu().numpy()
+    gains = Deflation(C, constraints, ridge, classes).ranking().clamp_min(0).cpu().numpy()
     panel = constraints.best(scores + gains / max(gains.max(), 1e-300))
     if panel is None:
         raise InputError("no panel meets all constraints; relax one of the limits")
     others = np.setdiff1d(np.arange(constraints.d), panel)
     count = len(np.unique(constraints.unit_of[panel]))
     only = replace(constraints, k=count, exclude=others, budget=None, limits=())
-    return _run(C, only, ridge)
+    return _run(C, only, ridge, 0.0, classes)
 
 
-def _run(C: Matrix, constraints: Constraints, ridge: Penalty, power: float = 0.0) -> GreedyPath:
+def _run(
+    C: Matrix,
+    constraints: Constraints,
+    ridge: Penalty,
+    power: float,
+    classes: ClassErrors | None,
+) -> GreedyPath:
     """One greedy run that ranks by gain / cost ** power."""
-    left = Deflation(C, constraints, ridge)
+    left = Deflation(C, constraints, ridge, classes)
     picks: list[Tensor] = []
     errors: list[Tensor] = []
     for unit in _picks(left, constraints, power):
         left.take(unit)
         picks.append(unit)
-        errors.append(left.error)
+        errors.append(left.objective)
     units = [constraints.units[u] for u in torch.cat(picks).tolist()] if picks else []
     return GreedyPath(
         order=np.concatenate([*units, np.arange(0)]),
-        errors=torch.stack([*errors, left.error])[:-1].clamp_min(0).cpu().numpy(),
+        errors=torch.stack([*errors, left.objective])[:-1].clamp_min(0).cpu().numpy(),
         sizes=np.cumsum([len(unit) for unit in units], dtype=np.int64),
     )
 
@@ -196,8 +273,15 @@ class Deflation:
     criterion.
     """
 
-    def __init__(self, C: Matrix, constraints: Constraints, ridge: Penalty) -> None:
+    def __init__(
+        self,
+        C: Matrix,
+        constraints: Constraints,
+        ridge: Penalty,
+        classes: ClassErrors | None = None,
+    ) -> None:
         self.C, self.ridge = C, ridge
+        self.classes = None if classes is None else _ToldClasses(C, constraints, classes)
         self.table = unit_table(constraints, C.device)  # units x m
         self.floor = DEPENDENT * C.diagonal()
         self.least = self._on_units(self.floor)
@@ -225,15 +309,24 @@ class Deflation:
             self.E, self.EE = unit_blocks(lambda at: C[at] - W[:, at].T @ W, self.table, len(C))
         self.fresh = float(self.error)
 
+    @property
+    def objective(self) -> Tensor:
+        """What is left unexplained, and the error of classes as much as it counts."""
+        return self.error if self.classes is None else self.error + self.classes.mistaken
+
     def ranking(self) -> Tensor:
         """Gain of each unit minus its price; without prices, 0 at most for uninformative ones."""
         gain, informative = block_gain(self.E, self.EE, self.least, self.unit_ridge)
+        if self.classes is not None:
+            gain = gain + self.classes.gain()
         if self.prices is not None:
             return torch.where(informative, gain, 0.0) - self.prices
         return torch.where(informative, gain, self.last)
 
     def take(self, unit: Tensor) -> None:
         """Put a unit on the panel, feature by feature."""
+        if self.classes is not None:
+            self.classes.take(unit)
         features = self.table[unit].mT  # m x 1
         for j in features:
             if self.table.shape[1] == 1 or int(j) < len(self.C):
@@ -244,7 +337,8 @@ class Deflation:
         if check and 0 < float(self.error) < STALE * self.fresh:
             self.refresh()
 
-    def _take_feature(self, j: Tensor) -> None:
+    def _take_feature(self, j: Tensor) -> Tensor:
+        """Update for a feature, and return one over the root of its unexplained variance."""
         C, W = self.C, self.W[: self.count]
         W_j = W.index_select(1, j)[:, 0]
         if isinstance(C, FactoredCovariance):
@@ -273,10 +367,42 @@ class Deflation:
         X = outer(a, b - norm / 2 * a)
         self.EE.sub_(X).sub_(X.mT)
         self.E.addcmul_(a[..., :, None], a[..., None, :], value=-1)
+        return factor
 
     def _on_units(self, x: Tensor) -> Tensor:
         """A vector over features, spread over the units (units x m)."""
         return padded(x)[self.table]
+
+
+class _ToldClasses(Deflation):
+    """What the features leave of the indicators of classes, with a penalty of its own."""
+
+    def __init__(self, C: Matrix, constraints: Constraints, given: ClassErrors) -> None:
+        super().__init__(C, constraints, given.ridge)
+        self.given = given
+        self.cross = given.cross.clone()  # with what is left of each feature
+        self.told = torch.zeros_like(self.cross[0])  # explained fraction of each indicator
+
+    @property
+    def mistaken(self) -> Tensor:
+        """The mean error of the classes, as much as it counts."""
+        return self.given.weight * self.given.errors(self.told).mean()
+
+    def gain(self) -> Tensor:
+        """By how much each unit, or the best of its features, lowers it."""
+        pivot = self.E.diagonal(dim1=-2, dim2=-1) + self.unit_ridge
+        pivot = pivot.masked_fill(pivot <= self.least, torch.inf)
+        cross = self.cross[self.table.clamp_max(len(self.C) - 1)]
+        more = cross.square() / pivot[..., None] / self.given.variance
+        errors = self.given.errors(self.told + more).mean(-1).amin(-1)
+        return self.mistaken - self.given.weight * errors
+
+    def _take_feature(self, j: Tensor) -> Tensor:
+        factor = super()._take_feature(j)
+        y = self.cross.index_select(0, j)[0] * factor
+        self.told = self.told + y.square() / self.given.variance
+        self.cross = self.cross - outer(self.W[self.count - 1], y)
+        return factor
 
 
 def unit_table(constraints: Constraints, device: torch.device) -> Tensor:

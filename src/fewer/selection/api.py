@@ -33,6 +33,7 @@ from fewer.selection.context import SelectionContext, WorkPlan
 from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
 from fewer.selection.missing import prepare_for_missing
+from fewer.selection.predictor import AUTO, with_predictor
 from fewer.selection.prepare import CONSTRAINTS, prepare
 from fewer.selection.record import GIVEN_ROWS, describe_settings, not_default
 from fewer.selection.refit import (
@@ -66,7 +67,7 @@ def select(
     data: Any,
     k: int | str | Reach | None = None,
     *,
-    decoder: Any = "linear",
+    decoder: Any = "auto",
     target: Any = None,
     target_kind: Any = "auto",
     target_weight: Any = None,
@@ -118,9 +119,13 @@ def select(
         "auto": the smaller of two values, up to 100: the smallest k within one standard error of
         the best, and the number of features that explain others better than permuted columns do.
         Both rules use linear decoders.
-    decoder : "linear", tuple of int or callable, default="linear"
+    decoder : "auto", "linear", tuple of int or callable, default="auto"
         Model that reconstructs the features: a linear map, a network with hidden layers of these
-        widths, or your own function ``(k, d) -> torch.nn.Module``.
+        widths, or your own function ``(k, d) -> torch.nn.Module``. "auto" is linear without a
+        target. With one, from 600 rows on, it is linear unless held-out rows prefer
+        networks: then panels are compared with networks of 100 hidden units, and the predictor is
+        the mean of several networks with one or two hidden layers, as held-out rows prefer. It is
+        linear with ``weights``, ``noise`` or ``robust_to``, and in several processes.
     target : array of length n or (n, m), name(s) of columns, mapping or table, default=None
         Choose features that predict this instead: text, integers and booleans are classes,
         floating-point numbers are quantities, an ordered pandas Categorical is ordinal.
@@ -139,7 +144,8 @@ def select(
         With a target, the weight of reconstructing the other features, below 1: the panel
         minimises ``1 - reconstruct`` times the loss of the predictor plus ``reconstruct`` times
         the reconstruction error, each relative to that of the best panel for that goal alone. The
-        report shows the trade-off for other weights.
+        report shows the trade-off for other weights. With ``noise`` and classes the search is
+        greedy, and features that tell a class which is told already count little.
     include, exclude : lists of names or column numbers, default=()
         Features that must be in the panel, and features that must not.
     costs : mapping from feature to cost, or array, default=None
@@ -264,6 +270,7 @@ def select(
 
 def _choose(context: SelectionContext, options: dict[str, Any], described: dict[str, Any]) -> Panel:
     """Propose, compare, refit."""
+    context = with_predictor(context)
     folds = context.covariances.folds
     comparison = _comparison(context)
     candidates = _compare(context, comparison, context.compared_folds)
@@ -453,6 +460,7 @@ def _wrap(
 
     steps: list[Callable[[], Any]] = [score]
     if isinstance(comparison, TargetComparison):
+        comparison.choose_predictor(winner, folds)
         steps.append(partial(comparison.fit, winner, columns, everything))
     (held, known), *trained = _independent(context, steps)
     held = replace(held, residuals=some_residuals(held))  # all are as large as the rows themselves
@@ -488,7 +496,8 @@ def _wrap(
     )
     d, names = context.source.shape[1], context.source.names
     _warn_about_outliers(Score(held.fold_mean, held.score.errors), context.covariances.stats, names)
-    settings = describe_settings(context, winner, columns, options)
+    ensemble = comparison.predictor if isinstance(comparison, TargetComparison) else None
+    settings = describe_settings(context, winner, columns, options, ensemble)
     tails = held.tails()
     if tails is not None:
         settings["tails"] = tails
@@ -620,7 +629,8 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     if settings["validation"] == GIVEN_ROWS and "validation" not in options:
         raise InputError("attach: pass the held-out rows again, validation=...")
     if panel.target is not None:
-        settings["decoder"] = panel.settings["predictor"]
+        left_open = "networks" in panel.settings
+        settings["decoder"] = AUTO if left_open else panel.settings["predictor"]
     settings = {name: part for name, part in settings.items() if name not in options}
     known = {name: part for name, part in known.items() if name not in options}
     everything = _defaults() | restore_parameters(known | settings, {}, ())

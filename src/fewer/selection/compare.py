@@ -27,7 +27,9 @@ from fewer.selection.strategies import Strategy
 from fewer.selection.target import TargetData
 from fewer.train import TrainingConfig, fit_linear, train_decoders
 from fewer.train.config import CLASS_DROPOUT, CLASS_SMOOTHING
+from fewer.train.device import pick_device
 from fewer.train.distil import WIDTH, distil
+from fewer.train.ensemble import Ensemble, train_ensemble
 from fewer.validation import Fold, paired_interval, ridge_errors
 
 __all__ = ["Candidate", "Comparison", "LinearComparison", "NetworkComparison", "TargetComparison"]
@@ -50,6 +52,13 @@ FAR_BEHIND = 1.02  # networks with this ratio to the leader's error on the first
 PREDICTS_WORSE = (
     1.25  # predictors with this ratio to the leader's loss on the first fold are pruned
 )
+# hidden units of ensembles, which predict the target where that is left open, for each chosen
+# feature; their members with one and with two layers; and the ratio to the lowest loss on the first
+# fold beyond which an ensemble is not tried on the others
+UNITS, UNIT_LIMITS = 5, (64, 256)
+WIDE_MEMBERS, DEEP_MEMBERS = 6, 4
+BEHIND = 1.02
+LONG_TRAINING, SHORTER = 1200, 0.5  # rows from which a processor trains ensembles half as long
 RIVALS = 3  # candidates that may replace the linear search
 LIKELY = 0.9  # level of the interval of a difference between panels from all rows
 FINALIST = 1.02  # with folds: within this ratio, panels from all rows are compared as well
@@ -529,6 +538,12 @@ class TargetComparison(TrainedComparison):
     # lowest loss and lowest error of a linear decoder on each fold, where both count
     lowest: dict[int | None, tuple[float, float]] = field(default_factory=dict)
     distils: bool | None = None  # whether held-out rows prefer predictors that wide ones teach
+    # the ensemble that held-out rows prefer, where the predictor is left open, and all that were
+    # trained
+    predictor: Ensemble | None = None
+    ensembles: dict[tuple[Ensemble, bytes, int | None], MeasuredDecoder] = field(
+        default_factory=dict
+    )
 
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
         """Errors on these folds; candidates that are far behind on the first are pruned."""
@@ -550,6 +565,8 @@ class TargetComparison(TrainedComparison):
         of the panels that were trained first on this fold. Predictors of classes that are in the
         result learn from wide networks where that lowers the loss of the held-out part.
         """
+        if repeat == FULL and self.predictor is not None:
+            return [self._ensemble(self.predictor, one, fold, config, tuned) for one in panels]
         if repeat == FULL and self._may_distil():
             return [self._distilled(panel, fold, config, tuned) for panel in panels]
         known = set(self.errors)
@@ -564,6 +581,59 @@ class TargetComparison(TrainedComparison):
                 error = self.beside_features(self.errors[key], panel, fold)
                 self.errors[key] = distributed.broadcast(error)
         return found
+
+    @property
+    def offered(self) -> tuple[Ensemble, ...]:
+        """Ensembles that may predict the target: wide networks, or deep ones."""
+        width = int(np.clip(UNITS * self.context.config.k, *UNIT_LIMITS))
+        return Ensemble((width,), WIDE_MEMBERS), Ensemble((width, width // 2), DEEP_MEMBERS)
+
+    def choose_predictor(self, winner: Candidate, folds: Sequence[Fold]) -> None:
+        """Let held-out rows choose the ensemble that is in the result, if that is left open."""
+        if not self.context.chooses_predictor or self.context.budget.exhausted:
+            return
+        errors: dict[Ensemble, list[float]] = {one: [] for one in self.offered}
+        for fold, panel in zip(folds, winner.panels, strict=True):
+            held = self.rows(fold, FULL)[1]
+            for one, found in errors.items():
+                decoder = self._ensemble(one, panel, fold)
+                found.append(self.held_out_error(decoder, fold.rows(held), held, panel))
+            least = BEHIND * min(found[0] for found in errors.values())
+            errors = {one: found for one, found in errors.items() if found[0] <= least}
+        self.predictor = min(errors, key=lambda one: float(np.mean(errors[one])))
+
+    def _ensemble(
+        self,
+        ensemble: Ensemble,
+        panel: Columns,
+        fold: Fold,
+        config: TrainingConfig | None = None,
+        tuned: float | None = None,
+    ) -> MeasuredDecoder:
+        """An ensemble for a panel, trained on the training rows of a fold.
+
+        Of several folds, which take as much longer, each has half of the members: enough to compare
+        ensembles, and for a score that is slightly too low.
+        """
+        key = (ensemble, panel.tobytes(), fold.number)
+        if key not in self.ensembles:
+            context, rows = self.context, self.rows(fold, FULL)[0]
+            config, loss = self.recipe(config or context.config, len(rows))
+            data = context.training_data(fold, rows, config, loss, context.seed)
+            if fold.number is not None and len(context.covariances.folds) > 1:
+                ensemble = replace(ensemble, members=max(2, ensemble.members // 2))
+            long = len(rows) >= LONG_TRAINING and pick_device(config.device).type == "cpu"
+            found = train_ensemble(
+                data,
+                panel,
+                ensemble,
+                context.seed,
+                seconds=context.budget.per_training(1),
+                tuned=tuned,
+                effort=SHORTER if long else 1.0,
+            )
+            self.ensembles[key] = self.in_units(found, rows)
+        return self.ensembles[key]
 
     def _may_distil(self) -> bool:
         """Whether predictors may learn from wide ones: narrow ones of classes, with enough rows."""
@@ -628,13 +698,15 @@ class TargetComparison(TrainedComparison):
 
         That is the jackknife's over 20 parts of the rows, or of groups of rows. Unless the first
         candidate was ``given``, the score is lowered by what it loses where each fold (or tenth of
-        a single split) has the candidate that does best on the others, among those compared.
+        a single split) has the candidate that does best on the others, among those compared; and
+        by what it loses where it has the ensemble that does best there.
         """
         winner, context = candidates[0], self.context
         output, rows = self.predictions(winner.panels, folds)
         value = self.score_of(output, rows)
         if not given:
             value += self._luck(candidates, folds)
+        value += self._luck_of_ensemble(winner, folds)
         parts = random_parts(len(rows), context.groups_of(rows), JACKKNIFE_PARTS, context.seed)
         numbers = np.unique(parts)
         if len(numbers) < 2:
@@ -653,11 +725,46 @@ class TargetComparison(TrainedComparison):
         if len(ready) < 2 or ready[0] is not candidates[0]:
             return 0.0
         found = [self.predictions(c.panels, folds, 0) for c in ready]
-        rows = found[0][1]
-        outputs = torch.stack([output for output, _ in found])  # candidates x rows x outputs
-        held = [self.rows(fold, 0)[1] for fold in folds]
+        prices = np.array([c.price for c in ready])
+        return self._loss_of_choice([output for output, _ in found], folds, 0, prices)
+
+    def _luck_of_ensemble(self, winner: Candidate, folds: Sequence[Fold]) -> float:
+        """The same for the choice between ensembles."""
+        panels = list(zip(folds, winner.panels, strict=True))
+        tried = [
+            one
+            for one in sorted(self.offered, key=lambda one: one != self.predictor)
+            if all((one, panel.tobytes(), fold.number) in self.ensembles for fold, panel in panels)
+        ]
+        if len(tried) < 2 or tried[0] != self.predictor:
+            return 0.0
+        outputs = [
+            torch.cat(
+                [
+                    _outputs(
+                        self._ensemble(one, panel, fold),
+                        fold.rows(self.rows(fold, FULL)[1]),
+                        panel,
+                    )
+                    for fold, panel in panels
+                ]
+            )
+            for one in tried
+        ]
+        return self._loss_of_choice(outputs, folds, FULL, np.zeros(len(tried)))
+
+    def _loss_of_choice(
+        self,
+        found: Sequence[Tensor],
+        folds: Sequence[Fold],
+        repeat: int,
+        prices: NDArray[np.float64],
+    ) -> float:
+        """What the score of the first outputs loses where other rows choose between all."""
+        held = [self.rows(fold, repeat)[1] for fold in folds]
+        outputs, rows = torch.stack(list(found)), np.concatenate(held)  # choices x rows x outputs
         labels = parts_of(held, self.context.groups_of, self.context.seed)
-        target, losses = self.target, np.zeros((len(ready), len(rows)))
+        target, losses = self.target, np.zeros((len(outputs), len(rows)))
         for part in np.unique(labels):
             at = np.flatnonzero(labels == part)
             some = torch.from_numpy(at)
@@ -665,7 +772,6 @@ class TargetComparison(TrainedComparison):
             for number, output in enumerate(outputs):
                 error = target.judge.error(output[some], truth, weights, target.unit)
                 losses[number, at] = error  # of the part as a whole
-        prices = np.array([c.price for c in ready])
         chosen = torch.from_numpy(crossfitted(losses, labels, prices))
         mixed = outputs[chosen, torch.arange(len(chosen))]
         return min(0.0, self.score_of(mixed, rows) - self.score_of(outputs[0], rows))

@@ -232,6 +232,7 @@ class SelectionContext:
     expect_missing: float = 0.0  # fraction of inputs of a network that will be missing
     loss: str = "mse"  # what decoders minimise
     size: dict[str, Any] | None = None  # how k was chosen, unless it was given
+    chooses_predictor: bool = False  # whether held-out rows choose the predictor of the target
     # panels proposed so far, by strategy and fold number (None is all rows)
     found: dict[tuple[str, int | None], Columns] = field(default_factory=dict)
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by strategy
@@ -239,6 +240,7 @@ class SelectionContext:
     joint: dict[int | None, Matrix] = field(default_factory=dict)
     # covariance of features with the target, and of weighted features, by fold number
     products: dict[int | None, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    reading: threading.Lock = field(default_factory=threading.Lock)  # rows that several need
     # what a panel can explain of each class, by fold number
     told: dict[int | None, Tensor] = field(default_factory=dict)
     # training rows, by fold number and device

@@ -20,6 +20,8 @@ TREES = 50
 # of L1 penalties: the weight of errors, the penalty relative to the one that leaves no feature
 L1_CLASSES, L1_NUMBERS = 0.01, 0.02
 L1_ROUNDS = 300
+# only the order of the coefficients counts; from so many values on, an exact one takes too long
+L1_TOLERANCE, L1_ROUGHLY, L1_MANY = 1e-4, 0.05, 100_000
 TINY = 1e-12
 
 Columns = NDArray[np.int64]
@@ -146,7 +148,12 @@ def l1_coefficients(x: Floats, y: NDArray, seed: int = 0) -> Floats:
     unit = (x - x.mean(axis=0)) / np.where(spread > TINY, spread, np.inf)
     if y.ndim == 1:
         model = LinearSVC(
-            penalty="l1", dual=False, C=L1_CLASSES, max_iter=L1_ROUNDS, random_state=seed
+            penalty="l1",
+            dual=False,
+            C=L1_CLASSES,
+            tol=L1_TOLERANCE if x.size < L1_MANY else L1_ROUGHLY,
+            max_iter=L1_ROUNDS,
+            random_state=seed,
         )
         target = y
     else:
@@ -154,7 +161,7 @@ def l1_coefficients(x: Floats, y: NDArray, seed: int = 0) -> Floats:
         least = L1_NUMBERS * float(np.linalg.norm(unit.T @ target / len(x), axis=1).max())
         model = MultiTaskLasso(alpha=max(least, TINY), max_iter=L1_ROUNDS)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # only the order counts
+        warnings.simplefilter("ignore", ConvergenceWarning)
         found: Floats = np.abs(model.fit(unit, target).coef_).sum(axis=0)
     return found
 

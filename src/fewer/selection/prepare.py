@@ -20,6 +20,7 @@ from fewer.estimate import describe_protocol
 from fewer.selection.context import SelectionCheckpoint, SelectionContext, TimeBudget, WorkPlan
 from fewer.selection.features import read_noise, read_weights, taken
 from fewer.selection.huber import check_loss, weighted_by_loss
+from fewer.selection.predictor import is_auto, resolve_decoder
 from fewer.selection.record import describe_data, describe_options
 from fewer.selection.robust import check_robust
 from fewer.selection.size import Reach, choose_size, with_target
@@ -88,7 +89,7 @@ def prepare(
     n = source.shape[0]
     target = _check_target(target, n, options)
     device = pick_device(options["device"])
-    linear = TrainingConfig(k=1, decoder=options["decoder"]).linear
+    decoder, linear = resolve_decoder(options, target, source)
     if seed is None:
         seed = distributed.shared_seed(
             options["random_state"], lambda: stored_seed(options["checkpoint"])
@@ -138,7 +139,7 @@ def prepare(
     _warn_about_k(k, n, source.shape[1], stats)
     config = TrainingConfig(
         k=nodes,
-        decoder=options["decoder"],
+        decoder=decoder,
         device=options["device"],
         cost_weight=constraints.cost_weight,
     )
@@ -170,6 +171,7 @@ def prepare(
         expect_missing=options["expect_missing"],
         loss=options["loss"],
         size=size,
+        chooses_predictor=is_auto(options["decoder"]) and not linear,
     )
     check_robust(context)
     return context, describe_data(given, source, stats)

@@ -16,6 +16,7 @@ from fewer.selection.compare import Candidate
 from fewer.selection.context import SelectionContext
 from fewer.selection.size import Reach
 from fewer.storage import describe_parameters
+from fewer.train.ensemble import Ensemble
 
 # options with a value for each row
 PER_ROW = ("target", "row_groups", "sample_weight", "validation")
@@ -45,13 +46,19 @@ def describe_settings(
     winner: Candidate,
     columns: NDArray[np.int64],
     options: dict[str, Any],
+    ensemble: Ensemble | None = None,
 ) -> dict[str, Any]:
-    names = ("decoder", "scale", "strategies", "validation", "time_limit")
-    settings = {name: options[name] for name in names}
+    """How a panel was chosen, as JSON; ``ensemble`` is the predictor of its target, if it is one.
+
+    An ensemble is stored as the one network that it is.
+    """
+    names = ("scale", "strategies", "validation", "time_limit")
+    settings = {"decoder": context.config.decoder, **{name: options[name] for name in names}}
     if isinstance(context.validation, np.ndarray):
         settings["validation"] = GIVEN_ROWS
     if context.target is not None:
-        settings |= {"decoder": "linear", "predictor": options["decoder"]}
+        own = context.config.decoder if ensemble is None else ensemble.widths
+        settings |= {"decoder": "linear", "predictor": own}
         if context.reconstruct:
             settings["reconstruct"] = context.reconstruct
     return describe_parameters(settings) | {
@@ -62,6 +69,7 @@ def describe_settings(
         "protocol": context.protocol,
         **_spending(context.constraints, columns),
         **({"robust_to": context.robust_to} if context.robust_to else {}),
+        **({"networks": ensemble.members} if ensemble is not None else {}),
         **({"loss": context.loss} if context.loss != "mse" else {}),
         "winner": winner.strategy.name,
         "ridge": winner.ridge,

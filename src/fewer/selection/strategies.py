@@ -1,6 +1,5 @@
 """Strategies: each proposes a panel from the training rows of a fold."""
 
-import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from fewer.errors import FewerWarning
 from fewer.kinds import Classes
 from fewer.nn import make_loss
 from fewer.search import greedy, search, swap
+from fewer.search.greedy import ClassErrors
 from fewer.search.objective import Penalty, penalty_at, residual_of, solve_normal
 from fewer.selection.context import SelectionContext
 from fewer.selection.filters import FILTERS, filter_panel
@@ -36,7 +36,6 @@ from fewer.train import (
 )
 from fewer.train.assignment import eligible, obeying_features
 from fewer.train.referee import Referee, trained_swaps
-from fewer.train.surrogate import RandomFeatureSurrogate
 from fewer.validation import Fold
 
 __all__ = [
@@ -47,6 +46,8 @@ __all__ = [
     "Strategy",
     "features_weight",
     "joint_covariance",
+    "joint_penalty",
+    "network_swaps_panel",
     "propose",
     "propose_on_folds",
     "propose_side_by_side",
@@ -65,7 +66,6 @@ FEW_ROUNDS, SOME_ROUNDS = 2, 3
 LONG_SEARCH = 2**17  # chosen features times all features: beyond, only swaps on folds that score
 FEW_STARTS = 4  # of a search whose panel is compared with others, and improved
 FEATURE_STEPS, FEATURE_RATE = 200, 0.2  # of a selector on random features, which swaps improve
-RANKS = (384, 4500, 4)  # random features, rows and folds of a surrogate
 SOME_SWAPS = 8  # rounds of network swaps on one of several folds
 MANY_ROWS = 20_000  # from which a further search takes little of the time
 SMALL = 2000  # folds times features: beyond, the closed form on every fold takes too long
@@ -73,12 +73,15 @@ WIDEST_SIDE_BY_SIDE = 4096  # features: beyond, a single search occupies all cor
 QUICK_SWAPS = 2**27  # multiplications that score all swaps: beyond, only promising ones on folds
 SHORT_STEP = 2**20  # values per operation
 CHOICE_BATCH = 128  # rows: a choice needs many steps rather than exact ones
+# Of one panel for noisy features and classes: how much of the noise is a target, too, and what is
+# added to all variances of inputs, in units of the mean variance, so that quiet features, which a
+# decoder with a penalty uses little, count little
+OWN_NOISE, QUIET = 0.3, 1.0
+TELLING = 80  # features: telling classes counts as much beside one of k as if all of k were so many
 HARDLY = 1e-6  # weight of the features as targets, where only the target counts
 LEAST_REST = 1e-6  # of the variance: less is nothing
 TELLING_ROUNDS, LEAST_TOLD = 3, 1e-3  # panels that show how well classes can be told, and less
 FEATURES_WEIGHT = 0.01  # of all features together, relative to the target: they only break ties
-
-_READING = threading.Lock()  # rows that several searches side by side need
 
 Columns = NDArray[np.int64]
 Propose = Callable[[SelectionContext, Fold], Columns]
@@ -256,20 +259,23 @@ def _has_referee(context: SelectionContext) -> bool:
 
 def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
     asked = (*STRATEGIES, FILTERS_NAME) if context.strategies == "auto" else context.strategies
+    # what is better for one goal alone is then not compared
+    both = for_both(context) and "search" in asked
     # always there: what knowing the target has to beat
-    found = [Strategy(LABEL_FREE, search_panel)]
+    found = [] if both else [Strategy(LABEL_FREE, search_panel)]
     scaled = context.covariances.scaling.how == "standard" and not context.covariances.factored
-    if scaled and "search" in asked and context.source.shape[0] >= MANY_ROWS:
+    if scaled and not both and "search" in asked and context.source.shape[0] >= MANY_ROWS:
         # features that hardly ever vary, such as pixels at a margin, then hardly count
         run = partial(search_panel, in_data_units=True)
         found.append(Strategy(f"{LABEL_FREE}, unscaled", run))
     if "search" in asked:
         found.append(Strategy("search", supervised_search_panel))
+    if "search" in asked and not both:
         share = 0.0 if context.reconstruct else WITH_FEATURES
         other = "search, target only" if context.reconstruct else "search, target and features"
         run = partial(supervised_search_panel, share=share)
         found.append(Strategy(other, run))
-    if FILTERS_NAME in asked:
+    if FILTERS_NAME in asked and not both:
         found += [Strategy(name, partial(filter_panel, name=name), weight=0.05) for name in FILTERS]
     if "gradient" in asked:
         found.append(GRADIENT)
@@ -380,9 +386,16 @@ def _selected(
     return constraints.complete(obeying_features(found.logits[0], constraints, fold.matrix))
 
 
-def network_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
-    """Swaps scored with a surrogate of the network, from the best panel proposed so far."""
-    starts = [panel for (_, number), panel in context.found.items() if number == fold.number]
+def network_swaps_panel(
+    context: SelectionContext, fold: Fold, starts: Sequence[Columns] = ()
+) -> Columns:
+    """Swaps scored with a surrogate of the network, from the best of some panels.
+
+    By default, those are all that were proposed so far.
+    """
+    starts = list(starts) or [
+        panel for (_, number), panel in context.found.items() if number == fold.number
+    ]
     summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
     targets = linear = weights = None
     several = len(context.covariances.folds) > 1
@@ -417,20 +430,14 @@ NETWORK_SWAPS = Strategy(
 def trained_swaps_panel(context: SelectionContext, fold: Fold) -> Columns:
     """Swaps judged by trained networks, from the panel of `network_swaps_panel`."""
     start = context.found.get((NETWORK_SWAPS.name, fold.number))
-    rows, source, k = fold.train_rows, fold.train_source, context.config.k
-    labels, device = context.groups_of(rows), context.device
+    config = replace(context.config, device=str(context.device))
+    labels = context.groups_of(fold.train_rows)
+    referee = Referee(fold.train_source, context.constraints, config, context.seed, labels)
     summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
-    size: dict[str, Any] = {"width": RANKS[0], "rows": RANKS[1], "folds": RANKS[2]}
-    seed = context.seed + 2  # network swaps have used the two before
-    surrogate = RandomFeatureSurrogate(
-        source, summary, k=k, seed=seed, device=device, labels=labels, **size
-    )
-    config = replace(context.config, device=str(device))
-    referee = Referee(source, context.constraints, config, context.seed, labels)
     return trained_swaps(
         referee,
         search_panel(context, fold) if start is None else start,
-        rank=surrogate.errors,
+        rank=referee.ranking(summary),
         time_limit=context.budget.remaining(),
     )
 
@@ -444,6 +451,8 @@ def supervised_search_panel(
     context: SelectionContext, fold: Fold, share: float | None = None
 ) -> Columns:
     """The search for a linear map from features to the target and, with ``share``, to features."""
+    if share is None and for_both(context):
+        return _panel_for_both(context, fold)
     if share is None:
         joint = _joint_covariance(context, fold)
     else:
@@ -457,6 +466,50 @@ def supervised_search_panel(
         time_limit=context.budget.remaining(),
     )
     return found.indices
+
+
+def for_both(context: SelectionContext) -> bool:
+    """Whether a panel is for noisy features and for classes: a greedy search for both at once."""
+    target, noise = context.target, context.covariances.noise
+    classes = target is not None and target.kind.name == Classes.name
+    return classes and noise is not None and context.reconstruct > 0
+
+
+def _panel_for_both(context: SelectionContext, fold: Fold) -> Columns:
+    """Greedy selection for features and classes at once, where features are noisy.
+
+    What the features explain counts relative to the most that greedy selection explains; the mean
+    error of the classes is that of `fewer.search.greedy.ClassErrors`. The last of k features adds
+    about 1 / k of what all explain, so the classes count in proportion to that. Part of the noise
+    is a target, too: what a panel reproduces of the values as they are measured.
+    """
+    joint = _plain_joint_covariance(context, fold, 1.0)
+    assert isinstance(joint, Tensor)
+    d, device = len(fold.scale), context.search_device
+    C, own = joint[:d, :d].clone(), joint.diagonal()[d:]
+    penalty = joint_penalty(fold, joint)
+    assert isinstance(penalty, Tensor)
+    penalty = penalty[:d]
+    ratio = float(C.trace()) / float(fold.matrix_for_choice().trace())
+    measured = ratio * torch.from_numpy(fold.measured_variance)
+    noise = OWN_NOISE * torch.minimum((measured - C.diagonal()).clamp_min(0.0), penalty)
+    C.diagonal().add_(noise)
+    units = context.covariances.scaling.weights
+    unit = torch.ones(d) if units is None else torch.from_numpy(units).clamp_min(1e-12)
+    inputs = (penalty - noise).to(device)
+    penalty = inputs + (QUIET * unit * (measured / unit).mean()).to(device)
+    C = C.to(device)
+    plain = greedy(C, context.constraints, ridge=penalty)
+    explained = float(C.trace()) + float(penalty.sum()) - float(plain.errors[-1])
+    share = context.reconstruct
+    classes = ClassErrors(
+        joint[:d, d:].to(device),
+        own.clamp_min(1e-300).to(device),
+        (1 - own).clamp(0.0, 1.0).to(device),
+        (1 - share) / share * TELLING / max(len(plain.order), 1) * explained,
+        inputs,
+    )
+    return greedy(C, context.constraints, ridge=penalty, classes=classes).panel()
 
 
 def _joint_covariance(context: SelectionContext, fold: Fold) -> Matrix:
@@ -517,6 +570,18 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
     features are noisy, indicators of classes are scaled so that what a panel for them alone
     explains of each is the same: of a rare class it is little, however well it can be told.
     """
+    joint = _plain_joint_covariance(context, fold, features)
+    assert context.target is not None
+    if fold.noise is None or context.target.kind.name != Classes.name:
+        return joint
+    assert isinstance(joint, Tensor)
+    if fold.number not in context.told:
+        context.told[fold.number] = _told(context, fold, joint)
+    return _with_scaled_targets(joint, context.told[fold.number].rsqrt())
+
+
+def _plain_joint_covariance(context: SelectionContext, fold: Fold, features: float) -> Matrix:
+    """`joint_covariance` with the indicators of classes as they are."""
     assert context.target is not None
     C = fold.matrix_for_choice().cpu()
     rows = fold.matrix_rows if isinstance(C, FactoredCovariance) else fold.train_rows
@@ -524,7 +589,7 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
     products = None
     if isinstance(C, Tensor):
         products = _target_products(context, fold, y, weights)
-    joint = refine.joint_covariance(
+    return refine.joint_covariance(
         C,
         fold.train_source,
         fold.scaled_mean,
@@ -536,19 +601,13 @@ def joint_covariance(context: SelectionContext, fold: Fold, features: float) -> 
         device=context.device,
         products=products,
     )
-    if fold.noise is None or context.target.kind.name != Classes.name:
-        return joint
-    assert isinstance(joint, Tensor)
-    if fold.number not in context.told:
-        context.told[fold.number] = _told(context, fold, joint)
-    return _with_scaled_targets(joint, context.told[fold.number].rsqrt())
 
 
 def _target_products(
     context: SelectionContext, fold: Fold, y: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """`target_products` of the rows of a fold, read once for all searches on it."""
-    with _READING:
+    with context.reading:
         if fold.number not in context.products:
             context.products.clear()  # of one fold at a time
             context.products[fold.number] = refine.target_products(

@@ -8,7 +8,7 @@ from fewer.train.linear import fit_linear
 from fewer.train.network import train_decoder, train_decoders
 from fewer.train.surrogate import network_swaps
 from fewer.train.swaps import HeldOut, held_out_swaps
-from fewer.train.training_data import Fit
+from fewer.train.training_data import Fit, prepare
 
 __all__ = [
     "Checkpoint",
@@ -23,6 +23,7 @@ __all__ = [
     "fit_random_features",
     "held_out_swaps",
     "network_swaps",
+    "prepare",
     "train_decoder",
     "train_decoders",
 ]

@@ -5,13 +5,13 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fewer.data.batches import Batches
 from fewer.distributed import all_reduce
 from fewer.nn.decoder import DecoderStack
 
-__all__ = ["calibrate", "solve_last"]
+__all__ = ["best_factors", "calibrate", "solve_last"]
 
 LAST_RIDGES = 10.0 ** np.arange(-6, 1)  # of a last layer, relative to the mean variance
 SPREAD = 0.25  # of the logarithm of the factor of outputs, before any row is seen
@@ -21,27 +21,32 @@ Outputs = Callable[[Tensor], Tensor]
 
 @torch.no_grad()
 def solve_last(
-    network: nn.Module,
+    stack: DecoderStack,
     train: Batches,
     held_out: Callable[[Outputs], Tensor] | None,
     lowest: Tensor | None,
     tuned: Sequence[float | None] | None,
+    *,
+    skip: bool,
 ) -> tuple[list[float | None], Tensor | None]:
     """Replace last layers by ridge regression on what they take, if that lowers the loss.
 
-    The penalty, relative to the mean variance, is what does best on held-out rows, or is given in
-    ``tuned``; it is returned for each network, None where the layer stays, with the lowest losses.
-    ``held_out`` has the loss of each network on held-out rows.
+    With ``skip``, they then take the inputs of the network, too. The penalty, relative to the mean
+    variance, is what does best on held-out rows, or is given in ``tuned``; it is returned for each
+    network, None where the layer stays, with the lowest losses. ``held_out`` has the loss of each
+    network on held-out rows.
     """
-    stack, hidden, last = _last_layer(network)
     if held_out is None and tuned is None:
-        return [None] * len(last[0]), lowest
-    members, out, width = last[0].shape
+        return [None] * len(stack.last.weight), lowest
+    if skip:
+        stack.add_skip()
+    weight, bias = stack.last.weight, stack.last.bias
+    members, out, width = weight.shape
     zeros = partial(torch.zeros, dtype=torch.float64, device=train.device)
     gram, cross = zeros(members, width, width), zeros(members, width, out)
     first, means, count = zeros(members, width), zeros(out), zeros(())
     for batch in train.in_order():  # a rank may have no rows
-        h, y = hidden(batch.x).double(), batch.target.double()
+        h, y = stack.hidden(batch.x).double(), batch.target.double()
         rows = y.new_ones(len(y)) if batch.observed is None else batch.observed[:, 0].double()
         weighted = (h * rows[:, None]).mT
         gram += weighted @ h
@@ -65,7 +70,6 @@ def solve_last(
         bias = means - (first[:, None] @ weight)[:, 0]
         return weight.mT.float(), bias[:, None].float()
 
-    weight, bias = last
     if held_out is None or lowest is None:
         given = [None] * len(unit) if tuned is None else tuned
         use = torch.tensor([-1.0 if r is None else r for r in given], dtype=torch.float64)
@@ -90,45 +94,36 @@ def solve_last(
     return [None if ridge < 0 else ridge for ridge in chosen.tolist()], best
 
 
-def _last_layer(
-    network: nn.Module,
-) -> tuple[Outputs, Outputs, tuple[Tensor, Tensor]]:
-    """Outputs of all members, what their last layers take, and the weights of those, in place."""
-    if isinstance(network, DecoderStack):
-        return network, network.hidden, (network.last.weight, network.last.bias)
-    assert isinstance(network, nn.Sequential)
-    *body, last = network
-    before = nn.Sequential(*body)
-    assert isinstance(last, nn.Linear)
-    return (
-        lambda x: network(x)[None],
-        lambda x: before(x)[None],
-        (last.weight[None], last.bias[None, None]),
-    )
-
-
 @torch.no_grad()
 def calibrate(
-    network: nn.Module, valid: Batches | None, tuned: Sequence[float | None] | None
+    stack: DecoderStack, valid: Batches | None, tuned: Sequence[float | None] | None
 ) -> list[float | None]:
     """Multiply outputs so that held-out classes are most likely; hardly, where rows are few."""
-    outputs, _, (weight, bias) = _last_layer(network)
+    weight, bias = stack.last.weight, stack.last.bias
     if valid is not None:
-        parts = [(outputs(one.x), one.target, one.observed) for one in valid.in_order()]
+        parts = [(stack(one.x), one.target, one.observed) for one in valid.in_order()]
         logits = torch.cat([part for part, _, _ in parts], dim=1)  # m x n x classes
         classes = torch.cat([target for _, target, _ in parts]).expand(len(logits), -1)[..., None]
         rows = torch.cat([torch.ones(len(y)) if w is None else w.cpu() for _, y, w in parts])
-        rows = rows.to(logits)  # their weights
-        factors = torch.logspace(-0.6, 0.6, 49, device=logits.device)
-        likely = [
-            torch.log_softmax(logits * one, dim=-1).gather(2, classes)[..., 0] @ rows
-            - one.log().square() / (2 * SPREAD**2)
-            for one in factors
-        ]
-        tuned = factors[torch.stack(likely).argmax(0)].tolist()
+        tuned = best_factors(logits, classes, rows.to(logits))
     elif tuned is None:
         return [None] * len(weight)
     factor = weight.new_tensor([one or 1.0 for one in tuned])[:, None, None]
     weight.mul_(factor)
     bias.mul_(factor)
     return list(tuned)
+
+
+def best_factors(logits: Tensor, classes: Tensor, weights: Tensor) -> list[float]:
+    """For each network, the factor of its logits (m x n x classes) that makes classes likely.
+
+    ``classes`` is m x n x 1. Factors are normal about 1 on a logarithmic scale, before any row.
+    """
+    factors = torch.logspace(-0.6, 0.6, 49, device=logits.device, dtype=logits.dtype)
+    likely = [
+        torch.log_softmax(logits * one, dim=-1).gather(2, classes)[..., 0] @ weights
+        - one.log().square() / (2 * SPREAD**2)
+        for one in factors
+    ]
+    found: list[float] = factors[torch.stack(likely).argmax(0)].tolist()
+    return found

@@ -22,7 +22,7 @@ from fewer.data.batches import Batch, Batches
 from fewer.distributed import all_reduce, broadcast, broadcast_tensors, is_rank0, rank, world_size
 from fewer.nn import Loss, MeasuredDecoder
 from fewer.nn.concrete import run_mixed
-from fewer.nn.decoder import DecoderStack, LinearStack
+from fewer.nn.decoder import DecoderStack, LinearStack, hidden_widths
 from fewer.train.checkpoint import Checkpoint, TrainingState
 from fewer.train.config import REFIT_STEPS, TrainingConfig
 from fewer.train.device import enough_memory, float64_device, products, seeded
@@ -136,6 +136,7 @@ def train_decoders(
     seconds: float | None = None,
     tuned: Sequence[float | None] | None = None,
     effort: float = 1.0,
+    distinct: bool = False,
 ) -> list[MeasuredDecoder]:
     """Train a decoder for each of several panels on the same rows.
 
@@ -155,6 +156,8 @@ def train_decoders(
         layer or, with classes, the factor of outputs.
     effort : float, default=1.0
         Factor of the number of epochs, unless that is configured: 0.5 is enough for a comparison.
+    distinct : bool, default=False
+        Whether networks start from weights of their own, as those of an ensemble do.
 
     Examples
     --------
@@ -179,11 +182,11 @@ def train_decoders(
         if alone or world_size() > 1:
             found = []
             for at, columns in enumerate(panels):
-                with seeded(seed, data.device) as generator:
+                with seeded(seed + at * distinct, data.device) as generator:
                     own = None if tuned is None else tuned[at : at + 1]
                     found.append(_fit(data, columns, generator, groups, seconds, own, effort))
         else:
-            found = _fit_together(data, panels, seed, seconds, tuned, effort)
+            found = _fit_together(data, panels, seed, seconds, tuned, effort, distinct)
     for decoder in found:
         decoder.cpu().double().eval()
     return found
@@ -234,6 +237,7 @@ def _fit_together(
     seconds: float | None,
     tuned: Sequence[float | None] | None,
     effort: float,
+    distinct: bool,
 ) -> list[MeasuredDecoder]:
     """Networks of as many inputs as one; on a CPU, some of them on each core."""
     found: dict[int, MeasuredDecoder] = {}
@@ -243,7 +247,7 @@ def _fit_together(
         decoders = _fit_networks(nets, data, columns, seconds=seconds, tuned=own, **options)
         found.update(zip(members, decoders, strict=True))
 
-    _together(data, panels, seed, fit, effort=effort)
+    _together(data, panels, seed, fit, distinct=distinct, effort=effort)
     return [found[at] for at in range(len(panels))]
 
 
@@ -252,15 +256,24 @@ def _together(
     panels: Sequence[NDArray[np.int64]],
     seed: int,
     train: Callable[..., None],
+    *,
+    distinct: bool = False,
     **options: Any,
 ) -> None:
-    """Call ``train`` with new networks for the panels of each share, all from the same weights."""
+    """Call ``train`` with new networks for the panels of each share.
+
+    All start from the same weights, or each from its own, whatever the shares are.
+    """
     shares, starts = [], []
-    for members in _shares(panels, data):
+    for members in _shares(panels, data, wide=distinct):
         with seeded(seed, data.device) as generator:
             net = new_decoder(data, len(panels[members[0]]))
+        nets = [net, *(copy.deepcopy(net) for _ in members[1:])]
+        for at, member in enumerate(members if distinct else []):
+            with seeded(seed + member, data.device):
+                nets[at] = new_decoder(data, len(panels[member]))
         shares.append(members)
-        starts.append(([net, *(copy.deepcopy(net) for _ in members[1:])], generator))
+        starts.append((nets, generator))
 
     def run(at: int) -> None:
         members, (nets, generator) = shares[at], starts[at]
@@ -275,17 +288,23 @@ def _together(
             run(at)
 
 
-def _shares(panels: Sequence[NDArray[np.int64]], data: TrainingData) -> list[list[int]]:
+def _shares(
+    panels: Sequence[NDArray[np.int64]], data: TrainingData, *, wide: bool
+) -> list[list[int]]:
     """Panels that are trained as one: of the same size, on a CPU some for each core.
 
-    Short steps are not shared between cores: Python would have to run both at once.
+    Short steps are not shared between cores: Python would have to run both at once. Where networks
+    are wide, hidden layers make them long rather than outputs.
     """
+    width = data.out
+    if wide and not isinstance(data.config.decoder, str) and not callable(data.config.decoder):
+        width = max(width, *hidden_widths(data.config.decoder))
     sizes: dict[int, list[int]] = {}
     for at, panel in enumerate(panels):
         sizes.setdefault(len(panel), []).append(at)
     shares = []
     for members in sizes.values():
-        parts, values = 1, data.config.batch_size * data.out * len(members)
+        parts, values = 1, data.config.batch_size * width * len(members)
         if data.device.type == "cpu":
             parts = max(min(own_cores(), len(members), values // SHARED), -(-values // CACHED), 1)
         shares += [part.tolist() for part in np.array_split(np.array(members), parts)]
@@ -507,13 +526,16 @@ def _train_networks(  # noqa: PLR0912, PLR0915 (the loop reads top to bottom)
         unpadded(network)
     chosen: list[float | None] = [None] * len(nets)
     lowest = best.lowest
-    if plan.short and data.loss.name == "mse" and train.complete:
-        held = None if valid is None else partial(evaluate, batches=valid, loss=losses)
-        chosen, lowest = solve_last(network, train, held, lowest, tuned)
-    elif plan.short and data.loss.smoothing:
-        chosen = calibrate(network, valid, tuned)
-    if isinstance(network, DecoderStack):
-        nets = network.members()
+    solved = plan.short and data.loss.name == "mse" and train.complete
+    if solved or isinstance(network, DecoderStack) or (plan.short and data.loss.smoothing):
+        stack = network if isinstance(network, DecoderStack) else DecoderStack(nets).eval()
+        if solved:
+            held = None if valid is None else partial(evaluate, batches=valid, loss=losses)
+            skip = data.targets is not None or data.keeps_measured
+            chosen, lowest = solve_last(stack, train, held, lowest, tuned, skip=skip)
+        elif plan.short and data.loss.smoothing:
+            chosen = calibrate(stack, valid, tuned)
+        nets = stack.members()
     unit = data.out_scale ** (data.loss.degree or 0)  # losses in the data's own units
     for entry in history:
         entry["loss"] *= unit

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from fewer.constraints import Constraints
 from fewer.data import RowView, Source, moments, read_blocks
+from fewer.data.moments import Summary
 from fewer.data.source import array_source
 from fewer.distributed import world_size
 from fewer.nn import make_loss
 from fewer.nn.decoder import hidden_widths
 from fewer.train.config import TrainingConfig
 from fewer.train.network import held_out_losses, train_decoders
-from fewer.train.surrogate import FEW_CHOSEN
+from fewer.train.surrogate import FEW_CHOSEN, RandomFeatureSurrogate
 from fewer.train.training_data import TrainingData, prepare
 from fewer.validation import ROWS_PER_FEATURE, paired_interval
 
@@ -40,6 +41,7 @@ COUNT = 64
 FAILURES = 2  # rounds without a better panel that end the search
 DRAWN = 8  # times as many swaps are drawn; a surrogate, if there is one, takes the best of them
 RANDOM = 0.25  # of the networks are for swaps that it did not choose
+WIDTH, RANKING_ROWS = 384, 4500  # random features and rows of a surrogate
 SHORT, LONGER = 240, 400  # steps of training for a first look, and to confirm it
 FEWEST_EPOCHS = 5
 WIDEST = 4096  # layers
@@ -77,6 +79,21 @@ class Referee:
             self.config, validation_fraction=HELD, progress=False, checkpoint=None, on_epoch=None
         )
         self.splits: dict[int, TrainingData] = {}
+
+    def ranking(self, summary: Summary) -> Rank:
+        """Errors of panels by a surrogate on the same rows, whose covariance is known."""
+        surrogate = RandomFeatureSurrogate(
+            self.rows,
+            summary,
+            k=self.config.k,
+            seed=self.seed + 2,  # network swaps have used the two before
+            device=self.config.device,
+            labels=self.labels,
+            width=WIDTH,
+            rows=RANKING_ROWS,
+            folds=SPLITS,
+        )
+        return surrogate.errors
 
     @staticmethod
     def judges(config: TrainingConfig, shape: tuple[int, int], device: torch.device) -> bool:

@@ -94,7 +94,10 @@ def refined(
         found = on_rank0(lambda: _proposed(data, source, summary, start, constraints, seed))
         near, other = found
         if of_rows and data.valid is not None and Referee.judges(data.config, source.shape, device):
-            refereed = _refereed(data, source, summary, other, constraints, seed)
+            config = replace(data.config, device=str(data.device))
+            referee = Referee(source, constraints, config, seed)
+            on_cpu = Summary(summary.n, summary.mean.cpu(), summary.matrix.cpu())
+            refereed = trained_swaps(referee, other, rank=referee.ranking(on_cpu))
             panel = clearly_best(data, constraints, near, [start, other, refereed], seed)
             return panel, *refit(panel, False)
     if exact or np.array_equal(other, start):
@@ -207,24 +210,6 @@ def _proposed(
         weights=weights,
     )
     return near, found
-
-
-def _refereed(
-    data: TrainingData,
-    source: Source,
-    summary: Summary,
-    panel: Columns,
-    constraints: Constraints,
-    seed: int,
-) -> Columns:
-    """What swaps judged by trained networks make of a panel."""
-    from fewer.train.surrogate import RandomFeatureSurrogate  # noqa: PLC0415 (as above)
-
-    known = Summary(summary.n, summary.mean.cpu(), summary.matrix.cpu())
-    options: dict[str, Any] = {"k": len(panel), "seed": seed + 2, "device": data.device}
-    referee = Referee(source, constraints, data.config, seed)
-    surrogate = RandomFeatureSurrogate(source, known, **options)
-    return trained_swaps(referee, panel, rank=surrogate.errors)
 
 
 # -- targets -----------------------------------------------------------------------------------

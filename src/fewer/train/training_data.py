@@ -135,7 +135,30 @@ def prepare(
     groups: np.ndarray | None = None,
     weights: Tensor | None = None,
 ) -> TrainingData:
-    """Split the rows, without splitting ``groups``, and determine the scaling."""
+    """Split the rows, without splitting ``groups``, and determine the scaling.
+
+    Parameters
+    ----------
+    source, stats, config, loss, seed, targets, out, groups, weights
+        As in `train_decoder`.
+
+    Returns
+    -------
+    TrainingData
+        What `train_decoders` and `choose_by_gradient` take.
+
+    Examples
+    --------
+    >>> from fewer.data import moments
+    >>> from fewer.data.source import array_source
+    >>> from fewer.nn import make_loss
+    >>> from sklearn.datasets import load_digits
+    >>> source = array_source(load_digits().data / 16)
+    >>> config = TrainingConfig(k=3, validation_fraction=0.2)
+    >>> data = prepare(source, moments(source), config, make_loss("mse"), seed=0)
+    >>> len(data.train), len(data.valid)
+    (1438, 359)
+    """
     n, d = source.shape
     device = pick_device(config.device)
     mean = torch.from_numpy(stats.mean)

@@ -122,6 +122,10 @@ def describe_target(
     output, rows = comparison.predictions(winner.panels, folds)
     scores = {"panel": comparison.score_of(output, rows)}
     truth = target.values[torch.from_numpy(rows)]
+    if comparison.predictor is not None:  # baselines are predicted by one network each
+        scores["one_network"] = comparison.score_of(
+            *comparison.predictions(winner.panels, folds, 0)
+        )
     free = [context.found.get((LABEL_FREE, fold.number)) for fold in folds]
     panels = [
         search_panel(context, fold) if one is None else one
