@@ -1059,3 +1059,15 @@ def test_platforms_that_cannot_be():
     for options in ({"efficiency": 0.0}, {"efficiency": 1.5}, {"background": -1}, {"lost": -1}):
         with pytest.raises(InputError, match=next(iter(options))):
             Platform(**options)
+
+
+def test_the_decoder_is_linear_where_it_is_left_open():
+    """So that the noise of counting is known, as without the option."""
+    draw = np.random.default_rng(0)
+    counts = draw.poisson(draw.gamma(2.0, size=(200, 1)) * draw.gamma(1.0, size=12))
+    cells = anndata.AnnData(counts.astype(np.float32))
+    plain = select_genes(cells, 3, inplace=False, **QUICK)
+    left_open = select_genes(cells, 3, decoder="auto", inplace=False, **QUICK)
+    assert left_open.features == plain.features
+    assert left_open.held_out == plain.held_out
+    assert "noise" in left_open.settings["protocol"]

@@ -49,3 +49,23 @@ def test_the_code_runs():
     found = {"data": X}
     exec(python_of(panel.evidence).replace("data = ...", "pass"), found)
     assert found["panel"].features == panel.features
+
+
+def test_the_decoder_of_a_target_is_the_one_that_a_panel_was_made_with():
+    """Earlier builds predicted linearly unless told otherwise, and did not record that."""
+    target = {"object": "9 values"}
+    assert "decoder='linear'" in python_of(evidence(target=target))
+    assert config_of(evidence({"config": {"target": "y"}}, target="y"))["decoder"] == "linear"
+    assert "decoder" not in python_of(evidence(target=target, decoder="auto"))
+    known = evidence({"config": {"target": "y"}}, target="y", decoder="auto")
+    assert config_of(known) == {"target": "y"}
+    assert "decoder=[8]" in python_of(evidence(target=target, decoder=[8]))
+    X = [[float(i * j % 7), float(i), float(j)] for i in range(9) for j in range(9)]
+    y = [row[0] > 2 for row in X]
+    options = {"strategies": ["search"], "validation": 0.2, "random_state": 0}
+    panel = fewer.select(X, 2, target=y, **options)
+    assert panel.evidence.options["decoder"] == "auto"
+    found = {"data": X, "target": y}
+    code = python_of(panel.evidence).replace("data = ...", "pass").replace("target = ...", "pass")
+    exec(code, found)
+    assert found["panel"].features == panel.features

@@ -49,8 +49,17 @@ def python_of(known: Evidence) -> str | None:
 
 
 def _asked(known: Evidence) -> dict[str, Any]:
-    """Options that decide which panel is made; earlier builds recorded the checkpoint, too."""
-    return {name: value for name, value in known.options.items() if name != "checkpoint"}
+    """Options that decide which panel is made.
+
+    Earlier builds recorded the checkpoint, too; and with a target the default of the decoder was
+    linear, which they did not record.
+    """
+    found = {name: value for name, value in known.options.items() if name != "checkpoint"}
+    if "target" in found:
+        found.setdefault("decoder", "linear")
+    if found.get("decoder") == "auto":
+        del found["decoder"]
+    return found
 
 
 def _spelled(value: Any) -> str | None:
@@ -73,7 +82,10 @@ def config_of(known: Evidence | None) -> dict[str, Any]:
     if known is None:
         raise InputError("this panel was saved without evidence of how it was made")
     if known.source.get("config") is not None:
-        return dict(known.source["config"])
+        config = dict(known.source["config"])
+        if _asked(known).get("decoder") == "linear":
+            config.setdefault("decoder", "linear")
+        return config
     found: dict[str, Any] = {"data": known.source.get("path")}
     for name, value in _asked(known).items():
         if isinstance(value, dict) and "reach" in value:

@@ -266,7 +266,10 @@ def _plain(name: str, value: Any) -> Any:
         return sorted(value, key=str)
     if name == "costs" and hasattr(value, "to_dict"):
         return value.to_dict()
-    return value.to_list() if hasattr(value, "to_list") else value
+    for method in ("tolist", "to_list"):  # of pandas, whose categories only know the former, polars
+        if hasattr(value, method):
+            return getattr(value, method)()
+    return value
 
 
 def _restore(value: Any) -> Any:

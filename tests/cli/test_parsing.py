@@ -83,7 +83,7 @@ def test_lists_of_features(file):
         (lambda path: parse.sets(path, NAMES, [], ["few"]), "few: use a whole number, or NAME=2"),
         (lambda path: parse.sets(path, NAMES, ["x=1"], []), "'x'.*a set of --sets"),
         (lambda path: parse.costs(path, NAMES, {"hours": 1}), "has no column 'hours'; its columns"),
-        (lambda path: parse.decoder("320,0"), "--decoder 320,0: use linear, or widths"),
+        (lambda path: parse.decoder("320,0"), "--decoder 320,0: use auto, linear, or widths"),
         (lambda path: parse.sizes("1:9:2:3"), "--k 1:9:2:3: use sizes such as"),
         (lambda path: parse.sizes("few"), "--k few: use sizes such as"),
         (lambda path: parse.sizes("5:1"), "--k 5:1: use sizes such as"),

@@ -147,7 +147,7 @@ def test_a_panel_is_never_replaced_unasked(folder, refused, typed, made_panel):
         (["-k", "2", "--at-most", "1"], "--at-most requires --sets FILE"),
         (["-k", "2", "--budget", "much"], "--budget much: use a number, or NAME=100"),
         (["-k", "2", "--row-groups", "age"], "there is no column 'age'"),
-        (["-k", "2", "--decoder", "wide"], "--decoder wide: use linear, or widths"),
+        (["-k", "2", "--decoder", "wide"], "--decoder wide: use auto, linear, or widths"),
         (["-k", "2", "--scale", "big"], "--scale 'big' is not valid; use 'standard' or 'none'"),
         (["-k", "2", "--strategies", "luck"], "use 'auto' or some of search, closed_form"),
         (["-k", "2", "--validation", "most"], "--validation 'most'"),

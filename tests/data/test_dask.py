@@ -186,5 +186,11 @@ def test_cells_of_an_annotated_matrix_stay_in_the_cluster(sparse_chunks):
         wanted, found = (select_genes(one, 4, groupby=groupby, **options) for one in (here, there))
         assert found.indices.tolist() == wanted.indices.tolist()
         assert found.held_out == pytest.approx(wanted.held_out, abs=1e-6)
+    # what is left after filtering cells and genes is a view of the matrix
+    some = np.arange(300)[::2], np.arange(18)[3:]
+    wanted, found = (select_genes(one[some[0]][:, some[1]], 4, **options) for one in (here, there))
+    assert isinstance(open_cells(there[some[0]][:, some[1]]).source, DaskSource)
+    assert found.features == wanted.features
+    wanted, found = (select_genes(one, 4, **options) for one in (here, there))
     layers = [impute(one, panel).layers["fewer"] for one, panel in ((here, wanted), (there, found))]
     np.testing.assert_allclose(*layers, atol=1e-4)

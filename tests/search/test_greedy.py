@@ -366,7 +366,7 @@ def test_classes_count_beside_the_residual(weight, ridge):
         assert path.order.tolist() == greedy(C, 5, ridge=ridge).order.tolist()
 
 
-def test_a_class_that_is_told_is_worth_no_further_features():
+def test_a_class_that_is_separated_is_worth_no_further_features():
     X, Y = labelled_rows()
     C = X.T @ X / len(X)
     found = greedy(C, 3, classes=classes_of(X, Y, 100.0)).order.tolist()
@@ -388,3 +388,25 @@ def test_classes_with_a_budget_groups_and_limits():
     assert sorted(greedy(C, grouped, classes=classes).order) == [0, 1, 2, 3]
     ruled = resolve(None, 8, 2, sets={"a": [6, 7]}, at_least={"a": 2})
     assert sorted(greedy(C, ruled, classes=classes).order) == [6, 7]
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_a_small_group_is_not_worth_what_the_last_feature_is(ridge):
+    """Units of one feature are padded to the size of the largest one."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(500, 6))
+    marked = X[:, 5] > 1
+    classes = classes_of(X, marked[:, None].astype(float), 1000.0, ridge=ridge)
+    grouped = resolve(None, 6, 1, groups=[0, 0, 1, 2, 3, 4])
+    assert greedy(X.T @ X / 500, grouped, ridge=ridge, classes=classes).order.tolist() == [5]
+
+
+def test_classes_may_have_another_precision_and_device():
+    X, Y = labelled_rows()
+    C, classes = X.T @ X / len(X), classes_of(X, Y, 100.0)
+    wanted = greedy(C, 3, classes=classes).order.tolist()
+    single = replace(classes, cross=classes.cross.float(), variance=classes.variance.float())
+    assert greedy(C, 3, classes=single, device="cpu").order.tolist() == wanted
+    moved = replace(classes, ridge=torch.full((8,), 0.1)).to("meta")
+    parts = (moved.cross, moved.variance, moved.shares, moved.ridge)
+    assert {(part.device.type, part.dtype) for part in parts} == {("meta", torch.float64)}

@@ -102,3 +102,64 @@ def test_several_folds_of_numbers():
     assert panel.settings["networks"] > 1
     new, _ = table(500, curved=True, seed=1)
     assert panel.score_target(new[panel.features], (new["x2"] * new["x4"]).to_numpy()) > 0.8
+
+
+def kinds(X, seed=0):
+    """Targets of other kinds, each of which depends on a product."""
+    random = np.random.default_rng(seed)
+    product = (X["x2"] * X["x4"]).to_numpy()
+    times = np.exp(-product) * random.exponential(size=len(X))
+    levels = pd.Categorical.from_codes(np.digitize(product, [-0.5, 0.5]), list("abc"), ordered=True)
+    return {
+        "count": (random.poisson(np.exp(product.clip(-2, 1.5))), "count"),
+        "ordinal": (levels, "auto"),
+        "survival": (pd.DataFrame({"time": times, "event": np.ones(len(X), bool)}), "survival"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["count", "ordinal", "survival"])
+def test_other_kinds_of_target(kind):
+    X, _ = table(700, curved=True)
+    y, kind = kinds(X)[kind]
+    options = OPTIONS | {"validation": 2, "target_kind": kind}
+    panel = fewer.select(X, 2, target=y, **options)
+    linear = fewer.select(X, 2, target=y, decoder="linear", **options)
+    assert panel.features == ["x2", "x4"]
+    assert panel.settings["networks"] > 1
+    assert panel.target.held_out > linear.target.held_out + 0.05
+
+
+def test_weights_and_missing_labels():
+    X, y = table(900, curved=True)
+    weight = np.where(np.arange(900) < 150, 0.0, 1.0)
+    y = np.where(np.arange(900) < 150, np.where(y == "yes", "no", "yes"), y)  # wrong, and not used
+    known = np.where(np.arange(900) > 850, None, y)
+    panel = fewer.select(X, 2, target=known, sample_weight=weight, **OPTIONS)
+    assert panel.settings["networks"] > 1
+    new, truth = table(1000, curved=True, seed=1)
+    assert panel.score_target(new[panel.features], truth) > 0.85
+
+
+def test_a_linear_choice_is_attached_with_the_same_folds(tmp_path):
+    X, y = table(700, curved=False)
+    options = OPTIONS | {"validation": "auto"}
+    panel = fewer.select(X, 5, target=y, **options)
+    assert panel.settings["predictor"] == "linear"
+    panel.save(tmp_path / "p")
+    again = fewer.attach(fewer.Panel.load(tmp_path / "p"), X, target=y)
+    swapped = [one.swap("x2", "x5") if "x5" not in one.features else one for one in (panel, again)]
+    assert swapped[0].target.held_out == swapped[1].target.held_out
+
+
+def test_an_interrupted_run_is_not_resumed_with_another_decoder(tmp_path):
+    X, y = table(700, curved=True)
+    place = tmp_path / "run"
+
+    def stop(text, _):
+        if ": held-out" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fewer.select(X, 2, target=y, checkpoint=place, progress=stop, **OPTIONS)
+    with pytest.raises(fewer.errors.InputError, match="decoder"):
+        fewer.select(X, 2, target=y, checkpoint=place, decoder=(100,), **OPTIONS)

@@ -102,6 +102,9 @@ def test_with_a_target_and_reconstruction(sensors) -> None:
         sensors.X[:N], K, target=sensors.label, class_weight="balanced", **options
     )
     assert (balanced.indices >= 8).all()
+    filters = options | {"strategies": ["search", "filters"]}  # asked for, so they are compared
+    with_filters = fewer.select(sensors.X[:N], K, target=sensors.label, **filters)
+    assert "ANOVA" in [row["strategy"] for row in with_filters.leaderboard]
 
 
 def test_changed_panels_keep_their_noise(panel) -> None:

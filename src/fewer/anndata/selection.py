@@ -87,8 +87,9 @@ def select_genes(
         A column of obs, such as cell types. One panel for both: to tell its groups apart, rare ones
         counting as much as others (``panel.predict`` names the group of a cell;
         ``panel.target.held_out`` is the accuracy), and to reconstruct all genes, which counts
-        ``reconstruct=0.8``; 0 is nothing. From counts, further genes of a group that is told
-        already are worth little. A column of fractions is predicted as a number, with a warning.
+        ``reconstruct=0.8``; 0 is nothing. From counts, further genes for a group that the panel
+        already separates well are worth little. A column of fractions is predicted as a number,
+        with a warning.
     batch_key : str, default=None
         A column of obs. Batch means are subtracted before choosing, so that no gene is chosen for
         batch effects; and whole batches are held out, so that the score is that of an unseen
@@ -139,7 +140,8 @@ def select_genes(
     random_state : int, RandomState or None, default=None
         Makes the result reproducible.
     **options
-        As in `fewer.select`: decoder, costs, budget, groups, strategies, time_limit, ...
+        As in `fewer.select`: decoder (linear by default), costs, budget, groups, strategies,
+        time_limit, ...
 
     Returns
     -------
@@ -202,7 +204,7 @@ def select_genes(
     groups = None if groupby is None else _groups(cells, groupby)
     if groupby is not None:
         options = {"reconstruct": RECONSTRUCT, "strategies": ["search"]} | options
-    options.setdefault("decoder", "linear")
+    options |= {"decoder": "linear"} if options.get("decoder", "auto") == "auto" else {}
     choose = select_in_stages if platform is None else partial(_for_platform, platform)
     panel = choose(
         rows,

@@ -226,7 +226,7 @@ def decoder(text: str) -> Any:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < DIGITS and int(part) > 0 for part in parts):
         raise InputError(
-            f"--decoder {text}: use linear, or widths of hidden layers such as 320,320, or auto"
+            f"--decoder {text}: use auto, linear, or widths of hidden layers such as 320,320"
         )
     return tuple(int(part) for part in parts)
 

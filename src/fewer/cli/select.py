@@ -272,7 +272,7 @@ def select(
         str,
         search(
             help="Decoder: linear, or widths of hidden layers such as 320,320. auto is linear; "
-            "with a target, linear or several networks, as held-out rows prefer."
+            "with a target, linear or several networks, whichever is better on held-out rows."
         ),
     ] = "auto",
     scale: Annotated[str, search(help=opt.SCALE)] = "standard",

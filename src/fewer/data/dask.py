@@ -65,9 +65,9 @@ class DaskSource(Source):
 
 
 def is_dask(data: Any) -> bool:
-    """Whether this is a Dask array or table."""
-    library = type(data).__module__.split(".")[0]
-    return library in ("dask", "dask_expr") and hasattr(data, "to_delayed")
+    """Whether this is a Dask array or table, or a class of others that is one, such as a view."""
+    libraries = {kind.__module__.split(".")[0] for kind in type(data).__mro__}
+    return not libraries.isdisjoint(("dask", "dask_expr")) and hasattr(data, "to_delayed")
 
 
 def open_dask(

@@ -27,7 +27,12 @@ SAME = "the same predictor"
 # baselines of a target: role, colour, label and note
 BASELINES = {
     "panel": ("panel", "panel", "This panel", ""),
-    "one_network": ("panel", "panel", "This panel, one network", "what the others compare with"),
+    "one_network": (
+        "panel",
+        "panel",
+        "This panel, one network",
+        "the fair comparison for the baselines below",
+    ),
     "all": ("all", "pca", "All features", f"{SAME}, with everything measured"),
     "label_free": ("label_free", "greedy", "Chosen without the target", SAME),
     "random": ("random", "random", "Random selection", f"mean of 3 draws, {SAME}"),

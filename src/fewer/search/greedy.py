@@ -34,10 +34,10 @@ AT_ONCE, PARTS = 2**22, 8  # numbers in the blocks of units at a time, in at lea
 STALE = 1e-3  # blocks are recomputed when the residual has fallen to this fraction
 EARLY, SELDOM = 32, 8  # which is looked at after each of so many picks, and then after so many
 SHARED = 2.0  # what a unit of a path that got stuck counts, where the largest gain counts 1
-# Squared distance, in standard deviations, at which a class is told so well that telling it better
-# is worth 1 / e of what it was: the tail of a normal distribution is about exp(-distance^2 / 8).
-TOLD = 8.0
-MOST_TOLD = 0.999  # of the variance of an indicator
+# Squared distance, in standard deviations, at which the error of a class has fallen to 1 / e: the
+# tail of a normal distribution is about exp(-distance^2 / 8).
+SEPARATED = 8.0
+MOST_EXPLAINED = 0.999  # of the variance of an indicator
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,8 @@ class ClassErrors:
     .. math:: \Delta^2 = \frac{R^2}{(1 - R^2)\, \pi (1 - \pi)}
 
     apart, squared, in standard deviations (Mahalanobis). The error of the class is taken for
-    :math:`\exp(-\Delta^2 / 8)`: it saturates, so that features that tell a class which is told
-    already are worth nothing, and rare classes count as much as others.
+    :math:`\exp(-\Delta^2 / 8)`: it saturates, so that further features for a class that is
+    already well separated are worth nothing, and rare classes count as much as others.
 
     Attributes
     ----------
@@ -116,11 +116,21 @@ class ClassErrors:
     weight: float
     ridge: Penalty = 0.0
 
+    def to(self, device: str | torch.device) -> ClassErrors:
+        """The same in float64 on a device."""
+        cross, variance, shares = (
+            part.to(device, torch.float64) for part in (self.cross, self.variance, self.shares)
+        )
+        ridge = self.ridge
+        if isinstance(ridge, Tensor):
+            ridge = ridge.to(device, torch.float64)
+        return ClassErrors(cross, variance, shares, self.weight, ridge)
+
     def errors(self, explained: Tensor) -> Tensor:
         """Of each class (last axis), from the explained fraction of its indicator."""
-        part = explained.clamp_max(MOST_TOLD)
+        part = explained.clamp_max(MOST_EXPLAINED)
         spread = (self.shares * (1 - self.shares)).clamp_min(1e-300)
-        return (-part / (1 - part) / spread / TOLD).exp()
+        return (-part / (1 - part) / spread / SEPARATED).exp()
 
 
 @on_cpu_if_short
@@ -152,8 +162,8 @@ def greedy(
     ridge : float or array of d
         The penalty of `residual`.
     classes : ClassErrors, optional
-        Classes of rows that the features should tell apart, too. ``errors`` then include theirs. Of
-        a group, the feature counts that tells them best.
+        Classes of rows that the features should tell apart, too. ``errors`` then include theirs. A
+        group of features is ranked by the one that separates them best.
     device : str or torch.device, optional
         Where to compute; by default, the device of C. If a GPU has too little memory, the CPU is
         used instead, with a warning.
@@ -171,6 +181,7 @@ def greedy(
     (array([2, 0]), array([0.362, 0.145]))
     """
     C, constraints, ridge = check_problem(C, k, ridge, device)
+    classes = None if classes is None else classes.to(C.device)
     powers = (0.0,) if constraints.budget is None else (0.0, 1.0)
     paths = [_run(C, constraints, ridge, power, classes) for power in powers]
     if constraints.limits:
@@ -281,7 +292,7 @@ class Deflation:
         classes: ClassErrors | None = None,
     ) -> None:
         self.C, self.ridge = C, ridge
-        self.classes = None if classes is None else _ToldClasses(C, constraints, classes)
+        self.classes = None if classes is None else _SeparatedClasses(C, constraints, classes)
         self.table = unit_table(constraints, C.device)  # units x m
         self.floor = DEPENDENT * C.diagonal()
         self.least = self._on_units(self.floor)
@@ -374,33 +385,34 @@ class Deflation:
         return padded(x)[self.table]
 
 
-class _ToldClasses(Deflation):
+class _SeparatedClasses(Deflation):
     """What the features leave of the indicators of classes, with a penalty of its own."""
 
     def __init__(self, C: Matrix, constraints: Constraints, given: ClassErrors) -> None:
         super().__init__(C, constraints, given.ridge)
         self.given = given
         self.cross = given.cross.clone()  # with what is left of each feature
-        self.told = torch.zeros_like(self.cross[0])  # explained fraction of each indicator
+        self.explained = torch.zeros_like(self.cross[0])  # explained fraction of each indicator
 
     @property
     def mistaken(self) -> Tensor:
         """The mean error of the classes, as much as it counts."""
-        return self.given.weight * self.given.errors(self.told).mean()
+        return self.given.weight * self.given.errors(self.explained).mean()
 
     def gain(self) -> Tensor:
         """By how much each unit, or the best of its features, lowers it."""
         pivot = self.E.diagonal(dim1=-2, dim2=-1) + self.unit_ridge
-        pivot = pivot.masked_fill(pivot <= self.least, torch.inf)
+        missing = (pivot <= self.least) | (self.table >= len(self.C))  # of a smaller unit
+        pivot = pivot.masked_fill(missing, torch.inf)
         cross = self.cross[self.table.clamp_max(len(self.C) - 1)]
         more = cross.square() / pivot[..., None] / self.given.variance
-        errors = self.given.errors(self.told + more).mean(-1).amin(-1)
+        errors = self.given.errors(self.explained + more).mean(-1).amin(-1)
         return self.mistaken - self.given.weight * errors
 
     def _take_feature(self, j: Tensor) -> Tensor:
         factor = super()._take_feature(j)
         y = self.cross.index_select(0, j)[0] * factor
-        self.told = self.told + y.square() / self.given.variance
+        self.explained = self.explained + y.square() / self.given.variance
         self.cross = self.cross - outer(self.W[self.count - 1], y)
         return factor
 

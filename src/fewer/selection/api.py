@@ -122,10 +122,11 @@ def select(
     decoder : "auto", "linear", tuple of int or callable, default="auto"
         Model that reconstructs the features: a linear map, a network with hidden layers of these
         widths, or your own function ``(k, d) -> torch.nn.Module``. "auto" is linear without a
-        target. With one, from 600 rows on, it is linear unless held-out rows prefer
+        target. With one, from 600 rows with a label on, it is linear unless held-out rows prefer
         networks: then panels are compared with networks of 100 hidden units, and the predictor is
         the mean of several networks with one or two hidden layers, as held-out rows prefer. It is
-        linear with ``weights``, ``noise`` or ``robust_to``, and in several processes.
+        linear with ``weights``, ``noise`` or ``robust_to``, in several processes, and where the
+        rows are in Dask.
     target : array of length n or (n, m), name(s) of columns, mapping or table, default=None
         Choose features that predict this instead: text, integers and booleans are classes,
         floating-point numbers are quantities, an ordered pandas Categorical is ordinal.
@@ -144,8 +145,9 @@ def select(
         With a target, the weight of reconstructing the other features, below 1: the panel
         minimises ``1 - reconstruct`` times the loss of the predictor plus ``reconstruct`` times
         the reconstruction error, each relative to that of the best panel for that goal alone. The
-        report shows the trade-off for other weights. With ``noise`` and classes the search is
-        greedy, and features that tell a class which is told already count little.
+        report shows the trade-off for other weights. With ``noise`` and classes, one greedy search
+        is for both goals, and further features for a class that the panel already separates well
+        count little.
     include, exclude : lists of names or column numbers, default=()
         Features that must be in the panel, and features that must not.
     costs : mapping from feature to cost, or array, default=None
@@ -190,14 +192,16 @@ def select(
         network, "search" also improves the best panel by swaps scored with a surrogate model.
         Greedy selection is always part of the comparison; with a target, it is the search without
         the target. "filters" rank features by ANOVA, mutual information, mRMR, tree importance and
-        an L1 penalty; they require a target, for which they are part of "auto".
+        an L1 penalty; they require a target, for which they are part of "auto". With ``noise``,
+        classes and ``reconstruct``, the search for both goals is compared with neither.
     validation : float, int, "time", "blocks", "auto" or array of n bool, default="auto"
         Fraction of rows held out, or number of folds. "time" is for rows in chronological order:
         each fold trains on the past and holds out the rows that follow. "blocks" makes folds of
         contiguous rows, for rows that resemble their neighbours. An array marks the rows to hold
         out. "auto" is 5 folds for a linear decoder. Networks, predictors of a target, and linear
-        decoders whose 5 fold covariances would take more than 512 MB, use 3 folds (5 if linear)
-        with fewer than 100 rows per chosen feature, and otherwise hold out a tenth of the rows.
+        decoders whose 5 fold covariances would take more than 512 MB, use 3 folds (5 with
+        ``decoder="linear"``) with fewer than 100 rows per chosen feature, and otherwise hold out a
+        tenth of the rows.
         With 10 to 99 different ``row_groups``, of which a tenth would say little, predictors use 5
         folds. The final panel is fitted on all rows.
     row_groups : array of length n, or name of a column, default=None

@@ -599,7 +599,8 @@ class TargetComparison(TrainedComparison):
                 decoder = self._ensemble(one, panel, fold)
                 found.append(self.held_out_error(decoder, fold.rows(held), held, panel))
             least = BEHIND * min(found[0] for found in errors.values())
-            errors = {one: found for one, found in errors.items() if found[0] <= least}
+            left = {one: found for one, found in errors.items() if found[0] <= least}
+            errors = left or errors  # none, where a network has diverged
         self.predictor = min(errors, key=lambda one: float(np.mean(errors[one])))
 
     def _ensemble(
@@ -612,8 +613,8 @@ class TargetComparison(TrainedComparison):
     ) -> MeasuredDecoder:
         """An ensemble for a panel, trained on the training rows of a fold.
 
-        Of several folds, which take as much longer, each has half of the members: enough to compare
-        ensembles, and for a score that is slightly too low.
+        With several folds, which multiply the time, each ensemble has half of the members: enough
+        to compare ensembles, and for a score that is slightly too low.
         """
         key = (ensemble, panel.tobytes(), fold.number)
         if key not in self.ensembles:

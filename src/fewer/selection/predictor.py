@@ -30,10 +30,8 @@ AUTO = "auto"
 COMPARED = (100,)  # hidden units of the networks that panels are compared with
 FEWEST_ROWS = 600  # with a label: with fewer, held-out rows hardly tell which predictor is better
 TRIED = Ensemble(COMPARED, 3)
-EXACT = ("weights", "noise")  # options that only linear decoders know
-CLEAR = (
-    2.0  # standard errors by which networks have to be better where one of several folds decides
-)
+LINEAR = ("weights", "noise")  # options with which the predictor is linear
+CLEAR = 2.0  # standard errors by which networks have to be better where one fold decides
 TRAININGS = 6  # per fold, in all that follows: so many share a time limit
 FEWEST_GROUPS = 3  # held-out groups of rows that tell how much they differ
 
@@ -55,7 +53,7 @@ def resolve_decoder(
     """
     decoder = options["decoder"]
     if is_auto(decoder):
-        exact = options["robust_to"] or any(options[name] is not None for name in EXACT)
+        exact = options["robust_to"] or any(options[name] is not None for name in LINEAR)
         exact = exact or is_remote(source) or distributed.world_size() > 1
         few = target is None or len(target.known) < FEWEST_ROWS
         decoder = "linear" if exact or few else COMPARED
@@ -109,25 +107,36 @@ def _gain(
     """
     (own, parts), (other, other_parts) = _errors(linear, panels), _errors(networks, others)
     gap, gaps = own - other, parts - other_parts
+    if not gap > 0:  # nor where a network has diverged
+        return 0.0
     spread = ((len(gaps) - 1) * float(np.var(gaps))) ** 0.5 if len(gaps) else 0.0
-    return gap / spread if spread > 0 else float(np.copysign(np.inf, gap))
+    return gap / spread if spread > 0 else np.inf
 
 
 def _errors(
     context: SelectionContext, panels: Sequence[Columns]
 ) -> tuple[float, NDArray[np.float64]]:
-    """The error on held-out rows, and what it is without each of some parts of them."""
+    """The mean error over folds, and what it is without each of some parts of the held-out rows.
+
+    A fold has an error of its own: hazards, for one, are comparable within a fold only.
+    """
     assert context.target is not None
     comparison = TargetComparison(context, target=context.target)
     comparison.predictor = None if context.config.linear else TRIED
-    output, rows = comparison.predictions(panels, context.covariances.folds[: len(panels)])
-    groups = context.groups_of(rows)
-    if groups is not None and len(np.unique(groups)) < FEWEST_GROUPS:
-        groups = None
-    parts = random_parts(len(rows), groups, JACKKNIFE_PARTS, context.seed)
-    kept = [np.arange(len(rows)), *(np.flatnonzero(parts != part) for part in np.unique(parts))]
-    whole, *without = (
-        comparison.error_of(output[torch.from_numpy(some)], torch.empty(0), rows[some])
-        for some in kept
-    )
-    return whole, np.array(without)
+    errors, without = [], []
+    for panel, fold in zip(panels, context.covariances.folds, strict=False):
+        output, rows = comparison.predictions([panel], [fold])
+        groups = context.groups_of(rows)
+        if groups is not None and len(np.unique(groups)) < FEWEST_GROUPS:
+            groups = None
+        count = -(-JACKKNIFE_PARTS // len(panels))
+        parts = random_parts(len(rows), groups, count, context.seed)
+        kept = [np.arange(len(rows)), *(np.flatnonzero(parts != at) for at in np.unique(parts))]
+        whole, *changed = (
+            comparison.error_of(output[torch.from_numpy(some)], torch.empty(0), rows[some])
+            for some in kept
+        )
+        errors.append(whole)
+        without.append(np.array(changed) - whole)
+    mean = float(np.mean(errors))
+    return mean, mean + np.concatenate(without) / len(errors)

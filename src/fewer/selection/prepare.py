@@ -374,4 +374,6 @@ def _checkpoint(
         facts["held_out"] = zlib.crc32(np.packbits(options["validation"]).tobytes())
     asked = describe_options({name: options[name] for name in RESULT_OPTIONS})
     facts |= asked | config.facts()
+    if is_auto(options["decoder"]) and not config.linear:
+        facts["decoder"] = options["decoder"]  # which may still become linear
     return SelectionCheckpoint(Checkpoint.of(options["checkpoint"]), facts, len(stats.mean))

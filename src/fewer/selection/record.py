@@ -14,6 +14,7 @@ from fewer.data.source import Source
 from fewer.errors import InputError
 from fewer.selection.compare import Candidate
 from fewer.selection.context import SelectionContext
+from fewer.selection.predictor import is_auto
 from fewer.selection.size import Reach
 from fewer.storage import describe_parameters
 from fewer.train.ensemble import Ensemble
@@ -26,11 +27,16 @@ LONG = 1000  # values: of longer options only the length is recorded
 
 
 def not_default(options: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """Options that differ from the defaults, as JSON."""
+    """Options that differ from the defaults, as JSON; with a target, the decoder in any case.
+
+    Without it, a panel was saved by a build whose default was another (see `fewer.reproduce`).
+    """
+    always = () if options["target"] is None else ("decoder",)
     asked = {
         name: value
         for name, value in options.items()
-        if name not in ("progress", "checkpoint") and not _same(value, defaults[name])
+        if name not in ("progress", "checkpoint")
+        and (name in always or not _same(value, defaults[name]))
     }
     return describe_options(asked)
 
@@ -56,6 +62,8 @@ def describe_settings(
     settings = {"decoder": context.config.decoder, **{name: options[name] for name in names}}
     if isinstance(context.validation, np.ndarray):
         settings["validation"] = GIVEN_ROWS
+    elif is_auto(options["decoder"]) and context.target is not None:
+        settings["validation"] = context.validation  # as it was before the predictor was chosen
     if context.target is not None:
         own = context.config.decoder if ensemble is None else ensemble.widths
         settings |= {"decoder": "linear", "predictor": own}

@@ -259,7 +259,7 @@ def _has_referee(context: SelectionContext) -> bool:
 
 def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
     asked = (*STRATEGIES, FILTERS_NAME) if context.strategies == "auto" else context.strategies
-    # what is better for one goal alone is then not compared
+    # of noisy features and classes one search is for both, and others are not compared with it
     both = for_both(context) and "search" in asked
     # always there: what knowing the target has to beat
     found = [] if both else [Strategy(LABEL_FREE, search_panel)]
@@ -275,7 +275,7 @@ def _shortlist_for_target(context: SelectionContext) -> list[Strategy]:
         other = "search, target only" if context.reconstruct else "search, target and features"
         run = partial(supervised_search_panel, share=share)
         found.append(Strategy(other, run))
-    if FILTERS_NAME in asked and not both:
+    if FILTERS_NAME in asked and not (both and context.strategies == "auto"):
         found += [Strategy(name, partial(filter_panel, name=name), weight=0.05) for name in FILTERS]
     if "gradient" in asked:
         found.append(GRADIENT)

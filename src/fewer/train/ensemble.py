@@ -31,7 +31,6 @@ class Ensemble:
         return tuple(self.members * width for width in self.hidden)
 
 
-@torch.no_grad()
 def train_ensemble(
     data: TrainingData,
     columns: NDArray[np.int64],
@@ -72,7 +71,8 @@ def train_ensemble(
         distinct=True,
     )
     decoder = found[0]
-    decoder.net = averaged([without_norms(one.net) for one in found]).double()
+    with torch.no_grad():
+        decoder.net = averaged([without_norms(one.net) for one in found]).double()
     epochs = [one.epochs for one in found if one.epochs is not None]
     decoder.epochs = round(median(epochs)) if epochs else None
     if classes:
@@ -80,8 +80,9 @@ def train_ensemble(
             tuned = _factor(decoder, data, columns, held.index)
         last = decoder.net[-1]
         assert isinstance(last, nn.Linear)
-        last.weight.mul_(tuned or 1.0)
-        last.bias.mul_(tuned or 1.0)
+        with torch.no_grad():
+            last.weight.mul_(tuned or 1.0)
+            last.bias.mul_(tuned or 1.0)
         decoder.tuned = tuned
     else:
         factors = [one.tuned for one in found if one.tuned is not None]
@@ -89,6 +90,7 @@ def train_ensemble(
     return decoder.eval()
 
 
+@torch.no_grad()
 def _factor(
     decoder: MeasuredDecoder, data: TrainingData, columns: NDArray[np.int64], rows: NDArray
 ) -> float:
