@@ -163,3 +163,14 @@ def test_an_interrupted_run_is_not_resumed_with_another_decoder(tmp_path):
         fewer.select(X, 2, target=y, checkpoint=place, progress=stop, **OPTIONS)
     with pytest.raises(fewer.errors.InputError, match="decoder"):
         fewer.select(X, 2, target=y, checkpoint=place, decoder=(100,), **OPTIONS)
+
+
+def test_many_rows_have_larger_networks(monkeypatch):
+    monkeypatch.setattr("fewer.selection.compare.MANY_ROWS", 600)
+    X, y = table(700, curved=True)
+    panel = fewer.select(X, 2, target=y, **OPTIONS)
+    width, narrower = panel.settings["predictor"]
+    assert width == 64 * panel.settings["networks"]
+    assert narrower == width // 2
+    new, truth = table(1000, curved=True, seed=1)
+    assert panel.score_target(new[panel.features], truth) > 0.85

@@ -53,9 +53,10 @@ PREDICTS_WORSE = (
     1.25  # predictors with this ratio to the leader's loss on the first fold are pruned
 )
 # hidden units of ensembles, which predict the target where that is left open, for each chosen
-# feature; their members with one and with two layers; and the ratio to the lowest loss on the first
-# fold beyond which an ensemble is not tried on the others
+# feature, also of those for many rows; their members with one and with two layers; and the ratio to
+# the lowest loss on the first fold beyond which an ensemble is not tried on the others
 UNITS, UNIT_LIMITS = 5, (64, 256)
+MANY_UNITS, MANY_UNIT_LIMITS = 10, (64, 512)
 WIDE_MEMBERS, DEEP_MEMBERS = 6, 4
 BEHIND = 1.02
 LONG_TRAINING, SHORTER = 1200, 0.5  # rows from which a processor trains ensembles half as long
@@ -584,9 +585,18 @@ class TargetComparison(TrainedComparison):
 
     @property
     def offered(self) -> tuple[Ensemble, ...]:
-        """Ensembles that may predict the target: wide networks, or deep ones."""
-        width = int(np.clip(UNITS * self.context.config.k, *UNIT_LIMITS))
+        """Ensembles that may predict the target: wide networks or deep ones; larger for many rows."""
+        k = self.context.config.k
+        if self._has_many_rows:
+            width = int(np.clip(MANY_UNITS * k, *MANY_UNIT_LIMITS))
+            return (Ensemble((width, width // 2), DEEP_MEMBERS),)
+        width = int(np.clip(UNITS * k, *UNIT_LIMITS))
         return Ensemble((width,), WIDE_MEMBERS), Ensemble((width, width // 2), DEEP_MEMBERS)
+
+    @property
+    def _has_many_rows(self) -> bool:
+        """Whether deep networks predict classes better than wide ones, and soon overfit."""
+        return self.target.classes is not None and len(self.target.known) >= MANY_ROWS
 
     def choose_predictor(self, winner: Candidate, folds: Sequence[Fold]) -> None:
         """Let held-out rows choose the ensemble that is in the result, if that is left open."""
@@ -594,6 +604,8 @@ class TargetComparison(TrainedComparison):
             return
         errors: dict[Ensemble, list[float]] = {one: [] for one in self.offered}
         for fold, panel in zip(folds, winner.panels, strict=True):
+            if len(errors) == 1:
+                break
             held = self.rows(fold, FULL)[1]
             for one, found in errors.items():
                 decoder = self._ensemble(one, panel, fold)
@@ -601,7 +613,7 @@ class TargetComparison(TrainedComparison):
             least = BEHIND * min(found[0] for found in errors.values())
             left = {one: found for one, found in errors.items() if found[0] <= least}
             errors = left or errors  # none, where a network has diverged
-        self.predictor = min(errors, key=lambda one: float(np.mean(errors[one])))
+        self.predictor = min(errors, key=lambda one: sum(errors[one]))
 
     def _ensemble(
         self,
@@ -623,7 +635,8 @@ class TargetComparison(TrainedComparison):
             data = context.training_data(fold, rows, config, loss, context.seed)
             if fold.number is not None and len(context.covariances.folds) > 1:
                 ensemble = replace(ensemble, members=max(2, ensemble.members // 2))
-            long = len(rows) >= LONG_TRAINING and pick_device(config.device).type == "cpu"
+            on_cpu = pick_device(config.device).type == "cpu"
+            shorter = self._has_many_rows or (on_cpu and len(rows) >= LONG_TRAINING)
             found = train_ensemble(
                 data,
                 panel,
@@ -631,7 +644,7 @@ class TargetComparison(TrainedComparison):
                 context.seed,
                 seconds=context.budget.per_training(1),
                 tuned=tuned,
-                effort=SHORTER if long else 1.0,
+                effort=SHORTER if shorter else 1.0,
             )
             self.ensembles[key] = self.in_units(found, rows)
         return self.ensembles[key]
