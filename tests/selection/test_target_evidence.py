@@ -1,5 +1,8 @@
 """What a panel with a target says about itself."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -178,3 +181,12 @@ def test_shares_that_make_no_sense(table, share):
         fewer.select(table[0], 2, target=table[1], reconstruct=share)
     with pytest.raises(InputError, match="weight of the features relative to the target"):
         fewer.select(table[0], 2, reconstruct=0.5)
+
+
+def test_a_score_below_its_bar_is_explained(panel, tmp_path):
+    """Bars and figures are of predictions as they are, the score is corrected for the choice."""
+    lower = copy.copy(panel)
+    lower.target = replace(panel.target, held_out=panel.evidence.target["scores"]["panel"] - 0.01)
+    for one, said in ((panel, summarise(panel)["target"]["corrected"]), (lower, True)):
+        text = one.report(tmp_path / "p.html").read_text(encoding="utf-8")
+        assert ("corrected for that, the accuracy is" in text) == said

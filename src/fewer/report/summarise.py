@@ -38,6 +38,7 @@ BASELINES = {
     "random": ("random", "random", "Random selection", f"mean of 3 draws, {SAME}"),
     "constant": ("constant", "random", "Constant", "the same prediction for all rows"),
 }
+VISIBLE = 5e-4  # smallest difference between scores that a reader would notice
 MOST_CLASSES = 20  # of a confusion matrix that is written as a table
 MISTAKES = 5
 HEAVY = 0.3  # of the squared error in one percent of the rows
@@ -202,6 +203,8 @@ def _target(target: Any, known: Evidence | None) -> dict[str, Any] | None:
         "score": float(target.held_out),
         "error": target.standard_error,
         "rows": about.get("rows"),
+        # the bars and figures are of predictions as they are, the score is corrected for the choice
+        "corrected": scores.get("panel", -1.0) > float(target.held_out) + VISIBLE,
         "bars": [
             {
                 "role": role,
