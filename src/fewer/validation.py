@@ -59,6 +59,7 @@ Validation = int | float | str | NDArray[np.bool_]  # see `split_rows`
 
 FOLDS, NETWORK_FOLDS = 5, 3
 ROWS_PER_FEATURE = 100  # with fewer rows per chosen feature, several folds and penalties are tried
+FEWEST_FOR_SPLIT = 1000  # rows with a target: a tenth of fewer says little about a predictor
 # of rows: between these numbers, a tenth of them says little; of even fewer, more are held out
 FEWEST_GROUPS, FEW_GROUPS = 10, 100
 FOLD_BYTES = 2**29  # covariances of all folds: larger ones only where rows are few
@@ -167,6 +168,7 @@ def choose_validation(
         few = predicts and groups is not None and FEWEST_GROUPS <= groups < FEW_GROUPS
         several = n < ROWS_PER_FEATURE * k
         folds = FOLDS if linear or (few and not several) else NETWORK_FOLDS
+        several = several or (predicts and n < FEWEST_FOR_SPLIT)
         cheap = d is not None and folds * 8 * d * d <= FOLD_BYTES and (few or not predicts)
         return min(folds, n) if cheap or several else 0.1
     if isinstance(validation, str) and validation in IN_ORDER:

@@ -451,10 +451,19 @@ def test_many_rows_are_also_searched_in_their_own_units(monkeypatch):
     assert name not in [row["strategy"] for row in plain]
 
 
-def test_few_groups_of_rows_are_held_out_in_folds(tumours):
-    rows = tumours[0]
+def test_few_rows_are_held_out_in_folds(tumours):
+    """A tenth of 427 rows says little of a predictor, though they are many for two features."""
     options = {"target": "diagnosis", "strategies": ["search"], "random_state": 0, "device": "cpu"}
-    for count, wanted in ((30, 5), (150, 1)):  # of 427 rows, for 2 features
+    for decoder, wanted in (("linear", 5), ((4,), 3)):
+        panel = fewer.select(tumours[0], 2, decoder=decoder, **options)
+        assert len(panel.fold_panels) == wanted
+
+
+def test_few_groups_of_rows_are_held_out_in_folds(tumours):
+    rows = pd.concat([tumours[0]] * 3, ignore_index=True)
+    options = {"target": "diagnosis", "strategies": ["search"], "random_state": 0, "device": "cpu"}
+    options |= {"decoder": "linear"}
+    for count, wanted in ((30, 5), (150, 1)):  # of 1281 rows, for 2 features
         panel = fewer.select(rows, 2, row_groups=np.arange(len(rows)) % count, **options)
         assert len(panel.fold_panels) == wanted
 

@@ -200,10 +200,10 @@ def select(
         contiguous rows, for rows that resemble their neighbours. An array marks the rows to hold
         out. "auto" is 5 folds for a linear decoder. Networks, predictors of a target, and linear
         decoders whose 5 fold covariances would take more than 512 MB, use 3 folds (5 with
-        ``decoder="linear"``) with fewer than 100 rows per chosen feature, and otherwise hold out a
-        tenth of the rows.
-        With 10 to 99 different ``row_groups``, of which a tenth would say little, predictors use 5
-        folds. The final panel is fitted on all rows.
+        ``decoder="linear"``) with fewer than 100 rows per chosen feature or, with a target, fewer
+        than 1000 rows, and otherwise hold out a tenth of the rows. With 10 to 99 different
+        ``row_groups``, of which a tenth would say little, predictors use 5 folds. The final panel
+        is fitted on all rows.
     row_groups : array of length n, or name of a column, default=None
         Rows with the same label (one patient, one animal) are held out together.
     robust_to : int, default=0

@@ -585,7 +585,7 @@ class TargetComparison(TrainedComparison):
 
     @property
     def offered(self) -> tuple[Ensemble, ...]:
-        """Ensembles that may predict the target: wide networks or deep ones; larger for many rows."""
+        """Ensembles that may predict the target: wide or deep networks, larger for many rows."""
         k = self.context.config.k
         if self._has_many_rows:
             width = int(np.clip(MANY_UNITS * k, *MANY_UNIT_LIMITS))
