@@ -541,6 +541,9 @@ class Panel:
     def shrink(self, k: int) -> "Panel":
         """Return a new panel with the best k features of this one.
 
+        For a network, they are found by leaving out, one after the other, what a surrogate of it
+        misses least on held-out rows.
+
         Parameters
         ----------
         k : int

@@ -144,3 +144,14 @@ def test_a_penalty_counts_once_per_feature_of_a_group():
     gain = block_gain(state.E, state.EE, state.least, 0.3)[0].numpy()
     for unit, found in zip(groups.units, gain, strict=True):
         assert found == pytest.approx(np.trace(C) - residual(C, unit, 0.3), rel=1e-9)
+
+
+def test_a_panel_of_a_network_is_shrunk_by_what_the_network_needs():
+    """No linear map needs the factors of a product."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 8))
+    y = X[:, 6] * X[:, 7] + 0.4 * X[:, 2] + 0.4 * X[:, 3]
+    options = {"validation": 0.2, "strategies": ["search"], "device": "cpu"}
+    panel = fewer.select(X, 4, target=y, decoder=(8,), random_state=0, **options)
+    assert panel.features == [2, 3, 6, 7]
+    assert panel.shrink(2).features == [6, 7]
