@@ -37,6 +37,7 @@ STORED: dict[Any, Any] = {
         "held?": (int, None),
         "folds?": int,
         "draws?": int,
+        "edited?": {"how": str, "k": int, "features": [(str, int)], "linear": bool},
     },
     "options": {str: ANY},
     "command?": (str, None),

@@ -36,7 +36,7 @@ from fewer.reconstructor import (
 )
 from fewer.report import brief, write
 from fewer.report.summarise import network_note, rank_candidates, substitutes
-from fewer.reproduce import config_of, toml_text
+from fewer.reproduce import toml_of
 from fewer.rows import read_partial, read_rows
 from fewer.target import STORED as STORED_TARGET
 from fewer.target import Target
@@ -778,7 +778,7 @@ class Panel:
         strategies = ["search"]
         seed = 0
         """
-        return toml_text(config_of(self.evidence))
+        return toml_of(self.evidence)
 
     def report(
         self,
