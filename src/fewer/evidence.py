@@ -37,6 +37,7 @@ STORED: dict[Any, Any] = {
         "held?": (int, None),
         "folds?": int,
         "draws?": int,
+        "edited?": {"how": str, "k": int, "features": [(str, int)], "linear": bool},
     },
     "options": {str: ANY},
     "command?": (str, None),
@@ -126,10 +127,13 @@ class Evidence:
         ``"k"``: sizes; and by metric, the same at each size with a linear decoder, adding the
         panel's features in their order.
     order : array of int (k)
-        Chosen columns, most useful first.
+        Chosen columns, most useful first: by what each adds to those before it. Of a target that a
+        network predicts, by the surrogate, up to 24 columns; a column that adds nothing by itself
+        may come before one that needs it.
     gains : array (k)
         Explained variance that each adds to those before it, on all rows, in scaled units; with a
-        target, of the target, where each class counts the same.
+        target, of the target, where each class counts the same. If a network predicts it, gains
+        (and losses, below) are those of a surrogate of the network, on held-out rows.
     substitutes, losses : arrays (k, m)
         Best replacements of each chosen column that obey the constraints, and the explained
         variance that each loses, with a target that of the target; -1 and NaN if there are fewer.

@@ -36,7 +36,7 @@ from fewer.reconstructor import (
 )
 from fewer.report import brief, write
 from fewer.report.summarise import network_note, rank_candidates, substitutes
-from fewer.reproduce import config_of, toml_text
+from fewer.reproduce import toml_of
 from fewer.rows import read_partial, read_rows
 from fewer.target import STORED as STORED_TARGET
 from fewer.target import Target
@@ -541,6 +541,9 @@ class Panel:
     def shrink(self, k: int) -> "Panel":
         """Return a new panel with the best k features of this one.
 
+        For a network, they are found by leaving out, one after the other, what a surrogate of it
+        misses least on held-out rows.
+
         Parameters
         ----------
         k : int
@@ -775,7 +778,7 @@ class Panel:
         strategies = ["search"]
         seed = 0
         """
-        return toml_text(config_of(self.evidence))
+        return toml_of(self.evidence)
 
     def report(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 from fewer.errors import InputError
 from fewer.evidence import Evidence
 
-__all__ = ["config_of", "python_of", "toml_text"]
+__all__ = ["config_of", "python_of", "toml_of", "toml_text"]
 
 LONG = 60  # items: a longer list is named, not spelled out
 CELLS = ".h5ad"  # the command normalises counts, which `fewer.select` alone does not
@@ -28,6 +28,9 @@ def python_of(known: Evidence) -> str | None:
     if options["k"] is None:
         del options["k"]
     code = {name: _spelled(value) for name, value in options.items()}
+    edited = source.get("edited")
+    if edited is not None:  # nobody passed these, so they are written whatever their number
+        code["include"] = repr(edited["features"])
     lines = ["import fewer", ""]
     if not source.get("path"):
         size = f"{source['rows']:,} x {source['columns']:,}"
@@ -42,6 +45,8 @@ def python_of(known: Evidence) -> str | None:
         opened = ", ".join([data, *(f"{name}={value!r}" for name, value in reading.items())])
         lines.append(f"data = fewer.data.open({opened})")
         data = "data"
+    if edited is not None:
+        lines.append(f"# {_edit(edited)}")
     lines.append(f"panel = fewer.select({', '.join([data, *arguments])})")
     if options.get("random_state") is None:
         lines.append("# random_state was not set: another run may choose slightly differently")
@@ -49,7 +54,7 @@ def python_of(known: Evidence) -> str | None:
 
 
 def _asked(known: Evidence) -> dict[str, Any]:
-    """Options that decide which panel is made.
+    """Options that decide which panel is made; of an edited one, its features are included.
 
     Earlier builds recorded the checkpoint, too; and with a target the default of the decoder was
     linear, which they did not record.
@@ -57,9 +62,19 @@ def _asked(known: Evidence) -> dict[str, Any]:
     found = {name: value for name, value in known.options.items() if name != "checkpoint"}
     if "target" in found:
         found.setdefault("decoder", "linear")
+    edited = known.source.get("edited")
+    if edited is not None:
+        found |= {"k": edited["k"], "include": edited["features"]}
+        if edited["linear"] and "target" in found:
+            found["decoder"] = "linear"
     if found.get("decoder") == "auto":
         del found["decoder"]
     return found
+
+
+def _edit(edited: Mapping[str, Any]) -> str:
+    """How a panel was edited."""
+    return f"the panel was edited with Panel.{edited['how']}: include has all of its features"
 
 
 def _spelled(value: Any) -> str | None:
@@ -85,6 +100,10 @@ def config_of(known: Evidence | None) -> dict[str, Any]:
         config = dict(known.source["config"])
         if _asked(known).get("decoder") == "linear":
             config.setdefault("decoder", "linear")
+        edited = known.source.get("edited")
+        if edited is not None:
+            config = {name: part for name, part in config.items() if name != "reach"}
+            config |= {"k": edited["k"], "include": edited["features"]}
         return config
     found: dict[str, Any] = {"data": known.source.get("path")}
     for name, value in _asked(known).items():
@@ -95,6 +114,13 @@ def config_of(known: Evidence | None) -> dict[str, Any]:
         elif value is not None:
             found[RENAMED.get(name, name)] = value
     return found
+
+
+def toml_of(known: Evidence | None) -> str:
+    """`config_of` as TOML; a comment says how a panel was edited, if it was."""
+    edited = None if known is None else known.source.get("edited")
+    note = "" if edited is None else f"# {_edit(edited)}\n"
+    return note + toml_text(config_of(known))
 
 
 def toml_text(config: Mapping[str, Any]) -> str:

@@ -70,7 +70,8 @@ class Target:
     columns : tuple of str
         Columns that the target was read from; those of survival are time and event.
     standard_error : float or None
-        Of ``held_out``, over rows or groups of rows; None for panels of earlier versions.
+        Of ``held_out``, over rows or groups of rows, and at least what the choice of the winner
+        has lowered it by; None for panels of earlier versions.
 
     Examples
     --------

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_wine
 
 import fewer
 from fewer.errors import FewerWarning
@@ -201,3 +201,15 @@ def test_files_without_factors_of_missing_features_load(tmp_path):
     save_file(tensors, file, safe_open(file, "pt").metadata())
     old = fewer.Panel.load(tmp_path / "panel")
     np.testing.assert_array_equal(old.reconstructor.joint.factors, 1)
+
+
+def test_a_score_lowered_for_the_choice_is_not_certain():
+    """No held-out row is predicted wrongly, but other rows would have chosen worse panels."""
+    frame = load_wine(as_frame=True).frame
+    frame["copy"] = frame["target"]
+    with pytest.warns(FewerWarning, match="equal to the target"):
+        panel = fewer.select(frame, 2, target="target", strategies=["search"], random_state=0)
+    uncorrected = panel.evidence.target["scores"]["panel"]
+    assert uncorrected == pytest.approx(1.0)
+    assert panel.target.held_out < 1.0
+    assert panel.target.standard_error >= uncorrected - panel.target.held_out

@@ -1,6 +1,7 @@
 """Panels that a user changes, and what depends on each feature."""
 
 import copy
+import tomllib
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.model_selection import KFold
 import fewer
 from fewer.constraints import resolve
 from fewer.errors import InputError
+from fewer.reproduce import python_of
 from fewer.search import residual
 from fewer.search.dependence import dependence
 from fewer.search.greedy import Deflation, block_gain
@@ -144,3 +146,53 @@ def test_a_penalty_counts_once_per_feature_of_a_group():
     gain = block_gain(state.E, state.EE, state.least, 0.3)[0].numpy()
     for unit, found in zip(groups.units, gain, strict=True):
         assert found == pytest.approx(np.trace(C) - residual(C, unit, 0.3), rel=1e-9)
+
+
+def test_a_panel_of_a_network_is_shrunk_by_what_the_network_needs():
+    """No linear map needs the factors of a product."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 8))
+    y = X[:, 6] * X[:, 7] + 0.4 * X[:, 2] + 0.4 * X[:, 3]
+    options = {"validation": 0.2, "strategies": ["search"], "device": "cpu"}
+    panel = fewer.select(X, 4, target=y, decoder=(8,), random_state=0, **options)
+    assert panel.features == [2, 3, 6, 7]
+    assert panel.shrink(2).features == [6, 7]
+
+
+def test_an_edited_panel_can_be_reproduced(panel, tmp_path):
+    """Its features need not be those that a search would choose again."""
+    there = panel.swap(panel.features[1], other(panel))
+    code = python_of(there.evidence)
+    assert f"k=4, strategies=['search'], random_state=0, include={there.features!r}" in code
+    assert "# the panel was edited with Panel.swap: include has all of its features" in code
+    config = tomllib.loads(there.to_config())
+    assert (config["k"], config["include"]) == (4, there.features)
+    assert "edited with Panel.swap" in there.to_config()
+    assert "edited" not in panel.to_config()
+    # its features are not constraints that further edits have to obey
+    there.save(tmp_path / "p")
+    loaded = fewer.attach(fewer.Panel.load(tmp_path / "p"), FRAME)
+    shorter = loaded.without(there.features[0])
+    config = tomllib.loads(shorter.to_config())
+    assert (config["k"], config["include"], config["seed"]) == (3, there.features[1:], 0)
+
+
+def test_the_code_of_an_edited_panel_keeps_its_groups_and_its_decoder():
+    y = np.arange(300.0) % 7
+    options = {"groups": [[0, 2]], "exclude": [1], "strategies": ["search"], "validation": 0.2}
+    panel = fewer.select(FRAME.to_numpy(), 2, target=y, include=[0], random_state=0, **options)
+    longer = panel.extend(3)
+    found = {"data": FRAME.to_numpy(), "target": y}
+    code = python_of(longer.evidence)
+    exec(code.replace("data = ...", "pass").replace("target = ...", "pass"), found)
+    assert found["panel"].features == longer.features
+    assert found["panel"].settings["predictor"] == "linear"
+    assert "decoder='linear'" in code  # as before it was edited
+    assert "edited with Panel.extend" in code
+
+
+def test_the_options_of_an_edited_panel_of_the_command_line(panel):
+    there = panel.without(panel.features[0])
+    there.evidence.source["config"] = {"data": "x.csv", "reach": 0.9, "include": ["a"]}
+    config = tomllib.loads(there.to_config())
+    assert config == {"data": "x.csv", "k": 3, "include": there.features}

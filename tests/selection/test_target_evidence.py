@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import fewer
 from fewer.errors import InputError
-from fewer.report.summarise import summarise
+from fewer.report.summarise import gains_by, summarise
 
 CPU = {"random_state": 0, "device": "cpu", "validation": 0.2, "strategies": ["search"]}
 
@@ -80,6 +81,35 @@ def test_networks_see_what_no_linear_map_sees():
     for place, j in enumerate(known.order):
         assert known.substitutes[place, 0] == twins[j]
         assert known.losses[place, 0] < 0.2 < known.losses[place, 1]
+
+
+def test_a_surrogate_orders_what_a_network_needs(tmp_path):
+    """A linear map would put the factors of a product last, behind noise."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 8))
+    y = 1.5 * X[:, 5] * X[:, 6] + np.sin(2 * X[:, 1])
+    options = {"include": [1, 3], "decoder": (16,), "validation": 0.2, "strategies": ["search"]}
+    panel = fewer.select(X, 4, target=y, random_state=0, device="cpu", **options)
+    known = panel.evidence
+    assert panel.features == [1, 3, 5, 6]
+    assert known.order[0] == 1
+    assert known.order[-1] == 3  # noise
+    assert known.gains[0] > 0.1
+    assert known.gains[2] > 0.5
+    assert abs(known.gains[1]) < 0.05
+    text = panel.report(tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "on held-out rows, by a surrogate of the network" in " ".join(text.split())
+    assert "targets, by the surrogate," in text
+    assert "by a linear map" not in text
+
+
+def test_how_gains_are_measured_is_said(panel):
+    assert gains_by(panel) == "on all rows"
+    settings = {"decoder": [8], "predictor": "linear"}
+    network = SimpleNamespace(target=None, settings=settings)
+    assert gains_by(network) == "on all rows, by a linear decoder"
+    network = SimpleNamespace(target=panel.target, settings=settings | {"predictor": [8]})
+    assert gains_by(network) == "on held-out rows, by a surrogate of the network"
 
 
 def test_baselines_and_confusion(panel, tmp_path):

@@ -2,11 +2,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 from fewer.constraints import resolve
 from fewer.data import covariance
 from fewer.data.source import array_source
-from fewer.train.surrogate import RandomFeatureSurrogate, network_swaps
+from fewer.train.surrogate import RandomFeatureSurrogate, network_elimination, network_swaps
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +164,43 @@ def test_interactions_are_those_of_factors(products):
     pairs = {(i, j): strength[i, j] for i in range(5) for j in range(i)}
     known = max(pairs.pop((1, 0)), pairs.pop((2, 0)))
     assert min(pairs.values()) > 5 * known
+
+
+def test_elimination_keeps_what_interacts(folded):
+    """The factors of a product are linearly unrelated to it; a noisy copy of it is related."""
+    x = folded[:, :6]
+    product = x[:, 0] * x[:, 1]
+    rows = np.column_stack([x, product + 3 * folded[:, 17]])
+    targets = torch.from_numpy(product - product.mean())[:, None]
+    source = array_source(rows)
+    linked = network_elimination(
+        source, covariance(source), np.arange(7), resolve(None, 7, 2), targets=targets
+    )
+    assert linked.tolist() == [0, 1]
+
+
+def test_elimination_obeys_the_constraints(folded, summary):
+    source, panel = array_source(folded), np.array([0, 1, 2, 3, 6, 12, 13])
+    rules = resolve(
+        None, 18, 3, include=[13], groups=[[0, 6]], sets={"a": [2, 3]}, at_least={"a": 1}
+    )
+    found = network_elimination(source, summary, panel, rules)
+    rules.check(found)
+    assert set(found) < set(panel)
+    one = resolve(None, 18, 1, sets={"a": [2]}, at_least={"a": 1})
+    assert network_elimination(source, summary, panel, one).tolist() == [2]
+
+
+def test_elimination_from_many_features_counts_what_reconstructing_needs():
+    """Of two panels that predict equally well, the one that also reconstructs is left."""
+    random = np.random.default_rng(0)
+    common = random.normal(size=(300, 1))
+    x = np.hstack([common + 0.3 * random.normal(size=(300, 30)), random.normal(size=(300, 20))])
+    targets = torch.from_numpy(x[:, 49:] - x[:, 49:].mean())
+    source = array_source(x)
+    options = {"targets": targets, "reconstruct": 0.9}
+    found = network_elimination(
+        source, covariance(source), np.arange(20, 50), resolve(None, 50, 2), **options
+    )
+    assert found[0] < 30
+    assert found[1] == 49

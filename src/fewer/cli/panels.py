@@ -362,7 +362,8 @@ def substitutes(
     """Show what is lost without each feature of a panel, and what could replace it.
 
     Losses are in explained variance, with the linear decoder refitted; if the panel has a target,
-    losses of substitutes refer to the target. Substitutes respect the constraints of the panel.
+    they refer to the target and, if a network predicts it, to a surrogate of the network on
+    held-out rows. Substitutes respect the constraints of the panel.
     Dependents are the features that lose most without a feature.
 
     Example: [bold]fewer substitutes panel/[/]

@@ -488,8 +488,8 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     what = "explained variance"
     if panel.evidence is not None and panel.evidence.target:
         what += f" of {panel.target.name}" if panel.target is not None else ""
-    screen.print(f"[dim]gain: {what} added by each feature, on all rows[/]\n")
     from fewer.report.summarise import (
+        gains_by,
         missing_sentence,
         robust_sentence,
         size_sentence,
@@ -497,6 +497,7 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
         tails_sentence,
     )
 
+    screen.print(f"[dim]gain: {what} added by each feature, {gains_by(panel)}[/]\n")
     size = None if panel.evidence is None else panel.evidence.size
     if size is not None and panel.settings.get("k_rule"):
         name = None if panel.target is None else panel.target.name

@@ -129,6 +129,8 @@ def summarise(
         "held_rows": None if known is None else known.source.get("held"),
         "bars": [] if known is None else _bars(known, panel),
         "chosen": _chosen(known, panel, names),
+        "gains_by": gains_by(panel),
+        "surrogate": _by_surrogate(panel),
         "features": _features(
             panel.indices,
             errors if given is None else given.score.errors,
@@ -587,6 +589,19 @@ def _name(panel: Reported) -> str:
     return str(panel.target.name or "the target")
 
 
+def gains_by(panel: Reported) -> str:
+    """How gains are measured: the rows and, where it is not the panel's own decoder, the model."""
+    if _by_surrogate(panel):
+        return "on held-out rows, by a surrogate of the network"
+    network = panel.target is None and panel.settings.get("decoder", "linear") != "linear"
+    return "on all rows, by a linear decoder" if network else "on all rows"
+
+
+def _by_surrogate(panel: Reported) -> bool:
+    """Whether gains and losses are those of a surrogate of the network that predicts a target."""
+    return panel.target is not None and panel.settings.get("predictor", "linear") != "linear"
+
+
 def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> dict[str, Any] | None:
     """What is lost without each feature, and whether permuted columns would do as well."""
     if known.without is None:
@@ -594,7 +609,7 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
     tests = None if known.significance is None else known.significance["contributions"]
     group = " or, in its place, its group" if panel.settings.get("groups") else ""
     model = f"{_model(panel)} refitted"
-    if panel.target is not None and panel.settings.get("predictor") != "linear":
+    if _by_surrogate(panel):
         model = "a surrogate of the network refitted"
     elif panel.settings.get("reconstruct"):
         model = f"linear maps to {_name(panel)} and to all features, by their weights, refitted"

@@ -55,6 +55,7 @@ from fewer.validation import Fold, best_ridge
 __all__ = ["attach", "select"]
 
 PER_TARGET = ("target_kind", "target_weight", "class_weight", "reconstruct")
+EDITS = {"extended": "extend", "shrunk": "shrink"}  # methods of `Panel`, by what they make
 FOR_TRAINING = 0.75  # of the time limit, where decoders are trained on the proposed panels
 # steps, besides those of strategies, and what they take relative to training one decoder
 PANELS, DECODERS, FINAL = "panels", "decoders", "all rows"
@@ -579,6 +580,15 @@ def _finish(
         _comparison(other).measure([candidate], folds)
     columns = candidates[0].panels[0]
     options = options | {"k": context.constraints.k}
+    names = context.source.names
+    described = described | {
+        "edited": {
+            "how": EDITS.get(candidates[0].strategy.name, candidates[0].strategy.name),
+            "k": context.constraints.k,
+            "features": [int(j) if names is None else str(names[j]) for j in columns],
+            "linear": context.config.linear,
+        }
+    }
     return _wrap(context, comparison, candidates, columns, folds, options, described, given=True)
 
 
@@ -619,6 +629,8 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     stored = {} if panel.evidence is None else panel.evidence.options
     kept = (*CONSTRAINTS, *PER_TARGET, "row_groups", "sample_weight", "weights", "noise")
     known = {name: part for name, part in stored.items() if name in kept}
+    if isinstance(stored.get("random_state"), int):
+        known["random_state"] = stored["random_state"]  # how the edited panel can be reproduced
     if panel.target is not None and "target" not in options:
         raise InputError("attach: pass the target again, target=...")
     gone = [

@@ -713,14 +713,14 @@ class TargetComparison(TrainedComparison):
         That is the jackknife's over 20 parts of the rows, or of groups of rows. Unless the first
         candidate was ``given``, the score is lowered by what it loses where each fold (or tenth of
         a single split) has the candidate that does best on the others, among those compared; and
-        by what it loses where it has the ensemble that does best there.
+        by what it loses where it has the ensemble that does best there. The standard error is at
+        least what the score is lowered by, which is known no better than that.
         """
         winner, context = candidates[0], self.context
         output, rows = self.predictions(winner.panels, folds)
-        value = self.score_of(output, rows)
-        if not given:
-            value += self._luck(candidates, folds)
-        value += self._luck_of_ensemble(winner, folds)
+        luck = 0.0 if given else self._luck(candidates, folds)
+        luck += self._luck_of_ensemble(winner, folds)
+        value = self.score_of(output, rows) + luck
         parts = random_parts(len(rows), context.groups_of(rows), JACKKNIFE_PARTS, context.seed)
         numbers = np.unique(parts)
         if len(numbers) < 2:
@@ -731,7 +731,7 @@ class TargetComparison(TrainedComparison):
             without.append(self.score_of(output[torch.from_numpy(kept)], rows[kept]))
         count = len(numbers)
         square = (1 + shared_rows(folds)) * (count - 1) * float(np.var(without))
-        return Estimate(value, square**0.5, count - 1)
+        return Estimate(value, max(square**0.5, -luck), count - 1)
 
     def _luck(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> float:
         """What the score loses where other rows choose between candidates; at most 0."""

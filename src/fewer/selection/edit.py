@@ -15,7 +15,11 @@ from fewer.panel import Panel
 from fewer.search import search
 from fewer.selection.compare import Candidate
 from fewer.selection.context import SelectionContext, TimeBudget, WorkPlan
-from fewer.selection.strategies import Strategy, supervised_search_panel
+from fewer.selection.strategies import (
+    Strategy,
+    network_elimination_panel,
+    supervised_search_panel,
+)
 
 __all__ = ["Editor"]
 
@@ -68,7 +72,16 @@ class Editor:
         least = max(1, len(self.context.constraints.included_units))
         check_whole("k", k, least, len(self._own) - 1, ", fewer than the panel has")
         others = np.setdiff1d(np.arange(self.context.constraints.d), self.columns)
-        return self._searched(replace(self.context.constraints, k=k, exclude=others))
+        asked = replace(self.context.constraints, k=k, exclude=others)
+        if not self.context.config.linear:  # it may need what no linear map does
+            left = network_elimination_panel(
+                replace(self.context, constraints=asked),
+                self.context.covariances.everything,
+                self.columns,
+            )
+            if left is not None:
+                return self._panel(np.unique(self.context.constraints.unit_of[left]), "shrunk")
+        return self._searched(asked)
 
     @property
     def _own(self) -> Columns:

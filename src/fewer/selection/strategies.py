@@ -18,6 +18,7 @@ from fewer._threads import mapped
 from fewer.constraints import Constraints
 from fewer.data.factored import FactoredCovariance, Matrix
 from fewer.data.moments import Summary
+from fewer.data.source import Source
 from fewer.errors import FewerWarning
 from fewer.kinds import Classes
 from fewer.nn import make_loss
@@ -36,6 +37,7 @@ from fewer.train import (
 )
 from fewer.train.assignment import eligible, obeying_features
 from fewer.train.referee import Referee, trained_swaps
+from fewer.train.surrogate import network_elimination
 from fewer.validation import Fold
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "features_weight",
     "joint_covariance",
     "joint_penalty",
+    "network_elimination_panel",
     "network_swaps_panel",
     "propose",
     "propose_on_folds",
@@ -396,30 +399,45 @@ def network_swaps_panel(
     starts = list(starts) or [
         panel for (_, number), panel in context.found.items() if number == fold.number
     ]
-    summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
-    targets = linear = weights = None
     several = len(context.covariances.folds) > 1
-    rows = fold.train_rows
-    if context.target is not None:
-        rows = context.target.rows(rows)
-        targets, weights = context.target.centred(rows), context.target.weights_of(rows)
-        linear = _joint_covariance(context, fold)
+    source, summary, options = _for_surrogate(context, fold)
     return network_swaps(
-        fold.rows(rows),
+        source,
         summary,
         starts or [search_panel(context, fold)],
         context.constraints,
         rounds=SOME_SWAPS if several and fold.number is not None else None,
         further=None if fold.number is not None else 0,  # all rows: it goes on from there
-        seed=context.seed,
-        device=context.device,
-        labels=context.groups_of(rows),
         time_limit=context.budget.remaining(),
-        targets=targets,
-        linear=linear,
-        weights=weights,
-        reconstruct=context.reconstruct,
+        linear=None if context.target is None else _joint_covariance(context, fold),
+        **options,
     )
+
+
+def network_elimination_panel(
+    context: SelectionContext, fold: Fold, panel: Columns
+) -> Columns | None:
+    """The part of a panel that a surrogate of the network needs most; None if none is allowed."""
+    source, summary, options = _for_surrogate(context, fold)
+    return network_elimination(source, summary, panel, context.constraints, **options)
+
+
+def _for_surrogate(context: SelectionContext, fold: Fold) -> tuple[Source, Summary, dict[str, Any]]:
+    """Training rows of a fold, their covariance, and what a surrogate of the network predicts."""
+    rows, targets, weights = fold.train_rows, None, None
+    if context.target is not None:
+        rows = context.target.rows(rows)
+        targets, weights = context.target.centred(rows), context.target.weights_of(rows)
+    options: dict[str, Any] = {
+        "seed": context.seed,
+        "device": context.device,
+        "labels": context.groups_of(rows),
+        "targets": targets,
+        "weights": weights,
+        "reconstruct": context.reconstruct,
+    }
+    summary = Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu())
+    return fold.rows(rows), summary, options
 
 
 NETWORK_SWAPS = Strategy(

@@ -28,7 +28,7 @@ from fewer.search.eigen import leading_eigenvectors
 from fewer.search.exchange import Limits, swap_losses
 from fewer.search.objective import residual_of
 
-__all__ = ["RandomFeatureSurrogate", "network_swaps"]
+__all__ = ["RandomFeatureSurrogate", "network_elimination", "network_swaps"]
 
 COMPONENTS = 128
 # on random features of about unit variance, more where rows are few; a hundredth of it on the
@@ -42,6 +42,7 @@ OTHERS, CHANGED = 1, 8  # other starts that are improved; units of which one is 
 PROBES, FEWEST_ROWS, MOST_PRODUCTS = 8, 256, 2**34
 SHARES = (0.25, 0.5, 1.0)  # of a panel that interacting features replace
 PROGRESS = 1e-4  # minimum relative improvement
+ONE_BY_ONE = 600  # the square of the units of which several are removed at once, at most a quarter
 
 
 @dataclass(frozen=True)
@@ -369,6 +370,80 @@ def network_swaps(
             break
         found = search.descend(start[0], start[1], effort.checked[:2])
         units, error = min((units, error), found, key=lambda one: one[1])
+    return constraints.features(units)
+
+
+def network_elimination(
+    source: Source,
+    summary: Summary,
+    panel: Columns,
+    constraints: Constraints,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    labels: NDArray | None = None,
+    targets: Tensor | None = None,
+    weights: Tensor | None = None,
+    reconstruct: float = 0.0,
+) -> Columns | None:
+    """Remove features of a panel, always what a surrogate model misses least, until k are left.
+
+    Of large panels, several units are removed at once. The parameters are those of
+    `network_swaps`; ``reconstruct`` is relative to the panel. None if the constraints forbid it.
+
+    Examples
+    --------
+    Only the first feature determines the target, but it is linearly unrelated to it.
+
+    >>> import numpy as np
+    >>> from fewer.constraints import resolve
+    >>> from fewer.data import covariance
+    >>> from fewer.data.source import array_source
+    >>> x, noise = np.random.default_rng(0).normal(size=(2, 500))
+    >>> source = array_source(np.stack([x, noise + 0.3 * x**2], axis=1))
+    >>> targets = torch.from_numpy(x**2 - 1)[:, None]
+    >>> panel, rules = np.array([0, 1]), resolve(None, 2, 1)
+    >>> network_elimination(source, covariance(source), panel, rules, targets=targets)
+    array([0])
+    """
+    width, rows, folds = QUICK.ranks
+    surrogate = RandomFeatureSurrogate(
+        source,
+        summary,
+        k=len(panel),
+        width=width,
+        rows=rows,
+        folds=folds,
+        seed=seed,
+        device=device,
+        labels=labels,
+        targets=targets,
+        weights=weights,
+    )
+    units = np.unique(constraints.unit_of[panel]).tolist()
+    k = len(units) if constraints.k is None else constraints.k
+    factor = 0.0
+    if reconstruct:
+        least = residual_of(summary.matrix, panel, 0.0)
+        found = float(_judged(surrogate, constraints, [units])[0])
+        factor = reconstruct / (1 - reconstruct) * found / (least or 1.0)
+    included = set(constraints.included_units.tolist())
+    while len(units) > k:
+        free = [unit for unit in units if unit not in included]
+        rests = [[unit for unit in units if unit != out] for out in free]
+        errors = _judged(surrogate, constraints, rests)
+        if factor:
+            columns = (constraints.features(rest) for rest in rests)
+            left = [residual_of(summary.matrix, rest, 0.0) for rest in columns]
+            errors += factor * np.array(left)
+        count = max(1, min(len(units) - k, len(free) // 4, len(free) ** 2 // ONE_BY_ONE))
+        leaving = 0
+        for at in np.argsort(errors, kind="stable"):
+            rest = [unit for unit in units if unit != free[at]]
+            if leaving < count and constraints.within(constraints.features(rest)):
+                units, leaving = rest, leaving + 1
+        if not leaving:
+            return None
     return constraints.features(units)
 
 

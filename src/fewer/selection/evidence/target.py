@@ -1,6 +1,7 @@
 """Evidence for a panel with a target: its predictions, baselines, gains and substitutes."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from fewer.validation import Fold
 __all__ = ["describe_target", "usefulness"]
 
 SURROGATE: dict[str, Any] = {"width": 256, "rows": 2000, "folds": 4}
+MOST_ORDERED = 24  # columns that a surrogate orders, within seconds
+LITTLE = 0.01  # of the variance of the target: held-out rows hardly tell less from nothing
 DRAWS = 3  # random panels
 SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)  # of reconstruction, on the trade-off curve
 # numbers that a predictor of all features reads or, where classes are solved exactly, computes
@@ -53,16 +56,21 @@ def usefulness(
 
     Last, of a network, what is lost without each. Gains and losses are fractions of the variance
     of the target (for classes, of their indicators, each class counting the same) that a linear map
-    explains. A network is represented by the surrogate that judges swaps, on held-out rows. With a
-    linear map, where reconstructing the features counts as well, fractions are of the variance of
-    both, weighted.
+    explains. A network is represented by the surrogate that judges swaps, on held-out rows, which
+    also orders up to `MOST_ORDERED` columns. With a linear map, where reconstructing the features
+    counts as well, fractions are of the variance of both, weighted.
     """
     everything, C = context.covariances.everything, objective(context)
     trace = float(C.trace()) or 1.0
     penalty = joint_penalty(everything, C)
     order, gains = nested(C, columns, penalty)
+    surrogate = None
+    if not context.config.linear:
+        surrogate = _Surrogate(context, everything, order)
+        if len(order) <= MOST_ORDERED:
+            order = surrogate.ordered(order)
     best, lost = substitutes(C, order, context.constraints, ridge=penalty, count=count)
-    if context.config.linear:
+    if surrogate is None:
         return order, gains / trace, best, lost / trace, None
     # a network may need what has nothing to do with the target by itself, and so its relatives
     own, penalty = everything.matrix().cpu(), everything.penalty(0.0)
@@ -71,44 +79,80 @@ def usefulness(
     tried = np.full((len(order), 2 * count), -1)
     for row, found in zip(tried, rows, strict=True):
         row[: len(found)] = found
-    gains, tried, losses, without = _by_surrogate(context, everything, order, tried)
-    return order, gains, tried[:, :count], losses[:, :count], without
+    tried, losses = surrogate.substituted(order, tried)
+    without = surrogate.lost_without(order)
+    return order, surrogate.gains(order), tried[:, :count], losses[:, :count], without
 
 
-def _by_surrogate(
-    context: SelectionContext, fold: Fold, order: Columns, best: Columns
-) -> tuple[Floats, Columns, Floats, Floats]:
-    assert context.target is not None
-    rows = context.target.rows(fold.train_rows)
-    surrogate = RandomFeatureSurrogate(
-        fold.rows(rows),
-        Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu()),
-        k=len(order),
-        seed=context.seed,
-        device=context.device,
-        labels=context.groups_of(rows),
-        targets=context.target.centred(rows),
-        weights=context.target.weights_of(rows),
-        **SURROGATE,
-    )
-    nothing = float(surrogate.squares.sum()) / surrogate.inputs[:, 1:].numel()
-    path = surrogate.errors([np.sort(order[: at + 1]) for at in range(len(order))])
-    gains = -np.diff(path, prepend=nothing)
-    constraints, swapped, places, rests = context.constraints, [], [], []
-    for place, row in enumerate(best):
-        rest = np.setdiff1d(order, constraints.complete([int(order[place])]))
-        rests.append(rest)
-        for at in np.flatnonzero(row >= 0):
-            swapped.append(np.sort(np.r_[rest, constraints.complete([int(row[at])])]))
-            places.append((place, at))
-    losses = np.full(best.shape, np.nan)
-    if swapped:
-        losses[tuple(np.array(places).T)] = surrogate.errors(swapped) - path[-1]
-    ranked = np.argsort(losses, axis=1, kind="stable")  # NaN is last
-    best = np.take_along_axis(best, ranked, axis=1)
-    losses = np.take_along_axis(losses, ranked, axis=1)
-    left = [surrogate.errors([rest])[0] if len(rest) else nothing for rest in rests]
-    return gains / nothing, best, losses / nothing, (np.array(left) - path[-1]) / nothing
+class _Surrogate:
+    """What a network can predict from columns, as held-out rows tell by a surrogate of it.
+
+    Everything is a fraction of the variance of the target.
+    """
+
+    def __init__(self, context: SelectionContext, fold: Fold, columns: Columns) -> None:
+        assert context.target is not None
+        rows = context.target.rows(fold.train_rows)
+        self.constraints = context.constraints
+        self.model = RandomFeatureSurrogate(
+            fold.rows(rows),
+            Summary(fold.n_train, fold.scaled_mean, fold.matrix().cpu()),
+            k=len(columns),
+            seed=context.seed,
+            device=context.device,
+            labels=context.groups_of(rows),
+            targets=context.target.centred(rows),
+            weights=context.target.weights_of(rows),
+            **SURROGATE,
+        )
+        self.nothing = float(self.model.squares.sum()) / self.model.inputs[:, 1:].numel()
+
+    def errors(self, panels: Sequence[Columns]) -> Floats:
+        """What panels leave; of an empty one, everything."""
+        known = iter(self.model.errors([np.sort(panel) for panel in panels if len(panel)]))
+        return np.array([next(known) / self.nothing if len(panel) else 1.0 for panel in panels])
+
+    def gains(self, order: Columns) -> Floats:
+        """What each column adds to those before it."""
+        return -np.diff(self.errors([order[:size] for size in range(len(order) + 1)]))
+
+    def lost_without(self, order: Columns) -> Floats:
+        """What is lost without each column and its group."""
+        return self.errors([self._rest(order, j) for j in order]) - self.errors([order])
+
+    def ordered(self, columns: Columns) -> Columns:
+        """Columns by what they add to those before, the most first.
+
+        Where no other one adds much by itself, the one that the panel needs most is next: the
+        factors of a product add nothing but together.
+        """
+        needed = dict(zip(columns.tolist(), self.lost_without(columns), strict=True))
+        order: list[int] = []
+        before = 1.0
+        while rest := [j for j in columns.tolist() if j not in order]:
+            left = self.errors([np.array([*order, j]) for j in rest])
+            at = int(left.argmin())
+            if before - left[at] < LITTLE:
+                at = int(np.argmax([needed[j] for j in rest]))
+            order.append(rest[at])
+            before = float(left[at])
+        return np.array(order, dtype=np.int64)
+
+    def substituted(self, order: Columns, tried: Columns) -> tuple[Columns, Floats]:
+        """Substitutes of each column (-1: none), best first, and what is lost with them."""
+        places = np.argwhere(tried >= 0)
+        swapped = [
+            np.r_[self._rest(order, order[place]), self.constraints.complete([int(into)])]
+            for (place, _), into in zip(places, tried[tried >= 0], strict=True)
+        ]
+        losses = np.full(tried.shape, np.nan)
+        losses[tuple(places.T)] = self.errors(swapped) - self.errors([order])
+        ranked = np.argsort(losses, axis=1, kind="stable")  # NaN is last
+        ranks = partial(np.take_along_axis, indices=ranked, axis=1)
+        return ranks(tried), ranks(losses)
+
+    def _rest(self, order: Columns, column: Any) -> Columns:
+        return np.setdiff1d(order, self.constraints.complete([int(column)]))
 
 
 def describe_target(
