@@ -443,6 +443,55 @@ def test_the_layer_that_a_panel_was_made_from_is_read_again(cells):
         impute(fresh, panel, layer="counts")
 
 
+@pytest.fixture(scope="module")
+def typed():
+    return select_genes(make_cells(), 5, groupby="kind", inplace=False, **QUICK)
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_methods_of_a_panel_read_cells_in_its_units(typed, as_file, tmp_path):
+    given = new = make_cells(60, seed=3)
+    if as_file:
+        given = tmp_path / "new.h5ad"
+        new.write_h5ad(given)
+    values = logged(new.X)
+    table = pd.DataFrame(values, columns=new.var_names)
+    kinds = new.obs["kind"].astype(str).to_numpy()
+    assert (typed.predict(given) == typed.predict(table)).all()
+    same = np.testing.assert_allclose
+    same(typed.predict_proba(given), typed.predict_proba(table), atol=1e-5)
+    assert (typed.predict_set(given) == typed.predict_set(table)).all()
+    assert typed.score_target(given, kinds) == typed.score_target(table, kinds)
+    same(typed.reconstruct(given), typed.reconstruct(table), atol=1e-4)
+    same(typed.impute(given), values, atol=1e-4)
+    same(typed.transform(given), values[:, typed.indices], atol=1e-4)
+    assert float(typed.score(given)) == pytest.approx(float(typed.score(table)))
+    assert typed.check(given).findings == typed.check(table).findings
+    assert typed.examine(given).score == pytest.approx(typed.examine(table).score)
+
+
+def test_methods_of_a_panel_read_cells_as_open_cells_does(typed):
+    part = make_cells(60, seed=3)[:, typed.features].copy()
+    with pytest.warns(FewerWarning, match="the total of each cell is estimated"):
+        found = typed.reconstruct(part)
+    with pytest.warns(FewerWarning, match="the total of each cell is estimated"):
+        opened = open_cells(part, like=typed)
+    np.testing.assert_allclose(found, typed.reconstruct(opened), atol=1e-5)
+    plain = fewer.select(logged(make_cells().X), 3, **QUICK)
+    raw = make_cells(5, seed=3)  # a panel that knows no units takes values as they are
+    np.testing.assert_array_equal(plain.impute(raw), raw.X.toarray())
+
+
+def test_a_changed_panel_keeps_its_units(typed):
+    new = make_cells(60, seed=3)
+    changed = typed.swap(typed.features[0], next(g for g in typed.names if g not in typed.features))
+    np.testing.assert_allclose(changed.impute(new), logged(new.X), atol=1e-4)
+    with pytest.raises(InputError, match="totals= to fewer"):
+        changed.predict(new[:, changed.features].copy())
+    part = new[:, changed.features].copy()
+    assert impute(part, changed, totals=np.asarray(new.X.sum(1)).ravel()).shape == new.shape
+
+
 # -- mistakes --------------------------------------------------------------------------------
 
 
