@@ -143,6 +143,21 @@ def test_negative_counts_are_refused():
 # -- annotations -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("value", [-2.0, 1.5])
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_few_values_that_are_no_counts_are_no_secret(cells, value, dense):
+    cells.X.data[3] = value
+    if dense:
+        cells.X = cells.X.toarray()
+    with pytest.warns(FewerWarning, match=f"one is {value:g}, so none are normalised.*'log1p'"):
+        assert not isinstance(open_cells(cells), NormalizedCounts)
+    with warnings.catch_warnings(action="error"):
+        open_cells(cells, counts="none")
+        open_cells(cells, counts="log1p")
+        cells.X = logged(make_cells().X)
+        open_cells(cells)
+
+
 def test_annotations_survive_a_file(cells, tmp_path):
     panel = select_genes(cells, 5, include=["gene3"], exclude=cells.var_names[:2], **QUICK)
     assert cells.var_names[cells.var["fewer_selected"]].tolist() == panel.features

@@ -68,7 +68,8 @@ def open_cells(
     counts : {"auto", "log1p", "none"}, default="auto"
         "log1p": values are counts; divide them by the total of their cell, multiply by
         ``target_sum``, take log(1 + x). "none": take values as they are. "auto": "log1p" where
-        all values that are looked at are whole numbers, "none" elsewhere.
+        all values that are looked at are whole numbers from 0 on, "none" elsewhere, with a
+        warning where that is for a few values only.
     target_sum : float, default=1e4
         What the counts of each cell sum to before the logarithm; that of ``like`` if given.
     totals : array of length n or name of an obs column, default=None
