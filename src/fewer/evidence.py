@@ -55,6 +55,7 @@ STORED: dict[Any, Any] = {
             "pca": ([float], None),
             "one_standard_error?": int,
             "noise?": (int, None),
+            "few_groups?": int,
             "elbow?": (int, None),
         },
     ),
@@ -80,6 +81,7 @@ STORED: dict[Any, Any] = {
             "panel": float,
             "p_value": float,
             "contributions": ([float], None),
+            "few_groups?": int,
         },
     ),
     "target?": {

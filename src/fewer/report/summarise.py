@@ -430,6 +430,9 @@ def _other_rules(size: dict[str, Any], others: str) -> str:
         f" Rules for k, up to {most}: {size['one_standard_error']} is the smallest within one "
         f"standard error of the best score, the elbow is at {size['elbow']}, and "
     )
+    if "few_groups" in size:
+        few = size["few_groups"]
+        return found + f"{few} groups of rows are too few to test additional features for chance."
     if noise is None:
         return found + f"even after {most}, additional features explain {others} beyond chance."
     return found + f"after {noise}, additional features explain {others} no better than chance."
@@ -592,6 +595,7 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
     if known.without is None:
         return None
     tests = None if known.significance is None else known.significance["contributions"]
+    few = None if known.significance is None else known.significance.get("few_groups")
     group = " or, in its place, its group" if panel.settings.get("groups") else ""
     model = f"{_model(panel)} refitted"
     if panel.target is not None and panel.settings.get("predictor") != "linear":
@@ -599,6 +603,11 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
     elif panel.settings.get("reconstruct"):
         model = f"linear maps to {_name(panel)} and to all features, by their weights, refitted"
     said = f"Explained variance lost without each feature{group}, with {model}."
+    if few is not None:
+        said += (
+            " Whether that is more than chance is not tested: the test uses one row per group of "
+            f"rows, and {few} groups are too few."
+        )
     if tests is not None:
         weak = [names[j] for j, p in zip(known.order, tests, strict=True) if p > WEAK]
         share = len(tests) - len(weak)
