@@ -28,6 +28,8 @@ from fewer.anndata.large import for_genes  # noqa: E402
 from fewer.anndata.likelihood import _Model  # noqa: E402
 from fewer.anndata.platform import Calibration  # noqa: E402
 from fewer.anndata.studies import Studies  # noqa: E402
+from fewer.report.summarise import summarise  # noqa: E402
+from fewer.reproduce import python_of  # noqa: E402
 
 pytestmark = [
     # what anndata does inside is not ours to mend
@@ -1058,6 +1060,45 @@ def test_a_prepared_panel_takes_any_depth_and_is_saved(prepared, tmp_path):
     again.settings["platform"]["calibration"]["weights"] = "AAAA"
     with pytest.raises(InputError, match="calibration of this panel is damaged"):
         impute(spots(ready)[0], again)
+
+
+def test_a_prepared_panel_is_not_compared_with_itself(tmp_path):
+    cells = make_cells(300)
+    options = {"include": ["gene3"], "inplace": False, **QUICK}
+    panel = select_genes(cells, 4, platform=Platform(efficiency=0.25), **options)
+    page = panel.report(tmp_path / "panel.html").read_text(encoding="utf-8")
+    about = summarise(panel)
+    assert not about["bars"]
+    assert about["stability"] is about["chance"] is about["size"] is None
+    assert set(about["curve"]["lines"]) == {"panel", "pca"}
+    assert about["settings"]["platform"].startswith("efficiency 0.25, background 0, lost 0")
+    assert panel.settings["platform"]["calibration"]["weights"] not in page
+    names = {"data": cells}
+    call = python_of(panel.evidence).replace("data = ...", "# data")
+    assert "platform=Platform(efficiency=0.25, background=0.0, lost=0)" in call
+    exec(call, names)
+    assert names["panel"].features == panel.features
+    panel.save(tmp_path / "panel")
+    fewer.Panel.load(tmp_path / "panel").report(tmp_path / "again.html")
+    with pytest.raises(InputError, match="no options of the command line do"):
+        panel.to_config()
+
+
+def test_a_prepared_panel_is_not_changed_by_hand(prepared):
+    _, ready = prepared
+    for change in (
+        lambda: ready.shrink(3),
+        lambda: ready.extend(8),
+        lambda: ready.without(ready.features[0]),
+        lambda: ready.swap(ready.features[0], "gene0"),
+        lambda: fewer.attach(ready, make_cells(20)),
+    ):
+        with pytest.raises(InputError, match="choose again with select_genes"):
+            change()
+    for read in (ready.score, ready.transform):
+        with pytest.raises(InputError, match="reads only its own genes"):
+            read(make_cells(20))
+    assert ready.reconstruct(spots(ready)[0]).shape == (600, D)
 
 
 def test_a_lost_probe_is_estimated_from_the_others():

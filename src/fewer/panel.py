@@ -492,7 +492,13 @@ class Panel:
 
     def _match(self, X: Any) -> Any:
         """Complete rows in the order of the training data; cells as in `_read`."""
-        return self.reconstructor.match(cells_like(self, X))
+        rows = cells_like(self, X)
+        if rows is not X and "platform" in self.settings:
+            raise InputError(
+                "a panel for a platform reads only its own genes of these cells; compare "
+                "panel.reconstruct with what the others read in full"
+            )
+        return self.reconstructor.match(rows)
 
     def _predictor(self) -> Target:
         if self.target is None:
@@ -563,12 +569,21 @@ class Panel:
         return self._read_alike(self._edited().shrink(k))
 
     def _edited(self) -> Any:
+        self._check_changeable()
         if self.editor is None:
             raise InputError(
                 "this panel has no data to edit it with (it was loaded or copied, or the data "
                 "are too large to keep); attach some: fewer.attach(panel, X)"
             )
         return self.editor
+
+    def _check_changeable(self) -> None:
+        """Refuse a panel whose decoder is for exactly its own features."""
+        if "platform" in self.settings:
+            raise InputError(
+                "this panel is calibrated for its own genes on a platform and cannot be changed; "
+                "choose again with select_genes(..., platform=...)"
+            )
 
     def _read_alike(self, changed: "Panel") -> "Panel":
         """A changed panel that reads new rows as this one does."""

@@ -11,7 +11,9 @@ simulated measurements of the training cells. Genes are chosen for that, too: ta
 in x_j plus an independent error, of which a simulation of all genes gives slope and variance.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +30,12 @@ from fewer.data.measured import Calibration, Vector
 from fewer.data.source import View
 from fewer.errors import InputError
 from fewer.estimate import Estimate, Score
+from fewer.evidence import Evidence
 from fewer.panel import Panel
 from fewer.search import search
 from fewer.selection import select
 from fewer.selection.prepare import CONSTRAINTS
+from fewer.selection.record import describe_options
 
 __all__ = ["Calibration", "Platform", "select_for_platform"]
 
@@ -143,7 +147,38 @@ def select_for_platform(source: Source, k: int | None, platform: Platform, **opt
     panel.held_out = _held_out(source, chosen, counts, full, ridge, seed)
     panel.estimates = {"units": Estimate(float(panel.held_out))}
     panel.settings["platform"] = vars(platform) | calibration.describe()
+    given = {name: value for name, value in asked.items() if _is_given(value)}
+    made = panel._evidence if callable(panel._evidence) else None
+    if made is not None:
+        panel.evidence = partial(_evidence, made, describe_options(given), vars(platform))
     return panel
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and not (hasattr(value, "__len__") and len(value) == 0)
+
+
+def _evidence(
+    make: Callable[[], Evidence], asked: dict[str, Any], platform: dict[str, Any]
+) -> Evidence:
+    """Evidence without the references, which had to be the same genes, and what was asked for."""
+    known = make()
+    options = {name: value for name, value in known.options.items() if name != "include"}
+    return replace(
+        known,
+        options=options | asked | {"platform": dict(platform)},
+        explained={},
+        standard_errors=None,
+        curve={
+            name: {role: line for role, line in lines.items() if role != "greedy"}
+            if isinstance(lines, dict)
+            else lines
+            for name, lines in known.curve.items()
+        },
+        size=None,
+        stability=None,
+        significance=None,
+    )
 
 
 def _choose(

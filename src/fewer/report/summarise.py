@@ -138,6 +138,7 @@ def summarise(
             "true": seen.rows if seen is not None and rows else nothing,
             "predicted": seen.reconstructed if seen is not None and rows else nothing,
         },
+        "platform": "platform" in panel.settings,
         "curve": None if known is None else _curve(known),
         "size": None if known is None or known.size is None else _size(known.size, panel),
         "stability": None if known is None else _stability(known, panel, names),
@@ -151,7 +152,7 @@ def summarise(
         "image_shape": _image_shape(panel, image_shape),
         "provenance": _provenance(known, panel),
         "settings": {
-            name: _setting_text(value)
+            name: _platform_text(value) if name == "platform" else _setting_text(value)
             for name, value in (panel.settings | _seed_as_given(known)).items()
             if name not in SHOWN_ELSEWHERE
         },
@@ -719,6 +720,12 @@ def _seed_as_given(known: Evidence | None) -> dict[str, Any]:
     """The seed that the user gave; the one in the settings is drawn from it."""
     given = None if known is None else known.options.get("random_state")
     return {"seed": given} if isinstance(given, int) else {}
+
+
+def _platform_text(platform: dict[str, Any]) -> str:
+    """What was said of the instrument; its calibration is no text."""
+    shown = (name for name in platform if name != "calibration")
+    return ", ".join(f"{name.replace('_', ' ')} {_setting_text(platform[name])}" for name in shown)
 
 
 def _setting_text(value: Any) -> str:

@@ -617,6 +617,7 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     >>> fewer.attach(panel, X).extend(3).k
     3
     """
+    panel._check_changeable()
     data = cells_like(panel, data)
     stored = {} if panel.evidence is None else panel.evidence.options
     kept = (*CONSTRAINTS, *PER_TARGET, "row_groups", "sample_weight", "weights", "noise")
