@@ -512,6 +512,24 @@ def test_a_changed_panel_keeps_its_units(typed):
 # -- mistakes --------------------------------------------------------------------------------
 
 
+def test_no_cells_and_totals_below_the_counts_are_refused(typed):
+    with pytest.raises(InputError, match="have no cells"):
+        select_genes(make_cells()[:0], 5)
+    with pytest.raises(InputError, match="have no cells"):
+        typed.predict(make_cells()[:0])
+    part = make_cells(30, seed=3)[:, typed.features].copy()
+    for sparse_or_not in (part.X, part.X.toarray()):
+        part.X = sparse_or_not
+        with pytest.raises(InputError, match="totals are all counts of each cell, but one is 1 "):
+            impute(part, typed, totals=np.ones(30))
+
+
+def test_plots_without_scanpy_say_what_to_install(cells, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scanpy", None)
+    with pytest.raises(MissingExtraError, match="needs scanpy, which is not installed: pip inst"):
+        fewer.pl.panel_umap(cells, "kind")
+
+
 def test_counts_are_refused_by_a_panel_of_logarithms(cells):
     counts = cells.copy()
     cells.X = logged(cells.X)
@@ -721,7 +739,7 @@ def test_each_study_is_held_out_once(studies):
     assert panel.settings["cells"]["studies"] == {"one": 400, "two": 200, "three": 100}
     assert studies["two"].var["fewer_selected"].sum() == 4
     assert (
-        impute(studies["one"][:, panel.features].copy(), panel, totals=np.ones(400)).shape[1] == 25
+        impute(studies["one"][:, panel.features].copy(), panel, totals=np.full(400, 1e4)).shape[1] == 25
     )
     donors = select_genes(studies, 4, strategies=["search"], random_state=0, batch_key="lane")
     assert "6 folds" in donors.settings["protocol"]

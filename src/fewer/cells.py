@@ -104,6 +104,8 @@ def open_cells(
     data = cells.filename if isinstance(cells, CellFile) else cells
     source = open_any(data, layer=layer, memory_limit=memory_limit)
     source.names = names
+    if not source.shape[0]:
+        raise InputError("the data have no cells; give at least one")
     if totals is not None:
         totals = _totals(cells, totals, source.shape[0])
     return in_units(source, like=like, counts=counts, target_sum=target_sum, totals=totals)

@@ -14,6 +14,7 @@ from fewer.errors import InputError, warn
 
 NOISE_ROWS, NOISE_DRAWS = 20_000, 3  # from which counting noise is estimated
 FEW_FRACTIONS = 0.01  # of the values of what may still be counts with mistakes
+ROUNDING = 1e-5  # of totals, which may be of single precision
 RUNS, RUN_ROWS = 8, 128  # rows that are looked at lie together in so many places
 
 
@@ -55,6 +56,12 @@ class NormalizedCounts(View):
 
     def _factors(self, index: np.ndarray | slice, sums: np.ndarray) -> np.ndarray:
         totals = sums if self.totals is None else self.totals[index]
+        low = totals < sums * (1 - ROUNDING)
+        if low.any():
+            raise InputError(
+                f"totals are all counts of each cell, but one is {totals[low][0]:g} where the "
+                f"genes that were read have {sums[low][0]:g}; count all genes of the cell"
+            )
         return self.target_sum / np.where(totals > 0, totals, np.inf)
 
 
