@@ -28,6 +28,8 @@ from fewer.anndata.large import for_genes  # noqa: E402
 from fewer.anndata.likelihood import _Model  # noqa: E402
 from fewer.anndata.platform import Calibration  # noqa: E402
 from fewer.anndata.studies import Studies  # noqa: E402
+from fewer.report.summarise import summarise  # noqa: E402
+from fewer.reproduce import python_of  # noqa: E402
 
 pytestmark = [
     # what anndata does inside is not ours to mend
@@ -141,6 +143,21 @@ def test_negative_counts_are_refused():
 
 
 # -- annotations -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [-2.0, 1.5])
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_few_values_that_are_no_counts_are_no_secret(cells, value, dense):
+    cells.X.data[3] = value
+    if dense:
+        cells.X = cells.X.toarray()
+    with pytest.warns(FewerWarning, match=f"one is {value:g}, so none are normalised.*'log1p'"):
+        assert not isinstance(open_cells(cells), NormalizedCounts)
+    with warnings.catch_warnings(action="error"):
+        open_cells(cells, counts="none")
+        open_cells(cells, counts="log1p")
+        cells.X = logged(make_cells().X)
+        open_cells(cells)
 
 
 def test_annotations_survive_a_file(cells, tmp_path):
@@ -443,7 +460,74 @@ def test_the_layer_that_a_panel_was_made_from_is_read_again(cells):
         impute(fresh, panel, layer="counts")
 
 
+@pytest.fixture(scope="module")
+def typed():
+    return select_genes(make_cells(), 5, groupby="kind", inplace=False, **QUICK)
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_methods_of_a_panel_read_cells_in_its_units(typed, as_file, tmp_path):
+    given = new = make_cells(60, seed=3)
+    if as_file:
+        given = tmp_path / "new.h5ad"
+        new.write_h5ad(given)
+    values = logged(new.X)
+    table = pd.DataFrame(values, columns=new.var_names)
+    kinds = new.obs["kind"].astype(str).to_numpy()
+    assert (typed.predict(given) == typed.predict(table)).all()
+    same = np.testing.assert_allclose
+    same(typed.predict_proba(given), typed.predict_proba(table), atol=1e-5)
+    assert (typed.predict_set(given) == typed.predict_set(table)).all()
+    assert typed.score_target(given, kinds) == typed.score_target(table, kinds)
+    same(typed.reconstruct(given), typed.reconstruct(table), atol=1e-4)
+    same(typed.impute(given), values, atol=1e-4)
+    same(typed.transform(given), values[:, typed.indices], atol=1e-4)
+    assert float(typed.score(given)) == pytest.approx(float(typed.score(table)))
+    assert typed.check(given).findings == typed.check(table).findings
+    assert typed.examine(given).score == pytest.approx(typed.examine(table).score)
+
+
+def test_methods_of_a_panel_read_cells_as_open_cells_does(typed):
+    part = make_cells(60, seed=3)[:, typed.features].copy()
+    with pytest.warns(FewerWarning, match="the total of each cell is estimated"):
+        found = typed.reconstruct(part)
+    with pytest.warns(FewerWarning, match="the total of each cell is estimated"):
+        opened = open_cells(part, like=typed)
+    np.testing.assert_allclose(found, typed.reconstruct(opened), atol=1e-5)
+    plain = fewer.select(logged(make_cells().X), 3, **QUICK)
+    raw = make_cells(5, seed=3)  # a panel that knows no units takes values as they are
+    np.testing.assert_array_equal(plain.impute(raw), raw.X.toarray())
+
+
+def test_a_changed_panel_keeps_its_units(typed):
+    new = make_cells(60, seed=3)
+    changed = typed.swap(typed.features[0], next(g for g in typed.names if g not in typed.features))
+    np.testing.assert_allclose(changed.impute(new), logged(new.X), atol=1e-4)
+    with pytest.raises(InputError, match="totals= to fewer"):
+        changed.predict(new[:, changed.features].copy())
+    part = new[:, changed.features].copy()
+    assert impute(part, changed, totals=np.asarray(new.X.sum(1)).ravel()).shape == new.shape
+
+
 # -- mistakes --------------------------------------------------------------------------------
+
+
+def test_no_cells_and_totals_below_the_counts_are_refused(typed):
+    with pytest.raises(InputError, match="have no cells"):
+        select_genes(make_cells()[:0], 5)
+    with pytest.raises(InputError, match="have no cells"):
+        typed.predict(make_cells()[:0])
+    part = make_cells(30, seed=3)[:, typed.features].copy()
+    for sparse_or_not in (part.X, part.X.toarray()):
+        part.X = sparse_or_not
+        with pytest.raises(InputError, match="totals are all counts of each cell, but one is 1 "):
+            impute(part, typed, totals=np.ones(30))
+
+
+def test_plots_without_scanpy_say_what_to_install(cells, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scanpy", None)
+    with pytest.raises(MissingExtraError, match="needs scanpy, which is not installed: pip inst"):
+        fewer.pl.panel_umap(cells, "kind")
 
 
 def test_counts_are_refused_by_a_panel_of_logarithms(cells):
@@ -655,7 +739,7 @@ def test_each_study_is_held_out_once(studies):
     assert panel.settings["cells"]["studies"] == {"one": 400, "two": 200, "three": 100}
     assert studies["two"].var["fewer_selected"].sum() == 4
     assert (
-        impute(studies["one"][:, panel.features].copy(), panel, totals=np.ones(400)).shape[1] == 25
+        impute(studies["one"][:, panel.features].copy(), panel, totals=np.full(400, 1e4)).shape[1] == 25
     )
     donors = select_genes(studies, 4, strategies=["search"], random_state=0, batch_key="lane")
     assert "6 folds" in donors.settings["protocol"]
@@ -994,6 +1078,45 @@ def test_a_prepared_panel_takes_any_depth_and_is_saved(prepared, tmp_path):
     again.settings["platform"]["calibration"]["weights"] = "AAAA"
     with pytest.raises(InputError, match="calibration of this panel is damaged"):
         impute(spots(ready)[0], again)
+
+
+def test_a_prepared_panel_is_not_compared_with_itself(tmp_path):
+    cells = make_cells(300)
+    options = {"include": ["gene3"], "inplace": False, **QUICK}
+    panel = select_genes(cells, 4, platform=Platform(efficiency=0.25), **options)
+    page = panel.report(tmp_path / "panel.html").read_text(encoding="utf-8")
+    about = summarise(panel)
+    assert not about["bars"]
+    assert about["stability"] is about["chance"] is about["size"] is None
+    assert set(about["curve"]["lines"]) == {"panel", "pca"}
+    assert about["settings"]["platform"].startswith("efficiency 0.25, background 0, lost 0")
+    assert panel.settings["platform"]["calibration"]["weights"] not in page
+    names = {"data": cells}
+    call = python_of(panel.evidence).replace("data = ...", "# data")
+    assert "platform=Platform(efficiency=0.25, background=0.0, lost=0)" in call
+    exec(call, names)
+    assert names["panel"].features == panel.features
+    panel.save(tmp_path / "panel")
+    fewer.Panel.load(tmp_path / "panel").report(tmp_path / "again.html")
+    with pytest.raises(InputError, match="no options of the command line do"):
+        panel.to_config()
+
+
+def test_a_prepared_panel_is_not_changed_by_hand(prepared):
+    _, ready = prepared
+    for change in (
+        lambda: ready.shrink(3),
+        lambda: ready.extend(8),
+        lambda: ready.without(ready.features[0]),
+        lambda: ready.swap(ready.features[0], "gene0"),
+        lambda: fewer.attach(ready, make_cells(20)),
+    ):
+        with pytest.raises(InputError, match="choose again with select_genes"):
+            change()
+    for read in (ready.score, ready.transform):
+        with pytest.raises(InputError, match="reads only its own genes"):
+            read(make_cells(20))
+    assert ready.reconstruct(spots(ready)[0]).shape == (600, D)
 
 
 def test_a_lost_probe_is_estimated_from_the_others():

@@ -33,6 +33,7 @@ LAYERS = [
     "rows",
     "target",
     "checks",
+    "cells",
     "estimators",
     "callbacks",
     "baselines",

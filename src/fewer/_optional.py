@@ -36,6 +36,10 @@ def import_optional(module: str) -> Any:
         library = module.split(".", maxsplit=1)[0]
         if error.name is None or error.name.split(".")[0] != library:
             raise
+        if library not in EXTRAS:  # what no extra has, such as scanpy
+            raise MissingExtraError(
+                f"this needs {library}, which is not installed: pip install {library}"
+            ) from error
         extra, what = EXTRAS[library]
         raise MissingExtraError(
             f"{what} need {library}, which is not installed: pip install 'fewer[{extra}]'"

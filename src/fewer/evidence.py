@@ -56,6 +56,7 @@ STORED: dict[Any, Any] = {
             "pca": ([float], None),
             "one_standard_error?": int,
             "noise?": (int, None),
+            "few_groups?": int,
             "elbow?": (int, None),
         },
     ),
@@ -81,6 +82,7 @@ STORED: dict[Any, Any] = {
             "panel": float,
             "p_value": float,
             "contributions": ([float], None),
+            "few_groups?": int,
         },
     ),
     "target?": {

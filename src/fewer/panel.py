@@ -15,6 +15,8 @@ from fewer._checks import join_names
 from fewer._display import Tabular, draw_bars
 from fewer._stored import ANY, require_array
 from fewer._tables import Table
+from fewer.cells import SETTINGS as CELLS
+from fewer.cells import cells_like
 from fewer.checks import Check, check_rows
 from fewer.data import Source, moments
 from fewer.data.source import array_source
@@ -37,7 +39,7 @@ from fewer.reconstructor import (
 from fewer.report import brief, write
 from fewer.report.summarise import network_note, rank_candidates, substitutes
 from fewer.reproduce import toml_of
-from fewer.rows import read_partial, read_rows
+from fewer.rows import Rows, read_partial, read_rows
 from fewer.target import STORED as STORED_TARGET
 from fewer.target import Target
 
@@ -67,6 +69,7 @@ STORED: dict[Any, Any] = {
 }
 ARRAYS = ("quantiles", "difficulty", "noise")  # of the reconstructor
 KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
+READING = (CELLS, "missing")  # of the settings: what new rows must be read like
 
 
 class Leaderboard(list[dict[str, Any]], Tabular):
@@ -275,7 +278,9 @@ class Panel:
             The chosen features in column order; or a table, or anything that `fewer.data.open`
             accepts, with these columns (by name, or by number if the data had no names) in any
             order and possibly others. A row may be a dict or a pandas Series keyed by name, or k
-            values in column order; rows may be a list of dicts. NaN or None means "not measured":
+            values in column order; rows may be a list of dicts. Of a gene panel an AnnData, or the
+            path of an .h5ad file, is read by `fewer.anndata.open_cells` in the units of the
+            panel; anything else must be in these units. NaN or None means "not measured":
             the value is predicted from the measured ones (best linear prediction). Panels saved by
             builds before version 0.1.0 use the training mean.
         interval : float, default=None
@@ -308,12 +313,12 @@ class Panel:
         {'sepal length (cm)': 5.7, 'sepal width (cm)': 3.5, ...}
         """
         if out is None:
-            rows, names = read_rows(self.reconstructor, measured), self.reconstructor.names
+            rows, names = self._read(measured), self.reconstructor.names
             parts = self.reconstructor.parts(rows.values, interval, denoise=denoise)
             found = [rows.like(part, names) for part in parts]
             return found[0] if interval is None else tuple(found)
         filling = Filling(interval, replace_measured=denoise)
-        impute(self.reconstructor, measured, out, filling)
+        impute(self.reconstructor, cells_like(self, measured), out, filling)
         path = Path(out)
         return path if interval is None else (path, *bound_paths(path))
 
@@ -367,6 +372,7 @@ class Panel:
         """
         filling = self._filling(interval, use_all, replace_measured, allow_absent)
         refuse = self._refuse if strict else None
+        rows = cells_like(self, rows)
         whole = read_partial(self.reconstructor, rows, allow_absent)
         given = rows if whole is None else whole.values
         done = impute(self.reconstructor, given, out, filling, check=refuse)
@@ -407,7 +413,7 @@ class Panel:
             Classes, numbers, mean counts, median ordered classes, or log hazards (a higher hazard
             means an earlier event). For several targets, dictionaries from their names to these.
         """
-        target, rows = self._predictor(), read_rows(self.reconstructor, measured)
+        target, rows = self._predictor(), self._read(measured)
         if interval is None:
             return rows.first(target.predict(rows.values))
         return tuple(rows.first(part) for part in target.bounds(rows.values, interval))
@@ -443,7 +449,7 @@ class Panel:
         >>> bool(sets[np.arange(75), y[1::2]].mean() > 0.85)
         True
         """
-        rows = read_rows(self.reconstructor, measured)
+        rows = self._read(measured)
         return rows.first(self._predictor().sets(rows.values, coverage))
 
     def predict_proba(self, measured: Any) -> Any:
@@ -451,7 +457,7 @@ class Panel:
 
         For several targets, a dictionary with those that are classes.
         """
-        target, rows = self._predictor(), read_rows(self.reconstructor, measured)
+        target, rows = self._predictor(), self._read(measured)
         return rows.first(target.probabilities(rows.values))
 
     def score_target(self, measured: Any, truth: Any) -> Any:
@@ -478,7 +484,21 @@ class Panel:
         >>> panel.score_target(X[1::2, panel.indices], y[1::2]) > 0.9
         True
         """
-        return self._predictor().score(self.reconstructor.read(measured), truth)
+        return self._predictor().score(self.reconstructor.read(cells_like(self, measured)), truth)
+
+    def _read(self, measured: Any) -> Rows:
+        """Measured values of the chosen features; of cells, in the units of a gene panel."""
+        return read_rows(self.reconstructor, cells_like(self, measured))
+
+    def _match(self, X: Any) -> Any:
+        """Complete rows in the order of the training data; cells as in `_read`."""
+        rows = cells_like(self, X)
+        if rows is not X and "platform" in self.settings:
+            raise InputError(
+                "a panel for a platform reads only its own genes of these cells; compare "
+                "panel.reconstruct with what the others read in full"
+            )
+        return self.reconstructor.match(rows)
 
     def _predictor(self) -> Target:
         if self.target is None:
@@ -515,7 +535,7 @@ class Panel:
         >>> [row["strategy"] for row in smaller.leaderboard]
         ['without', 'before']
         """
-        return self._edited().without(features)
+        return self._read_alike(self._edited().without(features))
 
     def swap(self, out: Any, into: Any) -> "Panel":
         """Return a new panel with one feature replaced by another; see `without`.
@@ -526,7 +546,7 @@ class Panel:
             The feature to remove and the one to add, each with its group. The constraints of the
             panel apply: an ``into`` that is excluded or exceeds the budget raises an error.
         """
-        return self._edited().swap(out, into)
+        return self._read_alike(self._edited().swap(out, into))
 
     def extend(self, k: int) -> "Panel":
         """Return a new panel of k features: those of this one and the best additional ones.
@@ -536,7 +556,7 @@ class Panel:
         k : int
             Number of features (or groups of features), more than this panel has.
         """
-        return self._edited().extend(k)
+        return self._read_alike(self._edited().extend(k))
 
     def shrink(self, k: int) -> "Panel":
         """Return a new panel with the best k features of this one.
@@ -549,15 +569,34 @@ class Panel:
         k : int
             Number of features (or groups of features), fewer than this panel has.
         """
-        return self._edited().shrink(k)
+        return self._read_alike(self._edited().shrink(k))
 
     def _edited(self) -> Any:
+        self._check_changeable()
         if self.editor is None:
             raise InputError(
                 "this panel has no data to edit it with (it was loaded or copied, or the data "
                 "are too large to keep); attach some: fewer.attach(panel, X)"
             )
         return self.editor
+
+    def _check_changeable(self) -> None:
+        """Refuse a panel whose decoder is for exactly its own features."""
+        if "platform" in self.settings:
+            raise InputError(
+                "this panel is calibrated for its own genes on a platform and cannot be changed; "
+                "choose again with select_genes(..., platform=...)"
+            )
+
+    def _read_alike(self, changed: "Panel") -> "Panel":
+        """A changed panel that reads new rows as this one does."""
+        for name in READING:
+            if name in self.settings:
+                changed.settings[name] = self.settings[name]
+        cells = changed.settings.get(CELLS, {})
+        if "panel_share" in cells:  # of the genes of this panel
+            changed.settings[CELLS] = {k: v for k, v in cells.items() if k != "panel_share"}
+        return changed
 
     def score(self, X: Any) -> Score:
         """Return the explained variance, 1 - SSE / SST over all observed entries.
@@ -570,13 +609,14 @@ class Panel:
         Parameters
         ----------
         X : array, sparse matrix, table, path or source of shape (n, d)
-            Complete rows; they are reconstructed from their chosen features alone.
+            Complete rows; they are reconstructed from their chosen features alone. An AnnData or
+            .h5ad file is read as in `reconstruct`.
         """
-        return self.reconstructor.score(self.reconstructor.match(X))
+        return self.reconstructor.score(self._match(X))
 
     def examine(self, X: Any) -> Examined:
         """Score complete rows, and reconstruct some of them as examples; see `Examined`."""
-        source = array_source(self.reconstructor.match(X))
+        source = array_source(self._match(X))
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64).numpy()
@@ -618,12 +658,12 @@ class Panel:
         >>> panel.check(X[1::2]).summary()
         '89 rows look like those that the panel was made from'
         """
-        values = read_rows(self.reconstructor, rows).values
+        values = self._read(rows).values
         return check_rows(self.reconstructor, values, batches)
 
     def transform(self, X: Any) -> Any:
         """Keep the chosen columns of complete rows."""
-        whole = self.reconstructor.match(X)
+        whole = self._match(X)
         values = self.reconstructor.take(whole)
         if self.names is None or isinstance(whole, Source):
             return values

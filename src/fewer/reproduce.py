@@ -27,11 +27,16 @@ def python_of(known: Evidence) -> str | None:
         return None
     if options["k"] is None:
         del options["k"]
+    platform = options.pop("platform", None)
     code = {name: _spelled(value) for name, value in options.items()}
     edited = source.get("edited")
     if edited is not None:  # nobody passed these, so they are written whatever their number
         code["include"] = repr(edited["features"])
     lines = ["import fewer", ""]
+    if platform is not None:
+        lines[0] = "from fewer.anndata import Platform, select_genes"
+        said = ", ".join(f"{name}={value!r}" for name, value in platform.items())
+        code["platform"] = f"Platform({said})"
     if not source.get("path"):
         size = f"{source['rows']:,} x {source['columns']:,}"
         lines[1:1] = ["", f"data = ...  # {source['kind']}, {size}"]
@@ -47,7 +52,8 @@ def python_of(known: Evidence) -> str | None:
         data = "data"
     if edited is not None:
         lines.append(f"# {_edit(edited)}")
-    lines.append(f"panel = fewer.select({', '.join([data, *arguments])})")
+    function = "fewer.select" if platform is None else "select_genes"
+    lines.append(f"panel = {function}({', '.join([data, *arguments])})")
     if options.get("random_state") is None:
         lines.append("# random_state was not set: another run may choose slightly differently")
     return "\n".join(lines)
@@ -96,6 +102,11 @@ def config_of(known: Evidence | None) -> dict[str, Any]:
     """Options of ``fewer select`` that make a panel again; those that no file can hold are None."""
     if known is None:
         raise InputError("this panel was saved without evidence of how it was made")
+    if "platform" in known.options:
+        raise InputError(
+            "this panel was made by select_genes(..., platform=...), which no options of the "
+            "command line do; the report has the call"
+        )
     if known.source.get("config") is not None:
         config = dict(known.source["config"])
         if _asked(known).get("decoder") == "linear":

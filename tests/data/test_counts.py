@@ -71,6 +71,7 @@ def test_negative_values_are_not_counts(form):
         (np.r_[np.tile(COUNTS, (40, 1)), [[0.5] * 8]], False),  # in the last row alone
     ],
 )
+@pytest.mark.filterwarnings("ignore:all but .* look like counts")
 def test_what_looks_like_counts(values, are):
     assert looks_like_counts(DenseSource(np.asarray(values))) is are
     thin = np.asarray(values, dtype=float)

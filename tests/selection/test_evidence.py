@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 
 import fewer
 from fewer.errors import FileFormatError
+from fewer.report.summarise import summarise
 from fewer.reproduce import python_of as call
 from fewer.search import residual
 from fewer.selection.record import describe_options
@@ -221,3 +222,25 @@ def test_rows_held_out_one_by_one_are_scored_together(frame):
     fifths = fewer.select(X, 3, strategies=["search"], validation=4, random_state=0)
     assert one_by_one.held_out > 0.2
     assert one_by_one.held_out.errors.sum() == pytest.approx(fifths.held_out.errors.sum(), rel=0.3)
+
+
+def test_few_groups_of_rows_are_not_tested_against_chance(tmp_path):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 2)) @ random.normal(size=(2, 6)) + random.normal(size=(60, 6))
+    options = {"strategies": ["search"], "validation": 3, "random_state": 0}
+    few, many = (
+        fewer.select(X, 2, row_groups=np.arange(60) % count, **options) for count in (3, 30)
+    )
+    assert few.evidence.significance["contributions"] is None
+    assert few.evidence.significance["random"]
+    few.save(tmp_path / "panel")
+    about = summarise(fewer.Panel.load(tmp_path / "panel"))
+    assert (
+        "not tested: the test uses one row per group of rows, and 3 groups are too few"
+        in (about["contributions"]["sentence"])
+    )
+    assert "3 groups of rows are too few to test" in about["size"]["sentence"]
+    assert "chance" not in about["size"]["sentence"].replace("for chance", "")
+    assert fewer.select(X, "auto", row_groups=np.arange(60) % 3, **options).settings["k"] > 1
+    assert len(many.evidence.significance["contributions"]) == 2
+    assert "few_groups" not in many.evidence.size

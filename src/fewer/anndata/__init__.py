@@ -4,10 +4,10 @@ A panel for cells is one of `fewer.select`, on logarithms: raw counts are detect
 normalised as they are read, anything else is taken as it is.
 """
 
-from fewer.anndata.cells import open_cells
 from fewer.anndata.platform import Platform
 from fewer.anndata.probes import probe_limits, write_gene_list
 from fewer.anndata.selection import annotate, impute, select_genes
+from fewer.cells import open_cells
 
 __all__ = [
     "Platform",

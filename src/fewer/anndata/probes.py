@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fewer._checks import check_number, check_suffix, find_names, join_names
 from fewer._files import write_whole
 from fewer._optional import import_optional
-from fewer.anndata.cells import as_annotated, gene_names, obs_column, open_cells
+from fewer.cells import as_annotated, gene_names, obs_column, open_cells
 from fewer.data import read_blocks
 from fewer.errors import InputError, warn
 from fewer.panel import Panel

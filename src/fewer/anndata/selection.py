@@ -14,7 +14,11 @@ from fewer import __version__
 from fewer._checks import check_choice, check_suffix, find_names, join_names
 from fewer._files import check_path, write_whole
 from fewer._optional import import_optional
-from fewer.anndata.cells import (
+from fewer.anndata.large import select_in_stages
+from fewer.anndata.likelihood import with_count_decoder
+from fewer.anndata.platform import Platform, select_for_platform
+from fewer.anndata.studies import Studies
+from fewer.cells import (
     SETTINGS,
     as_annotated,
     describe_units,
@@ -22,10 +26,6 @@ from fewer.anndata.cells import (
     obs_column,
     open_cells,
 )
-from fewer.anndata.large import select_in_stages
-from fewer.anndata.likelihood import with_count_decoder
-from fewer.anndata.platform import Platform, select_for_platform
-from fewer.anndata.studies import Studies
 from fewer.data import ColumnView, Source, read_blocks
 from fewer.data.arrays import hdf5_to_write
 from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fewer._checks import check_choice, check_number, join_names
 from fewer._optional import import_optional
-from fewer.anndata.cells import as_annotated, describe_units, obs_column, open_cells
+from fewer.cells import as_annotated, describe_units, obs_column, open_cells
 from fewer.data import Source
 from fewer.errors import InputError
 

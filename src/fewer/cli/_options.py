@@ -224,7 +224,7 @@ class Reading:
         if self.missing:
             panel.settings["missing"] = self._words()
         if holds_cells(data):
-            from fewer.anndata.cells import SETTINGS, describe_units
+            from fewer.cells import SETTINGS, describe_units
 
             layer = {} if self.layer is None else {"layer": self.layer}
             panel.settings[SETTINGS] = describe_units(source, panel) | layer
@@ -232,7 +232,7 @@ class Reading:
     def _in_units(self, data: Any, source: "Source", panel: "Panel | None" = None) -> "Source":
         if not holds_cells(data):
             return source
-        from fewer.anndata.cells import in_units
+        from fewer.cells import in_units
 
         return in_units(source, like=panel, counts=self.counts)
 

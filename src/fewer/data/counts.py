@@ -10,9 +10,11 @@ from torch import Tensor
 
 from fewer.data.moments import moments
 from fewer.data.source import RowView, Source, View, row_blocks
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 
 NOISE_ROWS, NOISE_DRAWS = 20_000, 3  # from which counting noise is estimated
+FEW_FRACTIONS = 0.01  # of the values of what may still be counts with mistakes
+ROUNDING = 1e-5  # of totals, which may be of single precision
 RUNS, RUN_ROWS = 8, 128  # rows that are looked at lie together in so many places
 
 
@@ -54,6 +56,12 @@ class NormalizedCounts(View):
 
     def _factors(self, index: np.ndarray | slice, sums: np.ndarray) -> np.ndarray:
         totals = sums if self.totals is None else self.totals[index]
+        low = totals < sums * (1 - ROUNDING)
+        if low.any():
+            raise InputError(
+                f"totals are all counts of each cell, but one is {totals[low][0]:g} where the "
+                f"genes that were read have {sums[low][0]:g}; count all genes of the cell"
+            )
         return self.target_sum / np.where(totals > 0, totals, np.inf)
 
 
@@ -144,18 +152,34 @@ class BatchCentered(View):
 
 
 def looks_like_counts(source: Source) -> bool:
-    """Whether a thousand rows hold only whole numbers from 0 on, and not only 0 and 1."""
-    n = source.shape[0]
-    most = 0.0
+    """Whether a thousand rows hold only whole numbers from 0 on, and not only 0 and 1.
+
+    Warns of numbers that are no counts where nearly all, or all but negative ones, are.
+    """
+    n, most, seen, fractions, negatives = source.shape[0], 0.0, 0, 0, 0
+    example = None
     for start in np.unique(np.linspace(0, max(0, n - RUN_ROWS), RUNS).astype(int)).tolist():
         rows = slice(start, min(start + RUN_ROWS, n))
         part = source.sparse_rows(rows) if source.is_sparse else None
         values = source.rows(rows, torch.float64).numpy() if part is None else part.data
-        values = values[~np.isnan(values)]
-        if (values < 0).any() or (values != np.rint(values)).any():
+        values = values[~np.isnan(values) & (values != 0)]
+        whole = values == np.rint(values)
+        odd = ~whole | (values < 0)
+        seen, fractions = seen + values.size, fractions + int((~whole).sum())
+        negatives += int((odd & whole).sum())
+        if fractions > FEW_FRACTIONS * seen:
             return False
+        if example is None and odd.any():
+            example = float(values[odd][0])
         most = max(most, float(values.max(initial=0)))
-    return most > 1
+    if example is None or most <= 1:
+        return most > 1
+    warn(
+        f"all but {fractions + negatives:,} of {seen:,} values other than 0 look like counts, and "
+        f"one is {example:g}, so none are normalised. If they are counts, correct this value or "
+        "say counts='log1p'; if not, counts='none'"
+    )
+    return False
 
 
 def _refuse_negative(values: np.ndarray) -> None:

@@ -140,6 +140,7 @@ def summarise(
             "true": seen.rows if seen is not None and rows else nothing,
             "predicted": seen.reconstructed if seen is not None and rows else nothing,
         },
+        "platform": "platform" in panel.settings,
         "curve": None if known is None else _curve(known),
         "size": None if known is None or known.size is None else _size(known.size, panel),
         "stability": None if known is None else _stability(known, panel, names),
@@ -153,7 +154,7 @@ def summarise(
         "image_shape": _image_shape(panel, image_shape),
         "provenance": _provenance(known, panel),
         "settings": {
-            name: _setting_text(value)
+            name: _platform_text(value) if name == "platform" else _setting_text(value)
             for name, value in (panel.settings | _seed_as_given(known)).items()
             if name not in SHOWN_ELSEWHERE
         },
@@ -432,6 +433,9 @@ def _other_rules(size: dict[str, Any], others: str) -> str:
         f" Rules for k, up to {most}: {size['one_standard_error']} is the smallest within one "
         f"standard error of the best score, the elbow is at {size['elbow']}, and "
     )
+    if "few_groups" in size:
+        few = size["few_groups"]
+        return found + f"{few} groups of rows are too few to test additional features for chance."
     if noise is None:
         return found + f"even after {most}, additional features explain {others} beyond chance."
     return found + f"after {noise}, additional features explain {others} no better than chance."
@@ -607,6 +611,7 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
     if known.without is None:
         return None
     tests = None if known.significance is None else known.significance["contributions"]
+    few = None if known.significance is None else known.significance.get("few_groups")
     group = " or, in its place, its group" if panel.settings.get("groups") else ""
     model = f"{_model(panel)} refitted"
     if _by_surrogate(panel):
@@ -614,6 +619,11 @@ def _contributions(known: Evidence, panel: Reported, names: Sequence[str]) -> di
     elif panel.settings.get("reconstruct"):
         model = f"linear maps to {_name(panel)} and to all features, by their weights, refitted"
     said = f"Explained variance lost without each feature{group}, with {model}."
+    if few is not None:
+        said += (
+            " Whether that is more than chance is not tested: the test uses one row per group of "
+            f"rows, and {few} groups are too few."
+        )
     if tests is not None:
         weak = [names[j] for j, p in zip(known.order, tests, strict=True) if p > WEAK]
         share = len(tests) - len(weak)
@@ -725,6 +735,12 @@ def _seed_as_given(known: Evidence | None) -> dict[str, Any]:
     """The seed that the user gave; the one in the settings is drawn from it."""
     given = None if known is None else known.options.get("random_state")
     return {"seed": given} if isinstance(given, int) else {}
+
+
+def _platform_text(platform: dict[str, Any]) -> str:
+    """What was said of the instrument; its calibration is no text."""
+    shown = (name for name in platform if name != "calibration")
+    return ", ".join(f"{name.replace('_', ' ')} {_setting_text(platform[name])}" for name in shown)
 
 
 def _setting_text(value: Any) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fewer import distributed
 from fewer._progress import Lines
 from fewer._threads import LONG_OPERATION, LONG_PASS, for_operations, mapped, owned
+from fewer.cells import cells_like
 from fewer.data.moments import Moments
 from fewer.errors import InputError, warn
 from fewer.estimate import Score, fold_ridges, penalties
@@ -626,6 +627,8 @@ def attach(panel: Panel, data: Any, **options: Any) -> Panel:
     >>> fewer.attach(panel, X).extend(3).k
     3
     """
+    panel._check_changeable()
+    data = cells_like(panel, data)
     stored = {} if panel.evidence is None else panel.evidence.options
     kept = (*CONSTRAINTS, *PER_TARGET, "row_groups", "sample_weight", "weights", "noise")
     known = {name: part for name, part in stored.items() if name in kept}

@@ -39,6 +39,7 @@ __all__ = [
     "SizePath",
     "elbow",
     "emphasised",
+    "few_groups",
     "noise_limit",
     "one_standard_error",
     "size_path",
@@ -53,6 +54,7 @@ SWAPS_AT = tuple(5 * 2**step for step in range(12))  # sizes at which the nested
 PERMUTATIONS = 19  # of all columns
 LEVEL = 0.05 / 8  # of each test: 5% for all that a search by doubling and bisection makes
 NEGLIGIBLE = 0.01  # of the variance of one feature: who explains less of all others is noise
+LEAST_GROUPS = 20  # of rows: fewer, of one row each, leave a test against chance no power
 SHADOW_ROWS = 5000  # that the parallel analysis looks at
 SHADOW_VALUES = 2**26  # covariances of features with permuted columns that are kept
 
@@ -347,6 +349,17 @@ def some_rows(n: int, groups: Any, random: np.random.Generator) -> Columns:
     return np.sort(rows)
 
 
+def few_groups(groups: Any, k: int = 0) -> int | None:
+    """How many groups of rows there are, where they are too few to test k features; else None.
+
+    The test permutes one row of each group, and k features fit k rows whatever they are.
+    """
+    if groups is None:
+        return None
+    count = len(np.unique(np.asarray(groups)))
+    return count if count < max(LEAST_GROUPS, 2 * k) else None
+
+
 class _Shadows:
     """Rows, and copies of their columns that are permuted at random, the shadows.
 
@@ -469,11 +482,14 @@ def choose_size(
         most = max(least, min(MOST, units, max(1, d - 1), max(1, rows // 2)))
         sizes = list(range(least, most + 1))
         path = _path_on_rank0(covariances, constraints, sizes, device, targets)
-        limit = noise_limit(covariances, constraints, most, seed, groups, targets=targets)
+        few, limit = few_groups(groups), None
+        if few is None:
+            limit = noise_limit(covariances, constraints, most, seed, groups, targets=targets)
         within = one_standard_error(path)
         # useless features explain themselves, but no target: there the score is enough
         found = within if limit is None or targets else max(least, min(limit, within))
         about = {"rule": "auto", "one_standard_error": within, "noise": limit}
+        about |= {} if few is None else {"few_groups": few}
         about["elbow"] = elbow(path.sizes, path.mean.tolist())
         if k != "auto":
             found, about["rule"] = k, "given"

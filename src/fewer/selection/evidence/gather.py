@@ -48,7 +48,7 @@ from fewer.selection.evidence.significance import (
 from fewer.selection.evidence.stability import choices_of_halves, describe_choices
 from fewer.selection.evidence.target import describe_target, objective, usefulness
 from fewer.selection.refit import HeldOutScore
-from fewer.selection.size import MOST, SHADOW_ROWS, choose_size, with_target
+from fewer.selection.size import MOST, SHADOW_ROWS, choose_size, few_groups, with_target
 from fewer.selection.strategies import folds_are_plain, greedy_panel, joint_penalty
 from fewer.validation import FOLDS, Fold, FoldCovariances, fold_covariances, split_rows
 
@@ -245,6 +245,9 @@ def _significance(
         "p_value": p_value_of(own, np.array(others)),
         "contributions": None,
     }
+    few = few_groups(groups, len(columns))
+    if few is not None:
+        return found | {"few_groups": few}
     rows, d = min(covariances.splits.n, SHADOW_ROWS), context.source.shape[1]
     if rows * d * len(order) * PERMUTATIONS <= QUICK_PASS:
         tests = contribution_p_values(

@@ -6,30 +6,44 @@ Counts become logarithms, the same way for a panel and for new cells.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from fewer._checks import check_choice, check_number, find_names, join_names
 from fewer._optional import import_optional
-from fewer.anndata.platform import Calibration, MeasuredCounts
 from fewer.data import ColumnView, Source, moments, read_blocks
 from fewer.data import open as open_any
 from fewer.data.arrays import open_hdf5_file
 from fewer.data.columns import match_columns
 from fewer.data.counts import NormalizedCounts, looks_like_counts
 from fewer.data.h5ad import is_annotated, known_values
+from fewer.data.measured import Calibration, MeasuredCounts
 from fewer.data.on_disk import damaged
 from fewer.errors import InputError, TypeInputError, warn
-from fewer.panel import Panel
 
 SETTINGS = "cells"  # the key of a panel's settings with the units that it was made from
+
+
+class GenePanel(Protocol):
+    """What is needed of a panel to read cells in its units."""
+
+    settings: dict[str, Any]
+
+    @property
+    def k(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    @property
+    def names(self) -> list[str] | None: ...
+    @property
+    def features(self) -> list[Any]: ...
 
 
 def open_cells(
     data: Any,
     *,
-    like: Panel | None = None,
+    like: GenePanel | None = None,
     layer: str | None = None,
     counts: str = "auto",
     target_sum: float = 1e4,
@@ -54,7 +68,8 @@ def open_cells(
     counts : {"auto", "log1p", "none"}, default="auto"
         "log1p": values are counts; divide them by the total of their cell, multiply by
         ``target_sum``, take log(1 + x). "none": take values as they are. "auto": "log1p" where
-        all values that are looked at are whole numbers, "none" elsewhere.
+        all values that are looked at are whole numbers from 0 on, "none" elsewhere, with a
+        warning where that is for a few values only.
     target_sum : float, default=1e4
         What the counts of each cell sum to before the logarithm; that of ``like`` if given.
     totals : array of length n or name of an obs column, default=None
@@ -89,9 +104,25 @@ def open_cells(
     data = cells.filename if isinstance(cells, CellFile) else cells
     source = open_any(data, layer=layer, memory_limit=memory_limit)
     source.names = names
+    if not source.shape[0]:
+        raise InputError("the data have no cells; give at least one")
     if totals is not None:
         totals = _totals(cells, totals, source.shape[0])
     return in_units(source, like=like, counts=counts, target_sum=target_sum, totals=totals)
+
+
+def cells_like(panel: GenePanel, data: Any) -> Any:
+    """An AnnData, or the path of one, as a source in the units of a gene panel; else as given."""
+    if SETTINGS not in panel.settings and "platform" not in panel.settings:
+        return data
+    if is_annotated(data):
+        return open_cells(data, like=panel)
+    path = os.fspath(data) if isinstance(data, (str, os.PathLike)) else ""
+    if not str(path).lower().endswith(".h5ad"):
+        return data
+    if Path(path).expanduser().is_file():
+        return open_cells(path, like=panel)
+    return in_units(open_any(data), like=panel)  # an address, or nothing
 
 
 class CellFile:
@@ -120,7 +151,7 @@ class CellFile:
         return len(self.obs), len(self.var_names)
 
 
-def gene_names(cells: Any, column: str | None = None, like: Panel | None = None) -> list[str]:
+def gene_names(cells: Any, column: str | None = None, like: GenePanel | None = None) -> list[str]:
     """Names of the genes: the index of var, or a column of it; see `open_cells`."""
     if column is None and like is not None:
         made = like.settings.get(SETTINGS, {}).get("gene_symbols")
@@ -195,7 +226,7 @@ def _totals(data: Any, totals: Any, n: int) -> np.ndarray:
 def in_units(
     source: Source,
     *,
-    like: Panel | None = None,
+    like: GenePanel | None = None,
     counts: str = "auto",
     target_sum: float = 1e4,
     totals: np.ndarray | None = None,
@@ -221,7 +252,7 @@ def in_units(
     return NormalizedCounts(genes, made.get("target_sum", target_sum), totals)
 
 
-def describe_units(source: Source, panel: Panel | None = None) -> dict[str, Any]:
+def describe_units(source: Source, panel: GenePanel | None = None) -> dict[str, Any]:
     """What the settings of a panel say about the values that it was, or will be, made from."""
     while isinstance(source, ColumnView):
         source = source.source
@@ -243,12 +274,13 @@ def _are_counts(source: Source, counts: str, made: Mapping[str, Any] | None) -> 
     if found and made is not None and made["counts"] == "none":
         raise InputError(
             "these values are counts, but the panel was made from values that were not; "
-            "normalise them as those were, name the layer that is, or say counts='none'"
+            "normalise them as those were, or open them with fewer.anndata.open_cells, which reads "
+            "another layer=, or takes them as they are (counts='none')"
         )
     return found
 
 
-def _genes_of(source: Source, panel: Panel, *, only_panel: bool = False) -> Source:
+def _genes_of(source: Source, panel: GenePanel, *, only_panel: bool = False) -> Source:
     """The genes that the panel was made from; those on it, where the source lacks some."""
     names, have = [str(name) for name in panel.names or ()], {*(source.names or ())}
     if not only_panel and all(name in have for name in names):
@@ -266,7 +298,10 @@ def _estimated(genes: Source, made: Mapping[str, Any]) -> np.ndarray:
     """Totals of cells of which only the panel was measured, from its fraction of all counts."""
     fraction = made.get("panel_share")
     if not fraction:
-        raise InputError("the cells lack genes that the panel was made from; give totals=")
+        raise InputError(
+            "the cells lack genes that the panel was made from, so their totals are unknown; give "
+            "totals= to fewer.anndata.open_cells or impute"
+        )
     warn(
         f"only the {genes.shape[1]} genes on the panel were measured, so the total of each cell is "
         f"estimated: they had {fraction:.1%} of all counts in the cells that the panel was made "
