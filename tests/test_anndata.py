@@ -739,7 +739,8 @@ def test_each_study_is_held_out_once(studies):
     assert panel.settings["cells"]["studies"] == {"one": 400, "two": 200, "three": 100}
     assert studies["two"].var["fewer_selected"].sum() == 4
     assert (
-        impute(studies["one"][:, panel.features].copy(), panel, totals=np.full(400, 1e4)).shape[1] == 25
+        impute(studies["one"][:, panel.features].copy(), panel, totals=np.full(400, 1e4)).shape[1]
+        == 25
     )
     donors = select_genes(studies, 4, strategies=["search"], random_state=0, batch_key="lane")
     assert "6 folds" in donors.settings["protocol"]
