@@ -16,7 +16,7 @@ from fewer._display import Tabular, draw_bars
 from fewer._stored import ANY, require_array
 from fewer._tables import Table
 from fewer.checks import Check, check_rows
-from fewer.data import Source, moments
+from fewer.data import Source
 from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.estimate import Estimate, Score
@@ -577,11 +577,11 @@ class Panel:
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64).numpy()
-        stats = moments(source)
+        _, signal = self.reconstructor.variances(source)
         return Examined(
             self.reconstructor.score(source),
             n,
-            np.where(stats.constant, 0.0, stats.variance),
+            signal,
             rows.astype(np.float32),
             self.reconstructor.decode(rows[:, self.indices]).astype(np.float32),
         )

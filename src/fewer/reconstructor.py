@@ -16,7 +16,7 @@ from scipy import sparse
 
 from fewer._checks import find_names, join_names
 from fewer._threads import entry_point
-from fewer.data import ColumnView, Source, read_all, read_blocks
+from fewer.data import ColumnView, Source, moments, read_all, read_blocks
 from fewer.data import open as open_any
 from fewer.data.columns import check_array, check_values, match_columns
 from fewer.data.open import FINDS_COLUMNS, as_source, column_names, is_source_like
@@ -271,6 +271,15 @@ class Reconstructor:
             noise = self.noise if feature_weights is None else self.noise * feature_weights
             sums = without_noise(sums, noise, self.decoder, self.columns)
         return sums.score()
+
+    def variances(self, X: Any) -> tuple[Values, Values]:
+        """Of each feature of rows from `match`: as measured, and of what `score` compares with.
+
+        The second lacks the noise where that is known, and may be estimated below 0.
+        """
+        stats = moments(array_source(X))
+        measured = np.where(stats.constant, 0.0, stats.variance)
+        return measured, measured if self.noise is None else measured - self.noise
 
 
 def interpolated(table: Values, at: Values) -> Values:
