@@ -64,7 +64,7 @@ def test_several_targets(trial, asked, typed):
     [
         (["--event", "died"], "--event requires --target"),
         (["--target", "months", "--target-kind", "survival"], "requires --event COLUMN"),
-        (["--target", "visits", "--target-kind", "conut"], "target_kind='conut' is not valid"),
+        (["--target", "visits", "--target-kind", "conut"], "--target-kind conut is not valid"),
         (["--target", "visits", "--target-kind", "arm=class"], "'arm' is not a --target"),
         (["--target", "visits", "--target-weight", "visits=much"], "'much' is not a number"),
         (["--target", "arm", "--event", "died", "--target-kind", "class"], "of kind survival"),
@@ -72,3 +72,12 @@ def test_several_targets(trial, asked, typed):
 )
 def test_impossible_requests_are_one_line_errors(trial, refused, words, message):
     assert message in refused("select", "train.csv", "-k", "2", *words, *QUICK)
+
+
+def test_the_remedies_of_warnings_can_be_typed(trial, typed):
+    table = trial.assign(age=[17 + 3 * j for j in range(100)], copy=trial["died"])
+    table.to_csv("quantity.csv", index=False)
+    words = ["select", "quantity.csv", "-k", "1", "--ignore", "arm", "--force", *QUICK]
+    warned = typed(*words, "--target", "age").stderr
+    assert "use --target-kind number or --target-kind count" in warned
+    assert warned.count("warning: ") == 1

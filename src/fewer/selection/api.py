@@ -129,7 +129,8 @@ def select(
         rows are in Dask.
     target : array of length n or (n, m), name(s) of columns, mapping or table, default=None
         Choose features that predict this instead: text, integers and booleans are classes,
-        floating-point numbers are quantities, an ordered pandas Categorical is ordinal.
+        floating-point numbers are quantities, an ordered pandas Categorical is ordinal. More than
+        20 different integers raise a warning if they look like a quantity; see ``target_kind``.
         ``decoder`` is then the predictor (``panel.predict``); the other features are reconstructed
         by a linear decoder. Rows whose target is missing (None, NaN) are only used for that
         reconstruction. A list of names, a mapping from names to arrays, or a table means several

@@ -35,6 +35,7 @@ from fewer.train.training_data import check_weights, class_weights
 __all__ = ["TargetData", "read_named_columns", "read_target", "with_weights"]
 
 MANY_CLASSES = 20
+FEW_ROWS = 20  # per class
 MOST_TARGETS = 100  # columns: a longer list of text are labels
 
 Rows = NDArray[np.int64]
@@ -293,7 +294,8 @@ def _single(target: Any, kind: str = "auto") -> TargetData:
     if kind == "auto" and order is not None:
         kind = Ordinal.name
     several = y.dtype.kind in "fiub" and y.ndim == 2 and y.shape[1] > 1
-    if kind == "auto":
+    asked = kind != "auto"
+    if not asked:
         kind = Numbers.name if several or y.dtype.kind == "f" else Classes.name
     if kind in (Numbers.name, Counts.name):
         return _numbers(y, labelled, kind)
@@ -301,7 +303,7 @@ def _single(target: Any, kind: str = "auto") -> TargetData:
         if several:
             raise InputError(f"target has {y.shape[1]} columns; kind {kind!r} needs a single one")
         raise InputError(f"target has {y.shape[1]} columns that are not numbers; give one of them")
-    return _classes(y.ravel(), labelled, kind, order)
+    return _classes(y.ravel(), labelled, kind, order, asked=asked)
 
 
 def _numbers(y: NDArray, labelled: NDArray[np.bool_] | None, kind: str) -> TargetData:
@@ -325,8 +327,21 @@ def _numbers(y: NDArray, labelled: NDArray[np.bool_] | None, kind: str) -> Targe
     return TargetData(values, make_kind(kind, values.shape[1]), None, y.ndim == 1, labelled)
 
 
+def _may_be_a_quantity(values: NDArray, rows: int) -> bool:
+    """Whether whole numbers, ascending, hardly stand for classes: too many, or with gaps."""
+    if values.dtype.kind not in "iu" or len(values) <= MANY_CLASSES:
+        return False
+    codes = values[0] in (0, 1) and values[-1] - values[0] + 1 == len(values)
+    return not codes or FEW_ROWS * len(values) > rows
+
+
 def _classes(
-    y: NDArray, labelled: NDArray[np.bool_] | None, kind: str, order: NDArray | None
+    y: NDArray,
+    labelled: NDArray[np.bool_] | None,
+    kind: str,
+    order: NDArray | None,
+    *,
+    asked: bool,
 ) -> TargetData:
     known = y if labelled is None else y[labelled]
     classes, found = np.unique(known, return_inverse=True)
@@ -342,10 +357,11 @@ def _classes(
             )
     if len(classes) < 2:
         raise InputError(f"target has one value only, {classes.tolist()[0]!r}; it needs at least 2")
-    if len(classes) > MANY_CLASSES and 2 * len(classes) > len(found):
+    if not asked and _may_be_a_quantity(classes, len(found)):
         warn(
-            f"target has {len(classes)} classes in {len(found)} rows, hardly two rows per class; "
-            "if it is a quantity, convert it to floating-point numbers (astype(float))"
+            f"target has {len(classes)} different whole numbers in {len(found)} rows, and each is "
+            "taken as a class; if it is a quantity, use target_kind='number' or "
+            "target_kind='count'; if not, target_kind='class' silences this warning"
         )
     elif kind == Classes.name and (np.bincount(found) == 1).any():
         rare = classes[np.bincount(found) == 1]
