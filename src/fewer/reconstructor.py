@@ -119,11 +119,9 @@ class Reconstructor:
 
     def open(self, measured: Any) -> Source:
         """A source of the k chosen features, in column order, from a path, a store or a source."""
-        with warnings.catch_warnings():
-            # other columns may hold anything
-            warnings.filterwarnings("ignore", ".*non-numeric columns were ignored")
-            source = open_any(measured)
-        features, have = [str(name) for name in self.features], source.names
+        features = [str(name) for name in self.features]
+        source = _open_with_metadata(features, measured, {})
+        have = source.names
         if have is None or (self.names is None and not set(features) & set(have)):
             if source.shape[1] != len(features):
                 raise self.wrong_width(source.shape[1])

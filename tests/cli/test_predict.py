@@ -124,3 +124,16 @@ def test_predictions_keep_the_dialect_of_the_input(measured, target_panel, typed
     np.testing.assert_allclose(
         found["probability of benign"], panel.predict_proba(table[panel.features])[:, 0]
     )
+
+
+def test_columns_that_are_not_measured_may_hold_anything(measured, target_panel, asked):
+    panel = fewer.Panel.load(target_panel)
+    table = pd.concat([measured[["who", *panel.features]]] * 30, ignore_index=True)
+    table[[name for name in panel.names if name not in panel.features][0]] = "not measured"
+    table["batch"] = np.where(table.index < 1100, "7", "7b")  # beyond the first rows
+    table.to_csv("dirty.csv", index=False)
+    asked("predict", target_panel, "dirty.csv")
+    found = pd.read_csv("predictions.csv")
+    assert list(found.columns) == ["who", "batch", "diagnosis"]
+    assert found["batch"].tolist() == table["batch"].tolist()
+    assert panel.predict("dirty.csv").tolist() == panel.predict(table).tolist()

@@ -99,7 +99,7 @@ def impute(
         opt.check_unused(one, force)
     predicted = None
     if predict:  # first, so that a panel without a target fails before anything is written
-        source = reading.open_for(loaded, measured)
+        source = reading.open_measured(loaded, measured)
         predicted = source, _predictions(loaded, source, interval=interval)
     with output.progress("imputing") as update:
         done = write_reconstruction(
@@ -284,7 +284,7 @@ def predict(
     opt.check_unused(out, force, opt.TABLE_OUTPUT)
     loaded = opt.load_panel(panel)
     with output.progress("predicting"):
-        source = reading.open_for(loaded, measured)
+        source = reading.open_measured(loaded, measured)
         found = _predictions(loaded, source, probabilities=probabilities, interval=interval)
         name, rows = _write_predictions(loaded, source, found, out)
     output.result(
@@ -341,11 +341,8 @@ def _write_predictions(
     from fewer._tables import write_table
 
     name = loaded.target.name or "target"
-    taken = {name, *loaded.target.columns}
-    columns = {
-        title: part for title, part in opt.text_columns(source).items() if title not in taken
-    }
-    columns |= found
+    taken = {name, *loaded.target.columns, *map(str, loaded.names or range(loaded.d))}
+    columns = opt.text_columns(source, taken) | found
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     write_table(out, columns, rows, source.dialect)
     return name, len(rows)
