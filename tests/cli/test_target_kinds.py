@@ -34,9 +34,11 @@ def test_times_until_an_event(trial, asked, refused, typed):
     assert found["target"]["metric"] == "concordance"
     scored = asked("score", "panel", "test.csv")["target"]
     assert scored["concordance"] > 0.7
-    typed("predict", "panel", "test.csv")
+    shown = typed("predict", "panel", "test.csv").stdout
+    assert "a higher log hazard means an earlier event" in shown
     table = pd.read_csv("predictions.csv")
-    assert np.corrcoef(table["months"], trial["x0"] - 0.7 * trial["x1"])[0, 1] > 0.9
+    assert table["months"].tolist() == pytest.approx(trial["months"].tolist())
+    assert np.corrcoef(table["log hazard of months"], trial["x0"] - 0.7 * trial["x1"])[0, 1] > 0.9
     assert "of kind 'survival'" in refused(
         "predict", "panel", "test.csv", "--force", "--interval", ".9"
     )
@@ -54,7 +56,7 @@ def test_several_targets(trial, asked, typed):
     assert "accuracy of arm\n" in shown
     typed("predict", "panel", "test.csv", "--interval", "0.9", "--probabilities")
     table = pd.read_csv("predictions.csv")
-    wanted = ["visits", "arm", "visits lower", "visits upper", "arm set"]
+    wanted = ["predicted visits", "predicted arm", "visits lower", "visits upper", "arm set"]
     assert [name for name in wanted if name in table.columns] == wanted
     assert "arm: probability of a" in table.columns
 

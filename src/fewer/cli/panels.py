@@ -11,6 +11,7 @@ import typer
 from fewer.cli import _options as opt
 from fewer.cli._output import Output, percent, print_table
 
+SURVIVAL = "survival"  # a kind of target
 Format = StrEnum("Format", ["onnx", "list", "json", "config", "command", "python"])
 
 
@@ -125,6 +126,8 @@ def impute(
     if done.kept and not replace_measured:
         used = "used and kept" if use_all else "kept unchanged"
         lines.append(f"{done.kept:,} measured values of other features were {used}")
+    if predicted is not None:
+        lines += _hazards(loaded).split("\n")[1:]
     output.result(
         {
             "out": path,
@@ -276,8 +279,9 @@ def predict(
 ) -> None:
     """Predict the target of a panel from a table of the measured features.
 
-    The panel must have been created with fewer select --target. Text columns of the input, such as
-    identifiers, are preserved.
+    The panel must have been created with fewer select --target. Predictions of the target y are in
+    the column "predicted y", log hazards in "log hazard of y" (higher means earlier). Columns of
+    the input that are not features of the panel, such as identifiers, are preserved.
 
     Example: [bold]fewer predict panel/ measured.csv --out predictions.csv --interval 0.9[/]
     """
@@ -290,8 +294,15 @@ def predict(
     output.result(
         {"out": out, "target": name, "rows": rows},
         f"{rows:,} predictions of {name} from {loaded.k} measured features, written to "
-        f"[bold]{out}[/]",
+        f"[bold]{out}[/]" + _hazards(loaded),
     )
+
+
+def _hazards(loaded: Any) -> str:
+    """What log hazards mean, if a panel predicts them."""
+    parts = loaded.target.parts or (loaded.target,)
+    hazards = any(part.kind.name == SURVIVAL for part in parts)
+    return "\na higher log hazard means an earlier event" if hazards else ""
 
 
 def _predictions(
@@ -317,7 +328,7 @@ def _predictions(
 
     kinds = {part.name: part.kind for part in target.parts} or {name: target.kind}
     for title, part in by_name(values).items():
-        add(title, part)
+        add(_predicted(title, kinds[title]), part)
     for what, bound in zip((" lower", " upper"), both, strict=False):
         for title, part in by_name(bound).items():
             add(title, part, what)
@@ -334,6 +345,11 @@ def _predictions(
     return columns
 
 
+def _predicted(name: str, kind: Any) -> str:
+    """Title of a column of predictions, which may lie beside the truth."""
+    return f"{'log hazard of' if kind.name == SURVIVAL else 'predicted'} {name}"
+
+
 def _write_predictions(
     loaded: Any, source: Any, found: dict[str, list[Any]], out: Path
 ) -> tuple[str, int]:
@@ -341,7 +357,7 @@ def _write_predictions(
     from fewer._tables import write_table
 
     name = loaded.target.name or "target"
-    taken = {name, *loaded.target.columns, *map(str, loaded.names or range(loaded.d))}
+    taken = {*found, *map(str, loaded.names or range(loaded.d))}
     columns = opt.text_columns(source, taken) | found
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     write_table(out, columns, rows, source.dialect)
