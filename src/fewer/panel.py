@@ -88,7 +88,7 @@ class Leaderboard(list[dict[str, Any]], Tabular):
         columns = {
             "strategy": [row["strategy"] for row in ranked],
             "held-out error": [f"{row['error']:.6g}" for row in ranked],
-            "ratio": [f"{row['ratio']:.3f}" for row in ranked],
+            "ratio": [row["ratio_text"] for row in ranked],
         }
         if any(row["worst"] is not None for row in ranked):
             errors = [row["worst"] for row in ranked]

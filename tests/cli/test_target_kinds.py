@@ -83,3 +83,5 @@ def test_the_remedies_of_warnings_can_be_typed(trial, typed):
     warned = typed(*words, "--target", "age").stderr
     assert "use --target-kind number or --target-kind count" in warned
     assert warned.count("warning: ") == 1
+    warned = typed(*words, "--target", "died", "--target-kind", "class").stderr
+    assert "Leave it out with --exclude copy" in warned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -43,6 +44,7 @@ MOST_CLASSES = 20  # of a confusion matrix that is written as a table
 MISTAKES = 5
 HEAVY = 0.3  # of the squared error in one percent of the rows
 RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
+MOST_RATIO = 1000  # of errors that is shown
 SHOWN_ELSEWHERE = ("network_gain", "costs", "groups", "tails")  # of the settings
 WEAK = 0.05  # p-value from which a contribution may be chance
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
@@ -639,16 +641,22 @@ def network_note(gain: dict[str, float] | None) -> str | None:
 def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each candidate of a leaderboard with the ratio of its error to the winner's."""
     best = board[0]["error"] if board else 0.0
+    ratios = [
+        row["error"] / best if best else (1.0 if row["error"] == best else math.inf)
+        for row in board
+    ]
     return [
         {
             "strategy": row["strategy"],
             "error": row["error"],
-            "ratio": row["error"] / best if best else 1.0,
+            "ratio": ratio,
+            # nothing to compare with where the winner is right but for rounding
+            "ratio_text": f"{ratio:.3f}" if ratio <= MOST_RATIO else f">{MOST_RATIO}",
             "seconds": row["seconds"],
             "price": row.get("price") or 0.0,
             "worst": row.get("worst"),
         }
-        for row in board
+        for row, ratio in zip(board, ratios, strict=True)
     ]
 
 
