@@ -20,7 +20,10 @@ __all__ = [
     "check_whole",
     "find_names",
     "join_names",
+    "truth_of_words",
 ]
+
+YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 
 
 def join_names(names: Sequence[Any], most: int = 5, *, quoted: bool = True) -> str:
@@ -114,3 +117,9 @@ def check_observed(observed: np.ndarray, names: Sequence[str] | np.ndarray | Non
     if empty:
         shown = join_names(empty if names is None else [str(names[j]) for j in empty])
         raise InputError(f"columns without any value, only NaN ({len(empty)}): {shown}; drop them")
+
+
+def truth_of_words(words: Iterable[Any]) -> np.ndarray | None:
+    """Words such as true and no as booleans; None if any is something else."""
+    texts = [str(word).strip().lower() for word in words]
+    return np.array([text in YES for text in texts]) if {*texts} <= {*YES, *NO} else None

@@ -130,7 +130,7 @@ def test_predictions_keep_the_dialect_of_the_input(measured, target_panel, typed
 def test_columns_that_are_not_measured_may_hold_anything(measured, target_panel, asked):
     panel = fewer.Panel.load(target_panel)
     table = pd.concat([measured[["who", *panel.features]]] * 30, ignore_index=True)
-    table[[name for name in panel.names if name not in panel.features][0]] = "not measured"
+    table[next(name for name in panel.names if name not in panel.features)] = "not measured"
     table["batch"] = np.where(table.index < 1100, "7", "7b")  # beyond the first rows
     table.to_csv("dirty.csv", index=False)
     asked("predict", target_panel, "dirty.csv")

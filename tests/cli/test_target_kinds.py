@@ -44,6 +44,21 @@ def test_times_until_an_event(trial, asked, refused, typed):
     )
 
 
+@pytest.mark.parametrize("words", [(True, False), ("yes", "no")])
+def test_events_may_be_words(trial, asked, refused, words):
+    for name in ("train.csv", "test.csv"):
+        table = pd.read_csv(name)
+        table.assign(died=np.where(table["died"] == 1, *words)).to_csv(name, index=False)
+    options = ["--target", "months", "--event", "died", "--ignore", "visits,arm", *QUICK]
+    found = asked("select", "train.csv", "-k", "2", *options, "--validation", "0.2")
+    assert found["features"] == ["x0", "x1"]
+    assert asked("score", "panel", "test.csv")["target"]["concordance"] > 0.7
+    options[3] = "arm"
+    assert "hold 'a', 'b'; use 1, true or yes for an event" in refused(
+        "select", "train.csv", "-k", "2", "--out", "other", *options[:4], *QUICK
+    )
+
+
 def test_several_targets(trial, asked, typed):
     words = ["--target", "visits", "--target", "arm", "--ignore", "months,died", *QUICK]
     words += ["--validation", "0.2"]

@@ -52,8 +52,6 @@ TABLE_OUTPUT = (".csv", ".json")
 DATA_FILES = (*TABLES, *PACKED, *DATABASES, ".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".zarr")
 reading_option = partial(typer.Option, rich_help_panel="Reading data")
 holding_option = partial(typer.Option, rich_help_panel="Search and validation")
-HELD = ("1", "1.0", "true", "yes", "test")  # words for rows to hold out
-TRAINED = ("0", "0.0", "false", "no", "train", "", "none")
 
 
 # -- completion of paths in the shell ----------------------------------------------------------
@@ -325,7 +323,7 @@ class HeldOut:
         """What ``validation=`` is: as typed, or which rows a file or a column names."""
         import numpy as np
 
-        from fewer._checks import join_names
+        from fewer._checks import NO, YES, join_names
         from fewer.cli import _parsing as parse
         from fewer.errors import InputError
 
@@ -335,14 +333,15 @@ class HeldOut:
         if self.holdout_column is None:
             return parse.validation(self.validation)
         labels: Any = read_column(source, self.holdout_column)
+        held, trained = (*YES, "test"), (*NO, "train", "", "none")
         words = [text.strip().lower() for text in labels]
-        unknown = list(dict.fromkeys(word for word in words if word not in {*HELD, *TRAINED}))
+        unknown = list(dict.fromkeys(word for word in words if word not in {*held, *trained}))
         if unknown:
             raise InputError(
                 f"--holdout-column {self.holdout_column} holds {join_names(unknown)}; use "
-                f"{join_names(HELD)} for rows to hold out and {join_names(TRAINED, 6)} for others"
+                f"{join_names(held)} for rows to hold out and {join_names(trained, 6)} for others"
             )
-        return np.array([word in HELD for word in words])
+        return np.array([word in held for word in words])
 
 
 def holds_cells(data: Any) -> bool:

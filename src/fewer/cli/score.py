@@ -149,6 +149,7 @@ def _own_rows(loaded: Any, part: Any) -> bool:
 def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
     import numpy as np
 
+    from fewer._checks import truth_of_words
     from fewer.data import read_all
     from fewer.errors import InputError
 
@@ -164,7 +165,12 @@ def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
     measured = read_all(part, loaded.indices)[~missing]
     found: dict[str, Any] = {"name": target.name, "rows": int((~missing).sum())}
     if target.kind.name == "survival":
-        truth: Any = tuple(_numbers(one, name) for name, one in columns.items())
+        time, event = target.columns
+        events = truth_of_words(columns[event])
+        truth: Any = (
+            _numbers(columns[time], time),
+            _numbers(columns[event], event) if events is None else events,
+        )
     elif target.parts:
         truth = {one.name: _truth(one.kind, columns[one.name], one.name) for one in target.parts}
         scores = loaded.score_target(measured, truth)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fewer._checks import check_number, join_names
+from fewer._checks import check_number, join_names, truth_of_words
 from fewer.data import Source
 from fewer.data.open import is_source_like, open_with_metadata
 from fewer.data.source import read_metadata
@@ -416,9 +416,17 @@ def _survival(target: Any) -> TargetData:
         raise InputError(
             f"times have shape {time.shape} and events {event.shape}; give a pair each"
         )
-    for part, what in ((time, "times"), (event, "events")):
-        if part.dtype.kind not in "fiub":
-            raise InputError(f"the {what} of the target are of text; give numbers")
+    if event.dtype.kind == "U":
+        events = truth_of_words(event if has_event is None else event[has_event])
+        if events is None:
+            raise InputError(
+                f"the events of the target hold {join_names(np.unique(event).tolist())}; use 1, "
+                "true or yes for an event, and 0, false or no for none"
+            )
+        event = np.zeros(event.shape)
+        event[slice(None) if has_event is None else has_event] = events
+    if time.dtype.kind not in "fiub":
+        raise InputError("the times of the target are of text; give numbers")
     return _times(time.astype(float), event.astype(float), has_time, has_event)
 
 
