@@ -462,7 +462,7 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
         truth : array, or anything that `select` accepts as ``target=``
-            True values. Rows without one (None, NaN) do not count; classes that the panel has never
+            True values, or the name of a column of a table that holds them. Rows without one (None, NaN) do not count; classes that the panel has never
             seen count as wrong, with a warning.
 
         Returns
@@ -478,7 +478,10 @@ class Panel:
         >>> panel.score_target(X[1::2, panel.indices], y[1::2]) > 0.9
         True
         """
-        return self._predictor().score(self.reconstructor.read(measured), truth)
+        predictor = self._predictor()
+        if isinstance(truth, str):
+            truth = _column(measured, truth)
+        return predictor.score(self.reconstructor.read(measured), truth)
 
     def _predictor(self) -> Target:
         if self.target is None:
@@ -817,6 +820,19 @@ class Panel:
             f"<Panel of {self.k} of {self.d} features, explained variance on held-out rows "
             f"{self.held_out.text()}: {shown}>"
         )
+
+
+def _column(table: Any, name: str) -> Any:
+    """A column of a table."""
+    have = list(getattr(table, "columns", ()))
+    if not have:
+        raise InputError(
+            f"truth={name!r} names a column, but the rows are not a table; give the true values"
+        )
+    if have.count(name) != 1:
+        times = "not" if name not in have else f"{have.count(name)} times"
+        raise InputError(f"truth={name!r} is {times} among the {len(have)} columns")
+    return table[name]
 
 
 def _restore_estimates(meta: dict[str, Any], evidence: Evidence | None) -> dict[str, Estimate]:

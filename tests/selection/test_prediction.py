@@ -506,3 +506,29 @@ def test_scores_do_not_wait_for_a_gpu(kind, monkeypatch):
     found = _independent(context, [partial(step, "scores"), partial(step, "training")])
     how = "beside" if kind == "cuda" else "alone"
     assert found == [("scores", how), ("training", how)]
+
+
+def test_a_target_of_other_rows_is_refused(tumours):
+    X, y = tumours[0].drop(columns="diagnosis"), tumours[0]["diagnosis"]
+    n, label = len(X), y.iloc[0]
+    same = y[y == label].iloc[:9]
+    with pytest.raises(InputError, match=f"target has 9 values for {n} rows"):
+        fewer.select(X, 1, target=same)
+    for target in (y[::-1], {"a": y, "b": y[::-1]}, y.to_frame()[::-1]):
+        with pytest.raises(InputError, match="in another order; use target.loc"):
+            fewer.select(X, 1, target=target)
+    read_target(y[::-1].to_numpy(), X)
+    read_target(y.reset_index(drop=True).rename(lambda row: row + n), X)  # other labels
+
+
+def test_the_truth_may_be_a_column_of_the_rows(tumours):
+    table = tumours[0].iloc[:, -5:]
+    panel = fewer.select(table, 1, target="diagnosis", strategies=["search"], **CPU)
+    for rows in (table, pl.from_pandas(table)):
+        assert panel.score_target(rows, "diagnosis") == panel.score_target(
+            table, table["diagnosis"]
+        )
+    with pytest.raises(InputError, match="truth='diag' is not among the 5 columns"):
+        panel.score_target(table, "diag")
+    with pytest.raises(InputError, match="names a column, but the rows are not a table"):
+        panel.score_target(table[panel.features].to_numpy(), "diagnosis")

@@ -135,6 +135,8 @@ def select(
         by a linear decoder. Rows whose target is missing (None, NaN) are only used for that
         reconstruction. A list of names, a mapping from names to arrays, or a table means several
         targets at once; a row needs all of them, and ``panel.predict`` returns a dictionary.
+        Values belong to rows by position; a pandas Series with the labels of the rows in another
+        order is refused.
     target_kind : {"auto", "class", "number", "count", "ordinal", "survival"}, default="auto"
         Kind of target. "count": whole numbers, Poisson loss. "ordinal": ordered classes.
         "survival": ``target`` is (time, event), as two arrays, two columns or two names; event is 1

@@ -183,6 +183,8 @@ def read_target(
     """The target, and the data without it where it was one or several of their columns."""
     name, kind = None, _known_kind(kind)
     names = _column_names(target, data)
+    if not names:
+        _check_rows(target, data)
     if names:
         found, data = _columns(names, data, "target")
         target = found if len(found) > 1 else found[names[0]]
@@ -195,6 +197,29 @@ def read_target(
     if weight is not None:
         raise InputError("target_weight is for several targets; give them as a mapping or a table")
     return replace(_single(target, kind), name=name, columns=columns), data
+
+
+def _check_rows(target: Any, data: Any) -> None:
+    """Refuse a target of another number of rows than a table or an array, or in another order."""
+    listed = isinstance(target, (list, tuple)) and len(target) == 2  # perhaps (time, event)
+    parts = target.values() if isinstance(target, Mapping) else target if listed else [target]
+    n, own = (one[0] if len(one) in (1, 2) else None for one in map(_shape, (data, target)))
+    if isinstance(n, int) and isinstance(own, int) and own != n:
+        raise InputError(f"target has {own} values for {n} rows")
+    wanted: Any = getattr(data, "index", None)
+    for part in parts if hasattr(wanted, "equals") else ():
+        labels: Any = getattr(part, "index", None)
+        if not hasattr(labels, "equals") or labels.equals(wanted):
+            continue
+        if labels.is_unique and wanted.is_unique and wanted.isin(labels).all():
+            raise InputError(
+                "the rows of target have the labels of the rows of the data in another order; use "
+                "target.loc[data.index], or target.to_numpy() if the order is right"
+            )
+
+
+def _shape(rows: Any) -> tuple[Any, ...]:
+    return getattr(rows, "shape", None) or ()
 
 
 def _known_kind(kind: Any) -> Any:
