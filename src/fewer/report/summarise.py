@@ -96,6 +96,7 @@ def summarise(
     seen: Any = known if given is None else given  # an `Evidence`, an `Examined` or None
     errors = panel.held_out.errors if known is None else known.errors
     nothing = np.zeros((0, panel.d), dtype=np.float32)
+    standardised = None if known is None else known.explained.get("equal", {}).get("panel")
     return {
         "title": title or _title(panel, source.get("path")),
         "k": panel.k,
@@ -103,9 +104,9 @@ def summarise(
         "named": panel.names is not None,
         "names": names,
         "explained": float(panel.held_out),
-        "standardised": None if known is None else known.explained.get("equal", {}).get("panel"),
+        "standardised": standardised,
         "spending": spending_sentence(panel.settings),
-        "tails": panel.settings.get("tails"),
+        "tails": _tails(panel, standardised),
         "heavy": tails_sentence(panel.settings),
         "robust": " ".join(
             sentence
@@ -467,6 +468,13 @@ def spending_sentence(settings: dict[str, Any]) -> str | None:
     return "; ".join(parts) or None
 
 
+def _tails(panel: Reported, standardised: float | None) -> dict[str, Any] | None:
+    """What is explained without few rows, in the metric of the first number of the report."""
+    tails: dict[str, Any] | None = panel.settings.get("tails")
+    metric = "units" if standardised is None else "equal"
+    return tails if tails and tails.get("metric", "equal") == metric else None
+
+
 def tails_sentence(settings: dict[str, Any]) -> str | None:
     """Whether few held-out rows have most of the error, and the numbers without them."""
     tails = settings.get("tails")
@@ -476,7 +484,7 @@ def tails_sentence(settings: dict[str, Any]) -> str | None:
     return (
         f"Heavy tails: 1% of the held-out rows account for {tails['share']:.0%} of the squared "
         f"error. Without them, {tails['trimmed']:.1%} of the variance is explained instead of "
-        f"{tails['explained']:.1%} (features standardised); the median error of a row is "
+        f"{tails['explained']:.1%} ({METRICS[tails.get('metric', 'equal')]}); the median error of a row is "
         f"{tails['median_error'] / tails['mean_error']:.2g} times the mean. Look for wrong values "
         f"with fewer inspect{'' if settings.get('loss') == 'huber' else remedy}."
     )
