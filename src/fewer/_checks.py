@@ -19,6 +19,7 @@ __all__ = [
     "check_suffix",
     "check_whole",
     "find_names",
+    "join_and",
     "join_names",
     "truth_of_words",
 ]
@@ -30,6 +31,11 @@ def join_names(names: Sequence[Any], most: int = 5, *, quoted: bool = True) -> s
     """The first names, separated by commas, with dots if there are more."""
     shown = ", ".join(map(repr if quoted else str, names[:most]))
     return shown + (", ..." if len(names) > most else "")
+
+
+def join_and(parts: Sequence[str]) -> str:
+    """Parts of a sentence: a; a and b; a, b and c."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)
 
 
 def check_whole(

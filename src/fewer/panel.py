@@ -462,8 +462,8 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
         truth : array, or anything that `select` accepts as ``target=``
-            True values, or the name of a column of a table that holds them. Rows without one (None, NaN) do not count; classes that the panel has never
-            seen count as wrong, with a warning.
+            True values, or the name of a column of a table that holds them. Rows without one (None,
+            NaN) do not count; classes that the panel has never seen count as wrong, with a warning.
 
         Returns
         -------
@@ -814,11 +814,17 @@ class Panel:
     def _repr_html_(self) -> str:
         return brief(self)
 
+    def _about_target(self) -> str:
+        if self.target is None:
+            return ""
+        score, metric = self.target.held_out, self.target.kind.metric
+        return f", {metric} of {self.target.name or 'the target'} on held-out rows {score:.3f}"
+
     def __repr__(self) -> str:
         shown = join_names(self.features, 6, quoted=False)
         return (
-            f"<Panel of {self.k} of {self.d} features, explained variance on held-out rows "
-            f"{self.held_out.text()}: {shown}>"
+            f"<Panel of {self.k} of {self.d} features{self._about_target()}, explained variance "
+            f"on held-out rows {self.held_out.text()}: {shown}>"
         )
 
 

@@ -357,10 +357,12 @@ class Imputed:
             else "set to the training mean (an older panel: make it again to have them predicted)"
         )
         absent = f"; not in the data: {join_names(self.absent)}" if self.absent else ""
-        empty = f"; {self.empty_rows:,} rows have none" if self.empty_rows else ""
+        rows = "1 row has" if self.empty_rows == 1 else f"{self.empty_rows:,} rows have"
+        empty = f"; {rows} none" if self.empty_rows else ""
         return (
             f"{self.missing:,} of {self.rows * k:,} values of the panel's features were missing, "
-            f"in {self.incomplete_rows:,} rows, and {how}{absent}{empty}"
+            f"in {self.incomplete_rows:,} row{'s' * (self.incomplete_rows != 1)}, and {how}{absent}"
+            f"{empty}"
         )
 
 

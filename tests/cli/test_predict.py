@@ -138,3 +138,16 @@ def test_columns_that_are_not_measured_may_hold_anything(measured, target_panel,
     assert list(found.columns) == ["who", "batch", "predicted diagnosis"]
     assert found["batch"].tolist() == table["batch"].tolist()
     assert panel.predict("dirty.csv").tolist() == panel.predict(table).tolist()
+
+
+def test_what_is_said_of_panels_with_a_target(measured, target_panel, typed, refused):
+    panel = fewer.Panel.load(target_panel)
+    assert f", accuracy of diagnosis on held-out rows {panel.target.held_out:.3f}" in repr(panel)
+    with pytest.raises(fewer.errors.InputError, match=r"^coverage=1.5 must be a number above 0"):
+        panel.predict_set(measured[panel.features], coverage=1.5)
+    said = refused("predict", target_panel, "measured.csv", "--interval", "1.5")
+    assert said.startswith("--interval 1.5 must be")
+    panel.evidence = None  # which takes longer than what is tested
+    panel.save("bare")
+    done = typed("report", "bare")
+    assert "fewer predict bare measured.csv" in " ".join(done.stdout.split())

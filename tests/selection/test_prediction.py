@@ -515,7 +515,7 @@ def test_a_target_of_other_rows_is_refused(tumours):
     with pytest.raises(InputError, match=f"target has 9 values for {n} rows"):
         fewer.select(X, 1, target=same)
     for target in (y[::-1], {"a": y, "b": y[::-1]}, y.to_frame()[::-1]):
-        with pytest.raises(InputError, match="in another order; use target.loc"):
+        with pytest.raises(InputError, match="of the data in another order"):
             fewer.select(X, 1, target=target)
     read_target(y[::-1].to_numpy(), X)
     read_target(y.reset_index(drop=True).rename(lambda row: row + n), X)  # other labels

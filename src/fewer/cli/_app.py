@@ -188,6 +188,7 @@ def _as_options(text: str) -> str:
     text = text if fetch is None else fetch.name_originals(text)
     listed = rf"\b(ignore|missing|exclude|include)=(\[{WORD}(?:, {WORD})*\])"
     text = re.sub(listed, _listed_option, text)
+    text = re.sub(r"\bcoverage=(?=[-\d])", "--interval ", text)
     text = re.sub(r"\btarget_kind='(\w+)'", r"--target-kind \1", text)
     # but for Python code such as fewer.select(..., target=...)
     text = re.sub(

@@ -78,6 +78,7 @@ def impute(
     """
     from rich.markup import escape
 
+    from fewer._checks import join_and
     from fewer.checks import check_rows
     from fewer.errors import InputError, warn
     from fewer.reconstructor import bound_paths
@@ -119,7 +120,7 @@ def impute(
         more["predictions"] = beside
     lines = [
         f"{done.rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
-        + " and ".join(f"[bold]{one}[/]" for one in paths)
+        + join_and([f"[bold]{one}[/]" for one in paths])
     ]
     if done.missing:
         lines.append(escape(done.describe(loaded.k)))
@@ -459,7 +460,8 @@ def report(
     written = {"out": path, "bytes": path.stat().st_size}
     output.result(written, f"report written to [bold]{path}[/]")
     paths = quote(str(path)), quote(str(panel))
-    output.suggest("open {} in a browser; fewer impute {} measured.csv".format(*paths))
+    use = "impute" if loaded.target is None else "predict"
+    output.suggest("open {0} in a browser; fewer {use} {1} measured.csv".format(*paths, use=use))
 
 
 def _parse_shape(text: str) -> tuple[int, int]:

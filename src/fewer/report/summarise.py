@@ -484,9 +484,9 @@ def tails_sentence(settings: dict[str, Any]) -> str | None:
     return (
         f"Heavy tails: 1% of the held-out rows account for {tails['share']:.0%} of the squared "
         f"error. Without them, {tails['trimmed']:.1%} of the variance is explained instead of "
-        f"{tails['explained']:.1%} ({METRICS[tails.get('metric', 'equal')]}); the median error of a row is "
-        f"{tails['median_error'] / tails['mean_error']:.2g} times the mean. Look for wrong values "
-        f"with fewer inspect{'' if settings.get('loss') == 'huber' else remedy}."
+        f"{tails['explained']:.1%} ({METRICS[tails.get('metric', 'equal')]}); the median error of "
+        f"a row is {tails['median_error'] / tails['mean_error']:.2g} times the mean. Look for "
+        f"wrong values with fewer inspect{'' if settings.get('loss') == 'huber' else remedy}."
     )
 
 
@@ -536,9 +536,10 @@ def _stability(known: Evidence, panel: Reported, names: Sequence[str]) -> dict[s
     return {
         "frequency": about["frequency"],
         "sentence": f"Selection was repeated on {about['subsamples']} halves of the rows, for "
-        f"{_model(panel)}: {often} of the {panel.k} features are chosen again in at least "
-        f"{about['threshold']:.0%} of them. The stability index, with interchangeable features "
-        f"counted as one, is {about['cluster_index']:.2f} (95% interval {low:.2f} to {high:.2f}); "
+        f"{_model(panel)}: {often} of the {panel.k} features {'is' if often == 1 else 'are'} "
+        f"chosen again in at least {about['threshold']:.0%} of them. The stability index, with "
+        f"interchangeable features counted as one, is {about['cluster_index']:.2f} (95% interval "
+        f"{low:.2f} to {high:.2f}); "
         "1 means always the same features, 0 no more agreement than by chance."
         + (
             f" At most {about['false_bound']:.2g} of the features chosen so often are "

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fewer._checks import check_number, join_names, truth_of_words
+from fewer._checks import check_number, join_and, join_names, truth_of_words
 from fewer.data import Source
 from fewer.data.open import is_source_like, open_with_metadata
 from fewer.data.source import read_metadata
@@ -662,7 +662,7 @@ def _plain(y: NDArray, labelled: NDArray[np.bool_] | None) -> NDArray:
         ) from error
     if plain.dtype.kind not in "fiub" and not all(isinstance(value, str) for value in known.flat):
         kinds = sorted({type(value).__name__ for value in known.flat})
-        raise InputError(f"target mixes {' and '.join(kinds)}; give one kind of value")
+        raise InputError(f"target mixes {join_and(kinds)}; give one kind of value")
     if labelled is None:
         return plain
     whole = np.zeros((len(y), *plain.shape[1:]), dtype=plain.dtype)
