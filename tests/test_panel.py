@@ -213,3 +213,11 @@ def test_measured_values_are_kept_unless_their_noise_is_known(tmp_path):
     for one in (panel, fewer.Panel.load(tmp_path / "p")):
         assert np.abs(one.reconstruct(measured)[:, panel.indices] - measured).max() > 0.01
         np.testing.assert_array_equal(one.reconstruct(measured), panel.reconstruct(measured))
+
+
+@pytest.mark.parametrize("best", [0.0, 1e-30])
+def test_ratios_to_an_error_of_about_nothing_are_not_numbers_to_read(best):
+    rows = [("search", best), ("greedy", best), ("gradient", 0.3)]
+    board = Leaderboard([{"strategy": s, "error": e, "seconds": 0.1} for s, e in rows])
+    ratios = [row[2] for row in board.table().rows]
+    assert ratios == ["1.000", "1.000", ">1000"]

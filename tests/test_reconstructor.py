@@ -439,7 +439,7 @@ def test_what_was_filled_in_is_said():
     some = Imputed(10, (), 3, 2, 1, ["a"], 0, predicted=True)
     assert some.describe(4) == (
         "3 of 40 values of the panel's features were missing, in 2 rows, and predicted from the "
-        "values present; not in the data: 'a'; 1 rows have none"
+        "values present; not in the data: 'a'; 1 row has none"
     )
     older = replace(some, absent=[], empty_rows=0, predicted=False).describe(4)
     assert older.endswith(

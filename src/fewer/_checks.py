@@ -19,14 +19,23 @@ __all__ = [
     "check_suffix",
     "check_whole",
     "find_names",
+    "join_and",
     "join_names",
+    "truth_of_words",
 ]
+
+YES, NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 
 
 def join_names(names: Sequence[Any], most: int = 5, *, quoted: bool = True) -> str:
     """The first names, separated by commas, with dots if there are more."""
     shown = ", ".join(map(repr if quoted else str, names[:most]))
     return shown + (", ..." if len(names) > most else "")
+
+
+def join_and(parts: Sequence[str]) -> str:
+    """Parts of a sentence: a; a and b; a, b and c."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)
 
 
 def check_whole(
@@ -114,3 +123,9 @@ def check_observed(observed: np.ndarray, names: Sequence[str] | np.ndarray | Non
     if empty:
         shown = join_names(empty if names is None else [str(names[j]) for j in empty])
         raise InputError(f"columns without any value, only NaN ({len(empty)}): {shown}; drop them")
+
+
+def truth_of_words(words: Iterable[Any]) -> np.ndarray | None:
+    """Words such as true and no as booleans; None if any is something else."""
+    texts = [str(word).strip().lower() for word in words]
+    return np.array([text in YES for text in texts]) if {*texts} <= {*YES, *NO} else None

@@ -18,7 +18,7 @@ from fewer._tables import Table
 from fewer.cells import SETTINGS as CELLS
 from fewer.cells import cells_like
 from fewer.checks import Check, check_rows
-from fewer.data import Source, moments
+from fewer.data import Source
 from fewer.data.source import array_source
 from fewer.errors import InputError
 from fewer.estimate import Estimate, Score
@@ -91,7 +91,7 @@ class Leaderboard(list[dict[str, Any]], Tabular):
         columns = {
             "strategy": [row["strategy"] for row in ranked],
             "held-out error": [f"{row['error']:.6g}" for row in ranked],
-            "ratio": [f"{row['ratio']:.3f}" for row in ranked],
+            "ratio": [row["ratio_text"] for row in ranked],
         }
         if any(row["worst"] is not None for row in ranked):
             errors = [row["worst"] for row in ranked]
@@ -468,8 +468,8 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
         truth : array, or anything that `select` accepts as ``target=``
-            True values. Rows without one (None, NaN) do not count; classes that the panel has never
-            seen count as wrong, with a warning.
+            True values, or the name of a column of a table that holds them. Rows without one (None,
+            NaN) do not count; classes that the panel has never seen count as wrong, with a warning.
 
         Returns
         -------
@@ -484,7 +484,10 @@ class Panel:
         >>> panel.score_target(X[1::2, panel.indices], y[1::2]) > 0.9
         True
         """
-        return self._predictor().score(self.reconstructor.read(cells_like(self, measured)), truth)
+        predictor = self._predictor()
+        if isinstance(truth, str):
+            truth = _column(measured, truth)
+        return predictor.score(self.reconstructor.read(cells_like(self, measured)), truth)
 
     def _read(self, measured: Any) -> Rows:
         """Measured values of the chosen features; of cells, in the units of a gene panel."""
@@ -620,11 +623,11 @@ class Panel:
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64).numpy()
-        stats = moments(source)
+        _, signal = self.reconstructor.variances(source)
         return Examined(
             self.reconstructor.score(source),
             n,
-            np.where(stats.constant, 0.0, stats.variance),
+            signal,
             rows.astype(np.float32),
             self.reconstructor.decode(rows[:, self.indices]).astype(np.float32),
         )
@@ -854,12 +857,31 @@ class Panel:
     def _repr_html_(self) -> str:
         return brief(self)
 
+    def _about_target(self) -> str:
+        if self.target is None:
+            return ""
+        score, metric = self.target.held_out, self.target.kind.metric
+        return f", {metric} of {self.target.name or 'the target'} on held-out rows {score:.3f}"
+
     def __repr__(self) -> str:
         shown = join_names(self.features, 6, quoted=False)
         return (
-            f"<Panel of {self.k} of {self.d} features, explained variance on held-out rows "
-            f"{self.held_out.text()}: {shown}>"
+            f"<Panel of {self.k} of {self.d} features{self._about_target()}, explained variance "
+            f"on held-out rows {self.held_out.text()}: {shown}>"
         )
+
+
+def _column(table: Any, name: str) -> Any:
+    """A column of a table."""
+    have = list(getattr(table, "columns", ()))
+    if not have:
+        raise InputError(
+            f"truth={name!r} names a column, but the rows are not a table; give the true values"
+        )
+    if have.count(name) != 1:
+        times = "not" if name not in have else f"{have.count(name)} times"
+        raise InputError(f"truth={name!r} is {times} among the {len(have)} columns")
+    return table[name]
 
 
 def _restore_estimates(meta: dict[str, Any], evidence: Evidence | None) -> dict[str, Estimate]:

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from fewer._checks import find_names, join_names
 from fewer._threads import entry_point
-from fewer.data import ColumnView, Source, read_all, read_blocks
+from fewer.data import ColumnView, Source, moments, read_all, read_blocks
 from fewer.data import open as open_any
 from fewer.data.columns import check_array, check_values, match_columns
 from fewer.data.open import FINDS_COLUMNS, as_source, column_names, is_source_like
@@ -119,11 +119,9 @@ class Reconstructor:
 
     def open(self, measured: Any) -> Source:
         """A source of the k chosen features, in column order, from a path, a store or a source."""
-        with warnings.catch_warnings():
-            # other columns may hold anything
-            warnings.filterwarnings("ignore", ".*non-numeric columns were ignored")
-            source = open_any(measured)
-        features, have = [str(name) for name in self.features], source.names
+        features = [str(name) for name in self.features]
+        source = _open_with_metadata(features, measured, {})
+        have = source.names
         if have is None or (self.names is None and not set(features) & set(have)):
             if source.shape[1] != len(features):
                 raise self.wrong_width(source.shape[1])
@@ -272,6 +270,15 @@ class Reconstructor:
             sums = without_noise(sums, noise, self.decoder, self.columns)
         return sums.score()
 
+    def variances(self, X: Any) -> tuple[Values, Values]:
+        """Of each feature of rows from `match`: as measured, and of what `score` compares with.
+
+        The second lacks the noise where that is known, and may be estimated below 0.
+        """
+        stats = moments(array_source(X))
+        measured = np.where(stats.constant, 0.0, stats.variance)
+        return measured, measured if self.noise is None else measured - self.noise
+
 
 def interpolated(table: Values, at: Values) -> Values:
     """The second column of a table, interpolated at values of the first."""
@@ -350,10 +357,12 @@ class Imputed:
             else "set to the training mean (an older panel: make it again to have them predicted)"
         )
         absent = f"; not in the data: {join_names(self.absent)}" if self.absent else ""
-        empty = f"; {self.empty_rows:,} rows have none" if self.empty_rows else ""
+        rows = "1 row has" if self.empty_rows == 1 else f"{self.empty_rows:,} rows have"
+        empty = f"; {rows} none" if self.empty_rows else ""
         return (
             f"{self.missing:,} of {self.rows * k:,} values of the panel's features were missing, "
-            f"in {self.incomplete_rows:,} rows, and {how}{absent}{empty}"
+            f"in {self.incomplete_rows:,} row{'s' * (self.incomplete_rows != 1)}, and {how}{absent}"
+            f"{empty}"
         )
 
 

@@ -139,9 +139,9 @@ class Target:
         """Classes that may be true, in sets that contain the true one in this share of rows."""
         chances = self.probabilities(measured)
         if isinstance(chances, dict):
-            margins = self._margins(coverage)
+            margins = self._margins(coverage, "coverage")
             return {name: _likely(part, margins[name]) for name, part in chances.items()}
-        return _likely(chances, self.margin(coverage))
+        return _likely(chances, self.margin(coverage, "coverage"))
 
     def probabilities(self, measured: NDArray) -> Any:
         """Probability of each class."""
@@ -169,23 +169,23 @@ class Target:
             raise InputError(f"the truth of {lacking[0]!r} is missing; give all targets by name")
         return {part.name: _score(part.kind, own, truth[part.name]) for part, own in pairs}
 
-    def margin(self, coverage: float) -> NDArray[np.float64]:
+    def margin(self, coverage: float, option: str = "interval") -> NDArray[np.float64]:
         """What held-out predictions missed by at most, in this share of new rows, per output."""
-        check_number("interval", coverage, above=0, below=1)
+        check_number(option, coverage, above=0, below=1)
         if self.misses is None:
             raise InputError("this panel has no held-out predictions to compute an interval from")
         n = len(self.misses)
         at = math.ceil((n + 1) * coverage - 1e-9)
         if at > n:
             raise InputError(
-                f"interval={coverage:g} needs more than the {n} held-out predictions of this "
+                f"{option}={coverage:g} needs more than the {n} held-out predictions of this "
                 f"panel; use {n / (n + 1):.3g} or less"
             )
         return self.misses[at - 1]
 
-    def _margins(self, coverage: float) -> dict[str, NDArray[np.float64]]:
+    def _margins(self, coverage: float, option: str = "interval") -> dict[str, NDArray[np.float64]]:
         """Margins of several targets."""
-        found, margin, at = {}, self.margin(coverage), 0
+        found, margin, at = {}, self.margin(coverage, option), 0
         for part in self.parts:
             width = _missed_columns(part.kind)
             found[part.name] = margin[at : at + width]

@@ -116,7 +116,8 @@ def test_one_line_says_what_was_missing(measured, made_panel, typed, asked, refu
     gaps = int(measured[panel.features].isna().sum().sum())
     assert asked("impute", made_panel, "measured.csv", "--out", "a.csv")["missing"] == gaps
     shown = typed("impute", made_panel, "measured.csv", "--out", "b.csv").stdout
-    line = f"{gaps} of 150 values of the panel's features were missing, in {gaps} rows, and "
+    line = f"{gaps} of 150 values of the panel's features were missing, in {gaps} row"
+    line += ", and " if gaps == 1 else "s, and "
     assert line + "predicted from the values present" in shown
     gone = panel.features[0]
     measured.drop(columns=gone).to_csv("lacking.csv", index=False)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fewer._checks import join_and
 from fewer.cli import _parsing as parse
 from fewer.errors import InputError
 
@@ -102,3 +103,8 @@ def test_values():
     assert parse.sizes("2:10:4") == [2, 6, 10]
     assert parse.sizes("9,2") == [2, 9]
     assert [parse.validation(text) for text in ("5", "0.2", "time")] == [5, 0.2, "time"]
+
+
+def test_lists_in_sentences():
+    parts = ["a", "b", "c"]
+    assert [join_and(parts[:n]) for n in range(1, 4)] == ["a", "a and b", "a, b and c"]

@@ -34,11 +34,11 @@ def test_predictions_are_those_of_the_library(measured, target_panel, asked, typ
     found = asked("predict", target_panel, "measured.csv")
     assert found == {"out": "predictions.csv", "target": "diagnosis", "rows": 40}
     table = pd.read_csv("predictions.csv")
-    assert list(table.columns) == ["who", "diagnosis"]
+    assert list(table.columns) == ["who", "predicted diagnosis"]
     assert table["who"].tolist() == measured["who"].tolist()
     expected = panel.predict(measured[panel.features])
-    assert table["diagnosis"].tolist() == expected.tolist()
-    assert (table["diagnosis"] == measured["diagnosis"].to_numpy()).mean() > 0.8
+    assert table["predicted diagnosis"].tolist() == expected.tolist()
+    assert (table["predicted diagnosis"] == measured["diagnosis"].to_numpy()).mean() > 0.8
     done = typed("predict", target_panel, "measured.csv", "--force")
     assert "40 predictions of diagnosis from 3 measured features, written to" in done.stdout
 
@@ -89,12 +89,12 @@ def test_sets_of_classes_and_predictions_beside_a_reconstruction(
 ):
     asked("predict", target_panel, "measured.csv", "--interval", "0.9")
     table = pd.read_csv("predictions.csv")
-    assert list(table.columns) == ["who", "diagnosis", "diagnosis set"]
+    assert list(table.columns) == ["who", "predicted diagnosis", "diagnosis set"]
     assert table["diagnosis set"].isin(["benign", "malignant", "benign; malignant"]).all()
     found = asked("impute", target_panel, "measured.csv", "--out", "all.csv", "--predict")
     assert found["predictions"] == "all.predictions.csv"
     beside = pd.read_csv("all.predictions.csv")
-    assert beside["diagnosis"].tolist() == table["diagnosis"].tolist()
+    assert beside["predicted diagnosis"].tolist() == table["predicted diagnosis"].tolist()
     assert pd.read_csv("all.csv")["who"].tolist() == beside["who"].tolist()
     error = refused("impute", made_panel, "test.csv", "--out", "more.csv", "--predict")
     assert "has no target" in error
@@ -108,10 +108,11 @@ def test_bounds_of_a_number(folder, tumours, asked):
     asked("select", "numbers.csv", *words, "--out", "area", *QUICK)
     asked("predict", "area", "numbers.csv", "--interval", "0.8")
     table = pd.read_csv("predictions.csv")
-    names = ["mean_area", "mean_area lower", "mean_area upper"]
+    names = ["predicted mean_area", "mean_area lower", "mean_area upper"]
     value, lower, upper = (table[name] for name in names)
     inside = (lower <= part["mean_area"]) & (part["mean_area"] <= upper)
     assert 0.7 < inside.mean() < 0.9
+    assert table["mean_area"].tolist() == part["mean_area"].tolist()  # the truth stays
     assert ((lower < value) & (value < upper)).all()
 
 
@@ -124,3 +125,29 @@ def test_predictions_keep_the_dialect_of_the_input(measured, target_panel, typed
     np.testing.assert_allclose(
         found["probability of benign"], panel.predict_proba(table[panel.features])[:, 0]
     )
+
+
+def test_columns_that_are_not_measured_may_hold_anything(measured, target_panel, asked):
+    panel = fewer.Panel.load(target_panel)
+    table = pd.concat([measured[["who", *panel.features]]] * 30, ignore_index=True)
+    table[next(name for name in panel.names if name not in panel.features)] = "not measured"
+    table["batch"] = np.where(table.index < 1100, "7", "7b")  # beyond the first rows
+    table.to_csv("dirty.csv", index=False)
+    asked("predict", target_panel, "dirty.csv")
+    found = pd.read_csv("predictions.csv")
+    assert list(found.columns) == ["who", "batch", "predicted diagnosis"]
+    assert found["batch"].tolist() == table["batch"].tolist()
+    assert panel.predict("dirty.csv").tolist() == panel.predict(table).tolist()
+
+
+def test_what_is_said_of_panels_with_a_target(measured, target_panel, typed, refused):
+    panel = fewer.Panel.load(target_panel)
+    assert f", accuracy of diagnosis on held-out rows {panel.target.held_out:.3f}" in repr(panel)
+    with pytest.raises(fewer.errors.InputError, match=r"^coverage=1.5 must be a number above 0"):
+        panel.predict_set(measured[panel.features], coverage=1.5)
+    said = refused("predict", target_panel, "measured.csv", "--interval", "1.5")
+    assert said.startswith("--interval 1.5 must be")
+    panel.evidence = None  # which takes longer than what is tested
+    panel.save("bare")
+    done = typed("report", "bare")
+    assert "fewer predict bare measured.csv" in " ".join(done.stdout.split())

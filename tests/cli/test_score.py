@@ -113,3 +113,23 @@ def test_features_that_explain_nothing_and_targets_of_panels(tmp_path, monkeypat
     assert card["against"]["difference"] > 0
     line = typed("score", "p", "noise.csv", code=0).stdout
     assert "R² of y" in line
+
+
+def test_errors_are_compared_with_the_signal_where_the_noise_is_known(tmp_path, asked):
+    draw = np.random.default_rng(0)
+    truth = draw.normal(size=(8000, 2)) @ [
+        [1, 1.2, 1, 1, 1.5, 1, 0, 0],
+        [1, 0, -1, 0.5, 1, 2, 1, 1.5],
+    ]
+    X = truth + draw.normal(size=truth.shape) * 1.5
+    options = {"noise": np.full(8, 1.5**2), "strategies": ["search"], "scale": "none"}
+    panel = fewer.select(X[:4000], 3, **options, validation=0.2, random_state=0)
+    panel.save(tmp_path / "panel")
+    np.save(tmp_path / "new.npy", X[4000:])
+    found = asked("score", tmp_path / "panel", tmp_path / "new.npy")["by_feature"]
+    left = panel.reconstruct(X[4000:, panel.indices]) - truth[4000:]
+    expected = 1 - (left**2).mean(0) / truth[4000:].var(0)
+    np.testing.assert_allclose([row["r2"] for row in found], expected, atol=0.1)
+    variance = panel.examine(X[4000:]).variance
+    np.testing.assert_allclose(variance, [row["variance"] for row in found])
+    np.testing.assert_allclose(variance, truth[4000:].var(0), rtol=0.1, atol=0.1)

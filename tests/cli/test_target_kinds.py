@@ -34,11 +34,28 @@ def test_times_until_an_event(trial, asked, refused, typed):
     assert found["target"]["metric"] == "concordance"
     scored = asked("score", "panel", "test.csv")["target"]
     assert scored["concordance"] > 0.7
-    typed("predict", "panel", "test.csv")
+    shown = typed("predict", "panel", "test.csv").stdout
+    assert "a higher log hazard means an earlier event" in shown
     table = pd.read_csv("predictions.csv")
-    assert np.corrcoef(table["months"], trial["x0"] - 0.7 * trial["x1"])[0, 1] > 0.9
+    assert table["months"].tolist() == pytest.approx(trial["months"].tolist())
+    assert np.corrcoef(table["log hazard of months"], trial["x0"] - 0.7 * trial["x1"])[0, 1] > 0.9
     assert "of kind 'survival'" in refused(
         "predict", "panel", "test.csv", "--force", "--interval", ".9"
+    )
+
+
+@pytest.mark.parametrize("words", [(True, False), ("yes", "no")])
+def test_events_may_be_words(trial, asked, refused, words):
+    for name in ("train.csv", "test.csv"):
+        table = pd.read_csv(name)
+        table.assign(died=np.where(table["died"] == 1, *words)).to_csv(name, index=False)
+    options = ["--target", "months", "--event", "died", "--ignore", "visits,arm", *QUICK]
+    found = asked("select", "train.csv", "-k", "2", *options, "--validation", "0.2")
+    assert found["features"] == ["x0", "x1"]
+    assert asked("score", "panel", "test.csv")["target"]["concordance"] > 0.7
+    options[3] = "arm"
+    assert "hold 'a', 'b'; use 1, true or yes for an event" in refused(
+        "select", "train.csv", "-k", "2", "--out", "other", *options[:4], *QUICK
     )
 
 
@@ -54,7 +71,7 @@ def test_several_targets(trial, asked, typed):
     assert "accuracy of arm\n" in shown
     typed("predict", "panel", "test.csv", "--interval", "0.9", "--probabilities")
     table = pd.read_csv("predictions.csv")
-    wanted = ["visits", "arm", "visits lower", "visits upper", "arm set"]
+    wanted = ["predicted visits", "predicted arm", "visits lower", "visits upper", "arm set"]
     assert [name for name in wanted if name in table.columns] == wanted
     assert "arm: probability of a" in table.columns
 
@@ -64,7 +81,7 @@ def test_several_targets(trial, asked, typed):
     [
         (["--event", "died"], "--event requires --target"),
         (["--target", "months", "--target-kind", "survival"], "requires --event COLUMN"),
-        (["--target", "visits", "--target-kind", "conut"], "target_kind='conut' is not valid"),
+        (["--target", "visits", "--target-kind", "conut"], "--target-kind conut is not valid"),
         (["--target", "visits", "--target-kind", "arm=class"], "'arm' is not a --target"),
         (["--target", "visits", "--target-weight", "visits=much"], "'much' is not a number"),
         (["--target", "arm", "--event", "died", "--target-kind", "class"], "of kind survival"),
@@ -72,3 +89,14 @@ def test_several_targets(trial, asked, typed):
 )
 def test_impossible_requests_are_one_line_errors(trial, refused, words, message):
     assert message in refused("select", "train.csv", "-k", "2", *words, *QUICK)
+
+
+def test_the_remedies_of_warnings_can_be_typed(trial, typed):
+    table = trial.assign(age=[17 + 3 * j for j in range(100)], copy=trial["died"])
+    table.to_csv("quantity.csv", index=False)
+    words = ["select", "quantity.csv", "-k", "1", "--ignore", "arm", "--force", *QUICK]
+    warned = typed(*words, "--target", "age").stderr
+    assert "use --target-kind number or --target-kind count" in warned
+    assert warned.count("warning: ") == 1
+    warned = typed(*words, "--target", "died", "--target-kind", "class").stderr
+    assert "Leave it out with --exclude copy" in warned

@@ -79,7 +79,7 @@ def test_infinity_in_a_file_is_placed(tmp_path):
     [
         ("", "is empty"),
         ("a,b\n", "names of columns but no rows"),
-        ("a,a\n1,2\n", "names occur more than once: 'a'"),
+        ("a,a\n1,2\n", "1 column name occurs more than once: 'a'"),
         ("a,b\nx,y\nu,v\n", "no numeric column; its columns are 'a', 'b'"),
     ],
 )

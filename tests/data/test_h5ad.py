@@ -75,7 +75,7 @@ def test_select_from_an_object_keeps_its_names():
 def test_repeated_names():
     data = anndata.AnnData(X=np.eye(3))
     data.var_names = ["a", "b", "a"]
-    with pytest.raises(InputError, match="1 var_names occur more than once: 'a'; call var_names_"):
+    with pytest.raises(InputError, match="1 var_name occurs more than once: 'a'; call var_names_"):
         fewer.data.open(data)
 
 

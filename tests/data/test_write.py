@@ -93,7 +93,7 @@ def test_too_few_or_too_many_rows_leave_no_file(tmp_path, form, given):
 @pytest.mark.parametrize("form", FORMS)
 def test_repeated_names_are_refused_before_anything_is_written(tmp_path, form):
     with (
-        pytest.raises(InputError, match="1 names occur more than once: 'a'; one of each"),
+        pytest.raises(InputError, match="1 name occurs more than once: 'a'; one of each"),
         write_rows(tmp_path / form, 1, ["a", "b", "a"]) as write,
     ):
         write(np.zeros((1, 3)))

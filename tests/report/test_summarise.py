@@ -67,7 +67,8 @@ def test_how_sure_the_choice_is(panel):
     assert len(about["stability"]["frequency"]) == panel.k
     assert f"{known.stability['cluster_index']:.2f}" in about["stability"]["sentence"]
     often = sum(share >= 0.75 for share in known.stability["frequency"])
-    assert f"{often} of the {panel.k} features are chosen again" in about["stability"]["sentence"]
+    again = f"{often} of the {panel.k} features {'is' if often == 1 else 'are'} chosen again"
+    assert again in about["stability"]["sentence"]
     worse = np.mean(np.array(about["chance"]["random"]) < about["chance"]["panel"])
     assert f"better than {worse:.0%} of 199 random panels" in about["chance"]["sentence"]
     assert worse > 0.8

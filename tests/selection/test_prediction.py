@@ -1,6 +1,7 @@
 """Panels that predict a target."""
 
 import threading
+import warnings
 from functools import partial
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from fewer.constraints import resolve
 from fewer.errors import FewerWarning, InputError
 from fewer.selection.api import _independent
 from fewer.selection.context import TimeBudget
+from fewer.selection.target import read_target
 from fewer.train import refine
 
 CPU = {"random_state": 0, "device": "cpu", "validation": 0.2}
@@ -371,8 +373,19 @@ def test_targets_that_make_no_sense():
     table = pd.DataFrame(X, columns=["a", "y", "y", "b"])
     with pytest.raises(InputError, match="target='y' is 2 times among the 4 columns"):
         fewer.select(table, 1, target="y")
-    with pytest.warns(FewerWarning, match="hardly two rows per class"):
-        fewer.select(X, 1, target=np.arange(60), strategies=["search"], **CPU)
+
+
+def test_whole_numbers_that_look_like_a_quantity_are_named():
+    random = np.random.default_rng(0)
+    ages, codes = random.integers(18, 90, 2000), np.arange(2000) % 26
+    for target, looks in [(ages, True), (np.arange(60), True), (codes, False), (codes[:200], True)]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            read_target(target, None)
+        assert ["different whole numbers" in str(one.message) for one in found] == [True] * looks
+    with warnings.catch_warnings(action="error"):
+        assert read_target(ages, None, "number")[0].classes is None
+        assert len(read_target(ages, None, "class")[0].classes) == 72
 
 
 def test_a_name_needs_a_table_and_a_target_a_panel(tumours):
@@ -502,3 +515,29 @@ def test_scores_do_not_wait_for_a_gpu(kind, monkeypatch):
     found = _independent(context, [partial(step, "scores"), partial(step, "training")])
     how = "beside" if kind == "cuda" else "alone"
     assert found == [("scores", how), ("training", how)]
+
+
+def test_a_target_of_other_rows_is_refused(tumours):
+    X, y = tumours[0].drop(columns="diagnosis"), tumours[0]["diagnosis"]
+    n, label = len(X), y.iloc[0]
+    same = y[y == label].iloc[:9]
+    with pytest.raises(InputError, match=f"target has 9 values for {n} rows"):
+        fewer.select(X, 1, target=same)
+    for target in (y[::-1], {"a": y, "b": y[::-1]}, y.to_frame()[::-1]):
+        with pytest.raises(InputError, match="of the data in another order"):
+            fewer.select(X, 1, target=target)
+    read_target(y[::-1].to_numpy(), X)
+    read_target(y.reset_index(drop=True).rename(lambda row: row + n), X)  # other labels
+
+
+def test_the_truth_may_be_a_column_of_the_rows(tumours):
+    table = tumours[0].iloc[:, -5:]
+    panel = fewer.select(table, 1, target="diagnosis", strategies=["search"], **CPU)
+    for rows in (table, pl.from_pandas(table)):
+        assert panel.score_target(rows, "diagnosis") == panel.score_target(
+            table, table["diagnosis"]
+        )
+    with pytest.raises(InputError, match="truth='diag' is not among the 5 columns"):
+        panel.score_target(table, "diag")
+    with pytest.raises(InputError, match="names a column, but the rows are not a table"):
+        panel.score_target(table[panel.features].to_numpy(), "diagnosis")

@@ -1,6 +1,7 @@
 """Few rows with most of the error are named, with the share without them."""
 
 import numpy as np
+import pytest
 
 import fewer
 from fewer.report.summarise import tails_sentence
@@ -40,3 +41,17 @@ def test_few_rows_say_nothing_about_tails():
     panel = fewer.select(rows(100), 3, **OPTIONS)
     assert "tails" not in panel.settings
     assert tails_sentence(panel.settings) is None
+
+
+def test_shares_with_and_without_the_worst_rows_are_in_the_metric_of_the_score(tmp_path):
+    X = rows() * np.geomspace(0.01, 100, 10)  # units that matter
+    panel = fewer.select(X, 3, scale="none", **OPTIONS)
+    tails = panel.settings["tails"]
+    assert tails["explained"] == pytest.approx(float(panel.held_out), abs=0.01)
+    page = panel.report(tmp_path / "page.html").read_text()
+    first, other = page.index("explained variance, held-out rows"), page.index("the same without")
+    assert "standardised" not in page[first:other]
+    assert f"{100 * tails['trimmed']:.1f}" in page[other : other + 200]
+    standard = fewer.select(X, 3, **OPTIONS)
+    value = standard.estimates["equal"].value
+    assert standard.settings["tails"]["explained"] == pytest.approx(value, abs=0.02)

@@ -186,7 +186,10 @@ def _as_options(text: str) -> str:
     """The library's messages name parameters and local copies; name what was typed instead."""
     fetch = sys.modules.get("fewer.data.fetch")
     text = text if fetch is None else fetch.name_originals(text)
-    text = re.sub(rf"\b(ignore|missing)=(\[{WORD}(?:, {WORD})*\])", _listed_option, text)
+    listed = rf"\b(ignore|missing|exclude|include)=(\[{WORD}(?:, {WORD})*\])"
+    text = re.sub(listed, _listed_option, text)
+    text = re.sub(r"\bcoverage=(?=[-\d])", "--interval ", text)
+    text = re.sub(r"\btarget_kind='(\w+)'", r"--target-kind \1", text)
     # but for Python code such as fewer.select(..., target=...)
     text = re.sub(
         rf"(?<!\(\.\.\., )\b({OPTIONS})= ?", lambda m: f"--{m[1].replace('_', '-')} ", text

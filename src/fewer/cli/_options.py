@@ -2,7 +2,7 @@
 
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from glob import escape
@@ -52,8 +52,6 @@ TABLE_OUTPUT = (".csv", ".json")
 DATA_FILES = (*TABLES, *PACKED, *DATABASES, ".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".zarr")
 reading_option = partial(typer.Option, rich_help_panel="Reading data")
 holding_option = partial(typer.Option, rich_help_panel="Search and validation")
-HELD = ("1", "1.0", "true", "yes", "test")  # words for rows to hold out
-TRAINED = ("0", "0.0", "false", "no", "train", "", "none")
 
 
 # -- completion of paths in the shell ----------------------------------------------------------
@@ -171,18 +169,22 @@ class Reading:
         metadata: tuple[str | None, ...] = (),
         warn_of_text: bool = True,
         panel: "Panel | None" = None,
+        ignore: Sequence[str] = (),
     ) -> "Source":
         """A source of the features, with the named metadata columns."""
         from fewer.data import open as open_any
         from fewer.data.open import open_with_metadata
 
         names = [name for name in metadata if name is not None]
+        options = self.options(data, panel)
+        if ignore:
+            options["ignore"] = list(dict.fromkeys([*options.get("ignore", ()), *ignore]))
         with warnings.catch_warnings():
             if not warn_of_text:
                 warnings.filterwarnings("ignore", ".*were ignored")
             if names:
-                return open_with_metadata(data, names, **self.options(data, panel))
-            return open_any(data, **self.options(data, panel))
+                return open_with_metadata(data, names, **options)
+            return open_any(data, **options)
 
     def open_features(
         self, data: Any, *, metadata: tuple[str | None, ...] = (), keep: tuple[str, ...] = ()
@@ -217,6 +219,15 @@ class Reading:
     ) -> "Source":
         """Rows for a panel: as `open`, with cells in the units that the panel was made from."""
         source = self.open(data, metadata=metadata, warn_of_text=False, panel=panel)
+        return self._in_units(data, source, panel)
+
+    def open_measured(self, panel: "Panel", data: Any) -> "Source":
+        """As `open_for`, but other columns than the panel's features may hold anything."""
+        columns, chosen = self.columns(data) or (), {str(name) for name in panel.features}
+        others = [name for name in columns if name not in chosen]
+        if len(others) == len(columns):
+            return self.open_for(panel, data)
+        source = self.open(data, warn_of_text=False, panel=panel, ignore=others)
         return self._in_units(data, source, panel)
 
     def record(self, panel: "Panel", data: Any, source: "Source") -> None:
@@ -312,7 +323,7 @@ class HeldOut:
         """What ``validation=`` is: as typed, or which rows a file or a column names."""
         import numpy as np
 
-        from fewer._checks import join_names
+        from fewer._checks import NO, YES, join_names
         from fewer.cli import _parsing as parse
         from fewer.errors import InputError
 
@@ -322,14 +333,15 @@ class HeldOut:
         if self.holdout_column is None:
             return parse.validation(self.validation)
         labels: Any = read_column(source, self.holdout_column)
+        held, trained = (*YES, "test"), (*NO, "train", "", "none")
         words = [text.strip().lower() for text in labels]
-        unknown = list(dict.fromkeys(word for word in words if word not in {*HELD, *TRAINED}))
+        unknown = list(dict.fromkeys(word for word in words if word not in {*held, *trained}))
         if unknown:
             raise InputError(
                 f"--holdout-column {self.holdout_column} holds {join_names(unknown)}; use "
-                f"{join_names(HELD)} for rows to hold out and {join_names(TRAINED, 6)} for others"
+                f"{join_names(held)} for rows to hold out and {join_names(trained, 6)} for others"
             )
-        return np.array([word in HELD for word in words])
+        return np.array([word in held for word in words])
 
 
 def holds_cells(data: Any) -> bool:
@@ -344,13 +356,14 @@ def read_column(source: "Source", name: str | None) -> "np.ndarray | None":
     return None if name is None else np.array([str(x) for x in text_columns(source)[name]])
 
 
-def text_columns(source: "Source") -> dict[str, list[Any]]:
+def text_columns(source: "Source", leave_out: Collection[str] = ()) -> dict[str, list[Any]]:
     """The metadata columns of all rows."""
     from fewer.data.source import read_metadata
 
     found: dict[str, list[Any]] = {}
     for part in read_metadata(source):
-        for title in part.column_names if part is not None else ():
+        titles = part.column_names if part is not None else ()
+        for title in (one for one in titles if one not in leave_out):
             found.setdefault(title, []).extend(part.column(title).to_pylist())
     return found
 

@@ -11,6 +11,7 @@ import typer
 from fewer.cli import _options as opt
 from fewer.cli._output import Output, percent, print_table
 
+SURVIVAL = "survival"  # a kind of target
 Format = StrEnum("Format", ["onnx", "list", "json", "config", "command", "python"])
 
 
@@ -77,6 +78,7 @@ def impute(
     """
     from rich.markup import escape
 
+    from fewer._checks import join_and
     from fewer.checks import check_rows
     from fewer.errors import InputError, warn
     from fewer.reconstructor import bound_paths
@@ -99,7 +101,7 @@ def impute(
         opt.check_unused(one, force)
     predicted = None
     if predict:  # first, so that a panel without a target fails before anything is written
-        source = reading.open_for(loaded, measured)
+        source = reading.open_measured(loaded, measured)
         predicted = source, _predictions(loaded, source, interval=interval)
     with output.progress("imputing") as update:
         done = write_reconstruction(
@@ -118,13 +120,15 @@ def impute(
         more["predictions"] = beside
     lines = [
         f"{done.rows:,} rows, {loaded.d} features from {loaded.k} measured, written to "
-        + " and ".join(f"[bold]{one}[/]" for one in paths)
+        + join_and([f"[bold]{one}[/]" for one in paths])
     ]
     if done.missing:
         lines.append(escape(done.describe(loaded.k)))
     if done.kept and not replace_measured:
         used = "used and kept" if use_all else "kept unchanged"
         lines.append(f"{done.kept:,} measured values of other features were {used}")
+    if predicted is not None:
+        lines += _hazards(loaded).split("\n")[1:]
     output.result(
         {
             "out": path,
@@ -276,22 +280,30 @@ def predict(
 ) -> None:
     """Predict the target of a panel from a table of the measured features.
 
-    The panel must have been created with fewer select --target. Text columns of the input, such as
-    identifiers, are preserved.
+    The panel must have been created with fewer select --target. Predictions of the target y are in
+    the column "predicted y", log hazards in "log hazard of y" (higher means earlier). Columns of
+    the input that are not features of the panel, such as identifiers, are preserved.
 
     Example: [bold]fewer predict panel/ measured.csv --out predictions.csv --interval 0.9[/]
     """
     opt.check_unused(out, force, opt.TABLE_OUTPUT)
     loaded = opt.load_panel(panel)
     with output.progress("predicting"):
-        source = reading.open_for(loaded, measured)
+        source = reading.open_measured(loaded, measured)
         found = _predictions(loaded, source, probabilities=probabilities, interval=interval)
         name, rows = _write_predictions(loaded, source, found, out)
     output.result(
         {"out": out, "target": name, "rows": rows},
         f"{rows:,} predictions of {name} from {loaded.k} measured features, written to "
-        f"[bold]{out}[/]",
+        f"[bold]{out}[/]" + _hazards(loaded),
     )
+
+
+def _hazards(loaded: Any) -> str:
+    """What log hazards mean, if a panel predicts them."""
+    parts = loaded.target.parts or (loaded.target,)
+    hazards = any(part.kind.name == SURVIVAL for part in parts)
+    return "\na higher log hazard means an earlier event" if hazards else ""
 
 
 def _predictions(
@@ -317,7 +329,7 @@ def _predictions(
 
     kinds = {part.name: part.kind for part in target.parts} or {name: target.kind}
     for title, part in by_name(values).items():
-        add(title, part)
+        add(_predicted(title, kinds[title]), part)
     for what, bound in zip((" lower", " upper"), both, strict=False):
         for title, part in by_name(bound).items():
             add(title, part, what)
@@ -334,6 +346,11 @@ def _predictions(
     return columns
 
 
+def _predicted(name: str, kind: Any) -> str:
+    """Title of a column of predictions, which may lie beside the truth."""
+    return f"{'log hazard of' if kind.name == SURVIVAL else 'predicted'} {name}"
+
+
 def _write_predictions(
     loaded: Any, source: Any, found: dict[str, list[Any]], out: Path
 ) -> tuple[str, int]:
@@ -341,11 +358,8 @@ def _write_predictions(
     from fewer._tables import write_table
 
     name = loaded.target.name or "target"
-    taken = {name, *loaded.target.columns}
-    columns = {
-        title: part for title, part in opt.text_columns(source).items() if title not in taken
-    }
-    columns |= found
+    taken = {*found, *map(str, loaded.names or range(loaded.d))}
+    columns = opt.text_columns(source, taken) | found
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     write_table(out, columns, rows, source.dialect)
     return name, len(rows)
@@ -447,7 +461,8 @@ def report(
     written = {"out": path, "bytes": path.stat().st_size}
     output.result(written, f"report written to [bold]{path}[/]")
     paths = quote(str(path)), quote(str(panel))
-    output.suggest("open {} in a browser; fewer impute {} measured.csv".format(*paths))
+    use = "impute" if loaded.target is None else "predict"
+    output.suggest("open {0} in a browser; fewer {use} {1} measured.csv".format(*paths, use=use))
 
 
 def _parse_shape(text: str) -> tuple[int, int]:

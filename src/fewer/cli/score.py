@@ -103,7 +103,6 @@ def score(
 def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     import numpy as np
 
-    from fewer.data import moments
     from fewer.data import open as open_any
     from fewer.data.columns import match_columns
 
@@ -114,8 +113,10 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     with_target = bool(names) and set(names) <= set(columns)
     source = reading.open_for(loaded, data, metadata=names if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
-    result, variance = loaded.score(part), moments(part).variance
-    equal = loaded.reconstructor.score(part, 1 / np.where(variance > 0, variance, np.inf))
+    result = loaded.score(part)
+    measured, signal = loaded.reconstructor.variances(part)
+    # standardised as measured, like the held-out score, also where the noise is known
+    equal = loaded.reconstructor.score(part, 1 / np.where(measured > 0, measured, np.inf))
     found: dict[str, Any] = {
         "panel": path,
         "rows": part.shape[0],
@@ -123,13 +124,13 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
         "d": loaded.d,
         "explained_variance": float(result),
         "standard_error": result.standard_error,
-        "explained_variance_standardized": float(equal) if (variance > 0).any() else math.nan,
+        "explained_variance_standardized": float(equal) if (measured > 0).any() else math.nan,
         "standard_error_standardized": equal.standard_error,
         "held_out": float(loaded.held_out),
         "estimates": {name: one._asdict() for name, one in loaded.estimates.items()},
         "held_out_protocol": loaded.settings.get("protocol"),
         "own_rows": _own_rows(loaded, part),
-        "by_feature": _by_feature(loaded.names, loaded.features, result.errors, variance),
+        "by_feature": _by_feature(loaded.names, loaded.features, result.errors, signal),
     }
     if loaded.evidence is not None and "equal" in loaded.evidence.explained:
         found["held_out_standardized"] = loaded.evidence.explained["equal"]["panel"]
@@ -148,6 +149,7 @@ def _own_rows(loaded: Any, part: Any) -> bool:
 def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
     import numpy as np
 
+    from fewer._checks import truth_of_words
     from fewer.data import read_all
     from fewer.errors import InputError
 
@@ -163,7 +165,12 @@ def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
     measured = read_all(part, loaded.indices)[~missing]
     found: dict[str, Any] = {"name": target.name, "rows": int((~missing).sum())}
     if target.kind.name == "survival":
-        truth: Any = tuple(_numbers(one, name) for name, one in columns.items())
+        time, event = target.columns
+        events = truth_of_words(columns[event])
+        truth: Any = (
+            _numbers(columns[time], time),
+            _numbers(columns[event], event) if events is None else events,
+        )
     elif target.parts:
         truth = {one.name: _truth(one.kind, columns[one.name], one.name) for one in target.parts}
         scores = loaded.score_target(measured, truth)

@@ -175,8 +175,8 @@ def select(
     event: Annotated[
         str | None,
         choice(
-            help="For survival: the column that is 1 if the event was observed at time --target, "
-            "and 0 if the row was censored."
+            help="For survival: the column that is 1, true or yes if the event was observed at "
+            "time --target, and 0, false or no if the row was censored."
         ),
     ] = None,
     reconstruct: Annotated[

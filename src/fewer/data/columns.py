@@ -22,9 +22,10 @@ def check_unique(what: str, names: Iterable[Any], remedy: str, kind: str = "colu
     """Refuse names that occur more than once."""
     repeated = sorted(name for name, times in Counter(map(str, names)).items() if times > 1)
     if repeated:
-        raise InputError(
-            f"{what}: {len(repeated)} {kind} occur more than once: {join_names(repeated)}; {remedy}"
-        )
+        some = f"{len(repeated)} {kind} occur"
+        if len(repeated) == 1:
+            some = f"1 {kind.removesuffix('s')} occurs"
+        raise InputError(f"{what}: {some} more than once: {join_names(repeated)}; {remedy}")
 
 
 def choose_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -43,6 +44,7 @@ MOST_CLASSES = 20  # of a confusion matrix that is written as a table
 MISTAKES = 5
 HEAVY = 0.3  # of the squared error in one percent of the rows
 RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
+MOST_RATIO = 1000  # of errors that is shown
 SHOWN_ELSEWHERE = ("network_gain", "costs", "groups", "tails")  # of the settings
 WEAK = 0.05  # p-value from which a contribution may be chance
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
@@ -94,6 +96,7 @@ def summarise(
     seen: Any = known if given is None else given  # an `Evidence`, an `Examined` or None
     errors = panel.held_out.errors if known is None else known.errors
     nothing = np.zeros((0, panel.d), dtype=np.float32)
+    standardised = None if known is None else known.explained.get("equal", {}).get("panel")
     return {
         "title": title or _title(panel, source.get("path")),
         "k": panel.k,
@@ -101,9 +104,9 @@ def summarise(
         "named": panel.names is not None,
         "names": names,
         "explained": float(panel.held_out),
-        "standardised": None if known is None else known.explained.get("equal", {}).get("panel"),
+        "standardised": standardised,
         "spending": spending_sentence(panel.settings),
-        "tails": panel.settings.get("tails"),
+        "tails": _tails(panel, standardised),
         "heavy": tails_sentence(panel.settings),
         "robust": " ".join(
             sentence
@@ -471,6 +474,13 @@ def spending_sentence(settings: dict[str, Any]) -> str | None:
     return "; ".join(parts) or None
 
 
+def _tails(panel: Reported, standardised: float | None) -> dict[str, Any] | None:
+    """What is explained without few rows, in the metric of the first number of the report."""
+    tails: dict[str, Any] | None = panel.settings.get("tails")
+    metric = "units" if standardised is None else "equal"
+    return tails if tails and tails.get("metric", "equal") == metric else None
+
+
 def tails_sentence(settings: dict[str, Any]) -> str | None:
     """Whether few held-out rows have most of the error, and the numbers without them."""
     tails = settings.get("tails")
@@ -480,9 +490,9 @@ def tails_sentence(settings: dict[str, Any]) -> str | None:
     return (
         f"Heavy tails: 1% of the held-out rows account for {tails['share']:.0%} of the squared "
         f"error. Without them, {tails['trimmed']:.1%} of the variance is explained instead of "
-        f"{tails['explained']:.1%} (features standardised); the median error of a row is "
-        f"{tails['median_error'] / tails['mean_error']:.2g} times the mean. Look for wrong values "
-        f"with fewer inspect{'' if settings.get('loss') == 'huber' else remedy}."
+        f"{tails['explained']:.1%} ({METRICS[tails.get('metric', 'equal')]}); the median error of "
+        f"a row is {tails['median_error'] / tails['mean_error']:.2g} times the mean. Look for "
+        f"wrong values with fewer inspect{'' if settings.get('loss') == 'huber' else remedy}."
     )
 
 
@@ -532,9 +542,10 @@ def _stability(known: Evidence, panel: Reported, names: Sequence[str]) -> dict[s
     return {
         "frequency": about["frequency"],
         "sentence": f"Selection was repeated on {about['subsamples']} halves of the rows, for "
-        f"{_model(panel)}: {often} of the {panel.k} features are chosen again in at least "
-        f"{about['threshold']:.0%} of them. The stability index, with interchangeable features "
-        f"counted as one, is {about['cluster_index']:.2f} (95% interval {low:.2f} to {high:.2f}); "
+        f"{_model(panel)}: {often} of the {panel.k} features {'is' if often == 1 else 'are'} "
+        f"chosen again in at least {about['threshold']:.0%} of them. The stability index, with "
+        f"interchangeable features counted as one, is {about['cluster_index']:.2f} (95% interval "
+        f"{low:.2f} to {high:.2f}); "
         "1 means always the same features, 0 no more agreement than by chance."
         + (
             f" At most {about['false_bound']:.2g} of the features chosen so often are "
@@ -664,16 +675,22 @@ def network_note(gain: dict[str, float] | None) -> str | None:
 def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each candidate of a leaderboard with the ratio of its error to the winner's."""
     best = board[0]["error"] if board else 0.0
+    ratios = [
+        row["error"] / best if best else (1.0 if row["error"] == best else math.inf)
+        for row in board
+    ]
     return [
         {
             "strategy": row["strategy"],
             "error": row["error"],
-            "ratio": row["error"] / best if best else 1.0,
+            "ratio": ratio,
+            # nothing to compare with where the winner is right but for rounding
+            "ratio_text": f"{ratio:.3f}" if ratio <= MOST_RATIO else f">{MOST_RATIO}",
             "seconds": row["seconds"],
             "price": row.get("price") or 0.0,
             "worst": row.get("worst"),
         }
-        for row in board
+        for row, ratio in zip(board, ratios, strict=True)
     ]
 
 

@@ -131,11 +131,14 @@ def select(
         rows are in Dask.
     target : array of length n or (n, m), name(s) of columns, mapping or table, default=None
         Choose features that predict this instead: text, integers and booleans are classes,
-        floating-point numbers are quantities, an ordered pandas Categorical is ordinal.
+        floating-point numbers are quantities, an ordered pandas Categorical is ordinal. More than
+        20 different integers raise a warning if they look like a quantity; see ``target_kind``.
         ``decoder`` is then the predictor (``panel.predict``); the other features are reconstructed
         by a linear decoder. Rows whose target is missing (None, NaN) are only used for that
         reconstruction. A list of names, a mapping from names to arrays, or a table means several
         targets at once; a row needs all of them, and ``panel.predict`` returns a dictionary.
+        Values belong to rows by position; a pandas Series with the labels of the rows in another
+        order is refused.
     target_kind : {"auto", "class", "number", "count", "ordinal", "survival"}, default="auto"
         Kind of target. "count": whole numbers, Poisson loss. "ordinal": ordered classes.
         "survival": ``target`` is (time, event), as two arrays, two columns or two names; event is 1

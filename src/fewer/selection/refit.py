@@ -330,11 +330,19 @@ class HeldOutScore:
     reconstructed: list[NDArray[np.float64]]
     chosen: list[NDArray[np.float64]]  # of the sampled rows, the columns of the final panel
     row_errors: list[NDArray[np.float64]]  # of these, mean squared error per standardised feature
-    row_totals: list[NDArray[np.float64]]  # the same about the training mean
+    # squared error of each and the same about the training mean, in the metric of the panel's score
+    row_squares: list[NDArray[np.float64]]
+    metric: str  # that one
+    noisy: bool  # whether the noise of features is known
 
-    def tails(self) -> dict[str, float] | None:
-        """How much of the error is in few rows, and what is explained without those."""
-        errors, totals = np.concatenate(self.row_errors), np.concatenate(self.row_totals)
+    def tails(self) -> dict[str, Any] | None:
+        """How much of the error is in few rows, and what is explained without those.
+
+        None where the noise is known: most of the error of single rows is then noise.
+        """
+        errors, totals = np.concatenate(self.row_squares).T
+        if self.noisy:
+            return None
         cut = int(TAIL * len(errors))
         if cut < 1 or not errors.sum() > 0 or not totals.sum() > 0:
             return None
@@ -342,6 +350,7 @@ class HeldOutScore:
         inner = order[:-cut]
         return {
             "rows": len(errors),
+            "metric": self.metric,
             "share": float(errors[order[-cut:]].sum() / errors.sum()),
             "explained": float(1 - errors.sum() / totals.sum()),
             "trimmed": float(1 - errors[inner].sum() / max(totals[inner].sum(), 1e-300)),
@@ -429,7 +438,9 @@ def score_on_held_out_rows(
         list(reconstructed),
         list(chosen),
         [part[:, 0] for part in row_errors],
-        [part[:, 1] for part in row_errors],
+        [part[:, 1:] for part in row_errors],
+        "equal" if standard else "units",
+        noise is not None,
     )
 
 
@@ -492,6 +503,9 @@ class _Sample:
         self.fold, self.by_row = fold, by_row  # whether squares of each row are needed
         self.weights = torch.where(variance > 0, 1 / variance, 0.0)
         self.weights /= (variance > 0).sum().clamp_min(1)
+        scaling = fold.covariances.scaling
+        unit = torch.from_numpy(fold.unit("units"))
+        self.metric_weights = self.weights if scaling.how != "none" else unit**-2.0
         self.parts: tuple[list[Tensor], ...] = ([], [], [], [], [], [])
 
     def visit(self, rows: slice, x: Tensor, reconstructed: Tensor) -> None:
@@ -511,11 +525,10 @@ class _Sample:
         residuals = self._residuals(x, reconstructed)
         self.parts[0].append(residuals)
         self.parts[3].append(x[:, self.columns])
-        errors = [
-            part.square().nan_to_num_(nan=0.0) @ self.weights
-            for part in (residuals, x - self.fold.mean)
-        ]
-        self.parts[4].append(torch.stack(errors, 1))
+        squares = residuals.square().nan_to_num_(nan=0.0)
+        about_mean = (x - self.fold.mean).square().nan_to_num_(nan=0.0)
+        both = squares @ self.metric_weights, about_mean @ self.metric_weights
+        self.parts[4].append(torch.stack([squares @ self.weights, *both], 1))
 
     def _squares(self, x: Tensor, reconstructed: Tensor) -> Tensor:
         """Squared error of each row and its squares about the training mean, in both metrics."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fewer._checks import check_number, join_names
+from fewer._checks import check_number, join_and, join_names, truth_of_words
 from fewer.data import Source
 from fewer.data.open import is_source_like, open_with_metadata
 from fewer.data.source import read_metadata
@@ -35,6 +35,7 @@ from fewer.train.training_data import check_weights, class_weights
 __all__ = ["TargetData", "read_named_columns", "read_target", "with_weights"]
 
 MANY_CLASSES = 20
+FEW_ROWS = 20  # per class
 MOST_TARGETS = 100  # columns: a longer list of text are labels
 
 Rows = NDArray[np.int64]
@@ -182,6 +183,8 @@ def read_target(
     """The target, and the data without it where it was one or several of their columns."""
     name, kind = None, _known_kind(kind)
     names = _column_names(target, data)
+    if not names:
+        _check_rows(target, data)
     if names:
         found, data = _columns(names, data, "target")
         target = found if len(found) > 1 else found[names[0]]
@@ -194,6 +197,29 @@ def read_target(
     if weight is not None:
         raise InputError("target_weight is for several targets; give them as a mapping or a table")
     return replace(_single(target, kind), name=name, columns=columns), data
+
+
+def _check_rows(target: Any, data: Any) -> None:
+    """Refuse a target of another number of rows than a table or an array, or in another order."""
+    listed = isinstance(target, (list, tuple)) and len(target) == 2  # perhaps (time, event)
+    parts = target.values() if isinstance(target, Mapping) else target if listed else [target]
+    n, own = (one[0] if len(one) in (1, 2) else None for one in map(_shape, (data, target)))
+    if isinstance(n, int) and isinstance(own, int) and own != n:
+        raise InputError(f"target has {own} values for {n} rows")
+    wanted: Any = getattr(data, "index", None)
+    for part in parts if hasattr(wanted, "equals") else ():
+        labels: Any = getattr(part, "index", None)
+        if not hasattr(labels, "equals") or labels.equals(wanted):
+            continue
+        if labels.is_unique and wanted.is_unique and wanted.isin(labels).all():
+            raise InputError(
+                "the rows of target have the labels of the rows of the data in another order; use "
+                "target.loc[data.index], or target.to_numpy() if the order is right"
+            )
+
+
+def _shape(rows: Any) -> tuple[Any, ...]:
+    return getattr(rows, "shape", None) or ()
 
 
 def _known_kind(kind: Any) -> Any:
@@ -293,7 +319,8 @@ def _single(target: Any, kind: str = "auto") -> TargetData:
     if kind == "auto" and order is not None:
         kind = Ordinal.name
     several = y.dtype.kind in "fiub" and y.ndim == 2 and y.shape[1] > 1
-    if kind == "auto":
+    asked = kind != "auto"
+    if not asked:
         kind = Numbers.name if several or y.dtype.kind == "f" else Classes.name
     if kind in (Numbers.name, Counts.name):
         return _numbers(y, labelled, kind)
@@ -301,7 +328,7 @@ def _single(target: Any, kind: str = "auto") -> TargetData:
         if several:
             raise InputError(f"target has {y.shape[1]} columns; kind {kind!r} needs a single one")
         raise InputError(f"target has {y.shape[1]} columns that are not numbers; give one of them")
-    return _classes(y.ravel(), labelled, kind, order)
+    return _classes(y.ravel(), labelled, kind, order, asked=asked)
 
 
 def _numbers(y: NDArray, labelled: NDArray[np.bool_] | None, kind: str) -> TargetData:
@@ -325,8 +352,21 @@ def _numbers(y: NDArray, labelled: NDArray[np.bool_] | None, kind: str) -> Targe
     return TargetData(values, make_kind(kind, values.shape[1]), None, y.ndim == 1, labelled)
 
 
+def _may_be_a_quantity(values: NDArray, rows: int) -> bool:
+    """Whether whole numbers, ascending, hardly stand for classes: too many, or with gaps."""
+    if values.dtype.kind not in "iu" or len(values) <= MANY_CLASSES:
+        return False
+    codes = values[0] in (0, 1) and values[-1] - values[0] + 1 == len(values)
+    return not codes or FEW_ROWS * len(values) > rows
+
+
 def _classes(
-    y: NDArray, labelled: NDArray[np.bool_] | None, kind: str, order: NDArray | None
+    y: NDArray,
+    labelled: NDArray[np.bool_] | None,
+    kind: str,
+    order: NDArray | None,
+    *,
+    asked: bool,
 ) -> TargetData:
     known = y if labelled is None else y[labelled]
     classes, found = np.unique(known, return_inverse=True)
@@ -342,10 +382,11 @@ def _classes(
             )
     if len(classes) < 2:
         raise InputError(f"target has one value only, {classes.tolist()[0]!r}; it needs at least 2")
-    if len(classes) > MANY_CLASSES and 2 * len(classes) > len(found):
+    if not asked and _may_be_a_quantity(classes, len(found)):
         warn(
-            f"target has {len(classes)} classes in {len(found)} rows, hardly two rows per class; "
-            "if it is a quantity, convert it to floating-point numbers (astype(float))"
+            f"target has {len(classes)} different whole numbers in {len(found)} rows, and each is "
+            "taken as a class; if it is a quantity, use target_kind='number' or "
+            "target_kind='count'; if not, target_kind='class' silences this warning"
         )
     elif kind == Classes.name and (np.bincount(found) == 1).any():
         rare = classes[np.bincount(found) == 1]
@@ -400,9 +441,17 @@ def _survival(target: Any) -> TargetData:
         raise InputError(
             f"times have shape {time.shape} and events {event.shape}; give a pair each"
         )
-    for part, what in ((time, "times"), (event, "events")):
-        if part.dtype.kind not in "fiub":
-            raise InputError(f"the {what} of the target are of text; give numbers")
+    if event.dtype.kind == "U":
+        events = truth_of_words(event if has_event is None else event[has_event])
+        if events is None:
+            raise InputError(
+                f"the events of the target hold {join_names(np.unique(event).tolist())}; use 1, "
+                "true or yes for an event, and 0, false or no for none"
+            )
+        event = np.zeros(event.shape)
+        event[slice(None) if has_event is None else has_event] = events
+    if time.dtype.kind not in "fiub":
+        raise InputError("the times of the target are of text; give numbers")
     return _times(time.astype(float), event.astype(float), has_time, has_event)
 
 
@@ -613,7 +662,7 @@ def _plain(y: NDArray, labelled: NDArray[np.bool_] | None) -> NDArray:
         ) from error
     if plain.dtype.kind not in "fiub" and not all(isinstance(value, str) for value in known.flat):
         kinds = sorted({type(value).__name__ for value in known.flat})
-        raise InputError(f"target mixes {' and '.join(kinds)}; give one kind of value")
+        raise InputError(f"target mixes {join_and(kinds)}; give one kind of value")
     if labelled is None:
         return plain
     whole = np.zeros((len(y), *plain.shape[1:]), dtype=plain.dtype)
