@@ -81,7 +81,7 @@ VIEWS = {
         RowView(source, np.arange(5, 170, 3)), np.array([4, 1, 7])
     ),
     "normalised counts": lambda source: RowView(
-        NormalizedCounts(source, totals=np.arange(1, 179)), np.arange(0, 178, 2)
+        NormalizedCounts(source, totals=np.arange(5001, 5179)), np.arange(0, 178, 2)
     ),
     "without batches": lambda source: BatchCentered(source, np.arange(178) % 3),
 }

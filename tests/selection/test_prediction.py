@@ -443,9 +443,9 @@ def test_sets_and_intervals_cover_what_they_say(tmp_path):
     ] * 3
     with pytest.raises(InputError, match="interval is for numbers"):
         panel.predict(new, interval=0.9)
-    with pytest.raises(InputError, match=r"interval=0\.999 needs more than the 500 held-out"):
+    with pytest.raises(InputError, match=r"coverage=0\.999 needs more than the 500 held-out"):
         panel.predict_set(new, 0.999)
-    with pytest.raises(InputError, match="interval=2"):
+    with pytest.raises(InputError, match="coverage=2"):
         panel.predict_set(new, 2)
 
 

@@ -163,7 +163,7 @@ def test_numbers_are_plotted(table, tmp_path):
 def test_many_classes_are_an_image(tmp_path):
     random = np.random.default_rng(0)
     X = random.normal(size=(150, 3))
-    panel = fewer.select(X, 1, target=np.arange(150) % 25, **CPU)
+    panel = fewer.select(X, 1, target=np.arange(150) % 25, target_kind="class", **CPU)
     text = panel.report(tmp_path / "p.html").read_text(encoding="utf-8")
     assert "Confusion matrix of 25 classes" in text
 
