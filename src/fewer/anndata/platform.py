@@ -37,7 +37,7 @@ from fewer.selection import select
 from fewer.selection.prepare import CONSTRAINTS
 from fewer.selection.record import describe_options
 
-__all__ = ["Calibration", "Platform", "select_for_platform"]
+__all__ = ["Platform", "select_for_platform"]
 
 LEAST_SLOPE = 0.02  # below it a gene says nothing, and its error is as if it were that
 CANDIDATES = 2000  # genes that may be chosen, those that the instrument measures best

@@ -128,7 +128,7 @@ def impute(
         used = "used and kept" if use_all else "kept unchanged"
         lines.append(f"{done.kept:,} measured values of other features were {used}")
     if predicted is not None:
-        lines += _hazards(loaded).split("\n")[1:]
+        lines += _hazards(loaded)
     output.result(
         {
             "out": path,
@@ -292,18 +292,18 @@ def predict(
         source = reading.open_measured(loaded, measured)
         found = _predictions(loaded, source, probabilities=probabilities, interval=interval)
         name, rows = _write_predictions(loaded, source, found, out)
+    said = f"{rows:,} predictions of {name} from {loaded.k} measured features, written to "
     output.result(
         {"out": out, "target": name, "rows": rows},
-        f"{rows:,} predictions of {name} from {loaded.k} measured features, written to "
-        f"[bold]{out}[/]" + _hazards(loaded),
+        "\n".join([f"{said}[bold]{out}[/]", *_hazards(loaded)]),
     )
 
 
-def _hazards(loaded: Any) -> str:
-    """What log hazards mean, if a panel predicts them."""
+def _hazards(loaded: Any) -> list[str]:
+    """A line that says what log hazards mean, if a panel predicts them."""
     parts = loaded.target.parts or (loaded.target,)
     hazards = any(part.kind.name == SURVIVAL for part in parts)
-    return "\na higher log hazard means an earlier event" if hazards else ""
+    return ["a higher log hazard means an earlier event"] if hazards else []
 
 
 def _predictions(

@@ -340,9 +340,9 @@ class HeldOutScore:
 
         None where the noise is known: most of the error of single rows is then noise.
         """
-        errors, totals = np.concatenate(self.row_squares).T
         if self.noisy:
             return None
+        errors, totals = np.concatenate(self.row_squares).T
         cut = int(TAIL * len(errors))
         if cut < 1 or not errors.sum() > 0 or not totals.sum() > 0:
             return None

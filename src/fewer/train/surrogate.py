@@ -353,9 +353,8 @@ def network_swaps(
     panels = [list(units) for units in distinct]
     if reconstruct:
         search.covariance = summary.matrix
-        least = min(residual_of(summary.matrix, start, 0.0) for start in starts)
         lowest = float(search.confirm(panels).min())
-        search.factor = reconstruct / (1 - reconstruct) * lowest / (least or 1.0)
+        search.factor = _features_factor(reconstruct, lowest, summary.matrix, starts)
     errors = search.confirm(panels)
     first, *others = [(panels[at], float(errors[at])) for at in np.argsort(errors)]
     units, error = search.descend(*search.with_interactions(*first))
@@ -424,18 +423,13 @@ def network_elimination(
     k = len(units) if constraints.k is None else constraints.k
     factor = 0.0
     if reconstruct:
-        least = residual_of(summary.matrix, panel, 0.0)
-        found = float(_judged(surrogate, constraints, [units])[0])
-        factor = reconstruct / (1 - reconstruct) * found / (least or 1.0)
+        lowest = float(_judged(surrogate, constraints, [units])[0])
+        factor = _features_factor(reconstruct, lowest, summary.matrix, [panel])
     included = set(constraints.included_units.tolist())
     while len(units) > k:
         free = [unit for unit in units if unit not in included]
         rests = [[unit for unit in units if unit != out] for out in free]
-        errors = _judged(surrogate, constraints, rests)
-        if factor:
-            columns = (constraints.features(rest) for rest in rests)
-            left = [residual_of(summary.matrix, rest, 0.0) for rest in columns]
-            errors += factor * np.array(left)
+        errors = _judged(surrogate, constraints, rests, summary.matrix, factor)
         count = max(1, min(len(units) - k, len(free) // 4, len(free) ** 2 // ONE_BY_ONE))
         leaving = 0
         for at in np.argsort(errors, kind="stable"):
@@ -481,12 +475,7 @@ class _Search:
         self, surrogate: RandomFeatureSurrogate, panels: Sequence[Sequence[int]]
     ) -> NDArray[np.float64]:
         """What a surrogate says of panels of units and, where it counts, what they leave."""
-        found = _judged(surrogate, self.constraints, panels)
-        if not self.factor or self.covariance is None:
-            return found
-        columns = (self.constraints.features(units) for units in panels)
-        left = [residual_of(self.covariance, panel, 0.0) for panel in columns]
-        return found + self.factor * np.array(left)
+        return _judged(surrogate, self.constraints, panels, self.covariance, self.factor)
 
     def descend(
         self, units: list[int], error: float, checked: Sequence[int] | None = None
@@ -614,12 +603,30 @@ def _interactions(
 
 
 def _judged(
-    surrogate: RandomFeatureSurrogate, constraints: Constraints, panels: Sequence[Sequence[int]]
+    surrogate: RandomFeatureSurrogate,
+    constraints: Constraints,
+    panels: Sequence[Sequence[int]],
+    covariance: Matrix | None = None,
+    factor: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Errors of panels of units, plus their prices if costs have weight."""
+    """Errors of panels of units, plus their prices if costs have weight.
+
+    With ``factor``, also that times what panels leave of the rows with this covariance.
+    """
     columns = [constraints.features(units) for units in panels]
     prices = np.array([constraints.price(panel) for panel in columns])
-    return surrogate.errors(columns) + prices / (constraints.d * surrogate.variance)
+    found = surrogate.errors(columns) + prices / (constraints.d * surrogate.variance)
+    if not factor or covariance is None:
+        return found
+    return found + factor * np.array([residual_of(covariance, panel, 0.0) for panel in columns])
+
+
+def _features_factor(
+    reconstruct: float, lowest: float, covariance: Matrix, panels: Sequence[Columns]
+) -> float:
+    """Weight of what panels leave of the rows; both count relative to the lowest of some panels."""
+    least = min(residual_of(covariance, panel, 0.0) for panel in panels)
+    return reconstruct / (1 - reconstruct) * lowest / (least or 1.0)
 
 
 def _unit_losses(
