@@ -499,6 +499,16 @@ def test_methods_of_a_panel_read_cells_as_open_cells_does(typed):
     np.testing.assert_array_equal(plain.impute(raw), raw.X.toarray())
 
 
+def test_raw_counts_opened_by_hand_are_refused(typed, tmp_path):
+    make_cells(60, seed=3).write_h5ad(tmp_path / "new.h5ad")
+    raw = fewer.data.open(tmp_path / "new.h5ad")
+    for method in (typed.score, typed.predict, typed.reconstruct, typed.check):
+        with pytest.raises(InputError, match="open_cells\\(path, like=panel\\)"):
+            method(raw)
+    opened = open_cells(tmp_path / "new.h5ad", like=typed)
+    assert float(typed.score(opened)) == float(typed.score(tmp_path / "new.h5ad"))
+
+
 def test_a_changed_panel_keeps_its_units(typed):
     new = make_cells(60, seed=3)
     changed = typed.swap(typed.features[0], next(g for g in typed.names if g not in typed.features))

@@ -112,8 +112,19 @@ def open_cells(
 
 
 def cells_like(panel: GenePanel, data: Any) -> Any:
-    """An AnnData, or the path of one, as a source in the units of a gene panel; else as given."""
-    if SETTINGS not in panel.settings and "platform" not in panel.settings:
+    """An AnnData, or the path of one, as a source in the units of a gene panel; else as given.
+
+    A source is given in the panel's units, so one of raw counts is refused.
+    """
+    made = panel.settings.get(SETTINGS)
+    if made is None and "platform" not in panel.settings:
+        return data
+    if isinstance(data, Source):
+        if (made is None or made["counts"] == "log1p") and looks_like_counts(data):
+            raise InputError(
+                "these are raw counts, but the panel reads another unit; open them with "
+                "fewer.anndata.open_cells(path, like=panel), or give the path itself"
+            )
         return data
     if is_annotated(data):
         return open_cells(data, like=panel)

@@ -1,6 +1,7 @@
 """On a GPU: covariance, closed form and training against the CPU and float64."""
 
 import gc
+import warnings
 from importlib import import_module
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from fewer import ConcreteAutoencoder
+from fewer.cuda import RecordedStep
 from fewer.data import covariance, moments
 from fewer.data.source import array_source
 from fewer.search import residual, search
@@ -200,3 +202,21 @@ def test_memory_of_graphs_is_returned():
         assert torch.cuda.memory_allocated() <= before + 2**20
     finally:
         gc.enable()
+
+
+def test_a_step_is_recorded_where_pytorch_keeps_the_memory_that_it_needs():
+    free, _ = torch.cuda.mem_get_info()
+    values, total = torch.ones(free // 32, device=CUDA), torch.zeros((), device=CUDA)
+
+    def step():
+        total.add_((values * 2).sum() / len(values))
+
+    kept = torch.empty(int(0.85 * free), dtype=torch.uint8, device=CUDA)
+    del kept
+    recorded = RecordedStep(step, [total], CUDA, warm_up=lambda: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as that it is run as it is
+        for _ in range(3):
+            recorded()
+    assert float(total) == pytest.approx(6)
+    assert recorded.run is not step

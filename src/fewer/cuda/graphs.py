@@ -10,10 +10,11 @@ times slower than with rows that are padded by zeros.
 
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
-from itertools import chain, groupby
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -44,8 +45,7 @@ __all__ = [
 ]
 
 RECORDING = threading.Lock()  # one at a time
-WARM_UP = 3  # steps that let libraries choose their kernels before the recording
-TOGETHER = 8  # steps, where there are so many: Python is in the way of other threads
+TOGETHER = 8  # steps: Python is in the way of other threads
 UNIT = 8  # numbers
 LEAST = 512  # smaller layers gain nothing
 
@@ -111,8 +111,10 @@ class Optimizer(Protocol):
 class RecordedStep:
     """A function of no arguments that works on the GPU; after the first call, one CUDA graph.
 
-    ``state`` are the tensors that it changes in place: recording leaves them as they were, and
-    random numbers as well. ``generators`` are those that it draws from, besides torch's own.
+    ``warm_up`` runs the same kernels once, by default by a call of the function: libraries choose
+    theirs then, which cannot be recorded. ``state`` are the tensors that either changes in place:
+    recording leaves them as they were, and random numbers as well. ``generators`` are those that
+    are drawn from, besides torch's own.
     The caller keeps all tensors that it reads. While one thread records, others must not draw
     random numbers on the GPU. What cannot be recorded is run as it is, with a warning.
     """
@@ -123,17 +125,19 @@ class RecordedStep:
         state: Sequence[Tensor],
         device: torch.device,
         generators: Sequence[torch.Generator] = (),
+        warm_up: Callable[[], None] | None = None,
     ) -> None:
         self.state, self.device, self.generators = state, device, generators
         self.first: Callable[[], None] | None = step  # until it is recorded
+        self.warm_up = step if warm_up is None else warm_up
         self.run = step
 
     def __call__(self) -> None:
         """Run the function."""
         if self.first is not None:
             self.run = self._recorded(self.first)
-            # a graph needs neither; they may refer to what has this step, and memory is short
-            self.first, self.state = None, ()
+            # a graph needs none of them; they may refer to what has this step, and memory is short
+            self.first, self.warm_up, self.state = None, self.run, ()
         self.run()
 
     def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
@@ -141,14 +145,9 @@ class RecordedStep:
         there = self.device.type == "cuda"
         random = torch.cuda.get_rng_state(self.device) if there else torch.get_rng_state()
         drawn = [generator.get_state() for generator in self.generators]
-
-        def warm_up() -> None:
-            for _ in range(WARM_UP):
-                step()
-
         run = step
         try:
-            run = recorded(step, warm_up, self.device, self.generators).replay
+            run = recorded(step, self.warm_up, self.device, self.generators).replay
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -176,18 +175,40 @@ def recorded(
     generators: Sequence[torch.Generator] = (),
 ) -> torch.cuda.CUDAGraph:
     """A step as a graph, after a warm-up in which libraries choose their kernels."""
-    graph = torch.cuda.CUDAGraph()
-    for generator in generators:
-        graph.register_generator_state(generator)
     with RECORDING:
         here, side = torch.cuda.current_stream(device), _side_stream(device)
         side.wait_stream(here)
-        with torch.cuda.stream(side):
+        with _without_garbage(), torch.cuda.stream(side):
             warm_up()
+            try:
+                graph = _captured(step, generators)
+            except torch.OutOfMemoryError:
+                graph = None  # outside the handler, which would keep tensors alive
+            if graph is None:  # what PyTorch keeps for later is no use to a graph
+                torch.cuda.synchronize(device)
+                torch.cuda.empty_cache()
+                graph = _captured(step, generators)
         here.wait_stream(side)
-        # other threads may use the GPU meanwhile
-        with _without_garbage(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            step()
+    return graph
+
+
+def _captured(
+    step: Callable[[], None], generators: Sequence[torch.Generator]
+) -> torch.cuda.CUDAGraph:
+    # `torch.cuda.graph` would first free what PyTorch keeps, which takes as long as a recording
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    graph.capture_begin(capture_error_mode="thread_local")  # other threads may use the GPU
+    try:
+        step()
+    except BaseException:
+        # what ends here is empty or invalid, of which the reason is that of the step
+        with warnings.catch_warnings(), suppress(RuntimeError):
+            warnings.simplefilter("ignore")
+            graph.capture_end()
+        raise
+    graph.capture_end()
     return graph
 
 
@@ -238,13 +259,13 @@ class GraphedEpochs:
         self.x, self.target, self.temperature = x, target, temperature
         device = x.device
         self.order = torch.zeros(len(x), dtype=torch.long, device=device)
-        most = len(x) + (WARM_UP + 1) * TOGETHER  # steps
+        most = len(x) + 2 * TOGETHER  # steps; a warm-up is one, too
         self.temperatures = torch.ones(most, device=device)
         self.rows = torch.zeros((), dtype=torch.long, device=device)  # of this epoch, so far
         self.steps = torch.zeros((), dtype=torch.long, device=device)
         self.rates = [torch.zeros((), device=device) for _ in optimizer.groups]
         self.total = torch.zeros((), device=device)
-        self.recorded: dict[tuple[int, int], RecordedStep] = {}  # by size and number of batches
+        self.recorded: dict[tuple[int, ...], RecordedStep] = {}  # by the sizes of the batches
         self.counted: dict[int, Tensor] = {}  # 0, 1, 2, ...: graphs do not keep what they read
         self.shares = optimizer.shares
 
@@ -260,29 +281,29 @@ class GraphedEpochs:
             self.temperatures[: len(order)] = torch.tensor(temperatures)
         for part in (self.total, self.rows, self.steps):
             part.zero_()
-        for size, batches in groupby(order, len):
-            steps = len(list(batches))
-            for _ in range(steps // TOGETHER):
-                self._steps_of(size, TOGETHER)()
-            for _ in range(steps % TOGETHER):
-                self._steps_of(size, 1)()
+        sizes = [len(batch) for batch in order]
+        for at in range(0, len(sizes), TOGETHER):
+            self._steps_of(tuple(sizes[at : at + TOGETHER]))()
         return self.total.item() / len(order)
 
-    def _steps_of(self, size: int, steps: int) -> RecordedStep:
-        """So many steps with batches of this size."""
-        if (size, steps) not in self.recorded:
-            counted = self.counted.setdefault(size, torch.arange(size, device=self.x.device))
+    def _steps_of(self, sizes: tuple[int, ...]) -> RecordedStep:
+        """Steps with batches of these sizes."""
+        if sizes not in self.recorded:
+            for size in sizes:
+                if size not in self.counted:
+                    self.counted[size] = torch.arange(size, device=self.x.device)
             names = ("exp_avgs", "exp_avg_sqs", "state_steps")
             parts = (group[name] for group in self.optimizer.groups for name in names)
             state = [*self.network.parameters(), *self.network.buffers(), *chain(*parts)]
             state += [self.total, self.rows, self.steps]
 
-            def run() -> None:
-                for _ in range(steps):
-                    self._step(counted)
+            def run(sizes: Iterable[int] = sizes) -> None:
+                for size in sizes:
+                    self._step(self.counted[size])
 
-            self.recorded[size, steps] = RecordedStep(run, state, self.x.device)
-        return self.recorded[size, steps]
+            once = partial(run, {*sizes})
+            self.recorded[sizes] = RecordedStep(run, state, self.x.device, warm_up=once)
+        return self.recorded[sizes]
 
     @torch.enable_grad()
     def _step(self, counted: Tensor) -> None:

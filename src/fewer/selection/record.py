@@ -136,6 +136,9 @@ def describe_options(options: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, Reach):
             found[name] = {"reach": value.level}
             continue
+        if isinstance(value, np.ndarray) and value.size > LONG:  # describing it takes time
+            found[name] = {"object": f"{value.size} values"}
+            continue
         try:
             written = describe_parameters({name: value})[name]
         except InputError:

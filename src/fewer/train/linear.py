@@ -36,6 +36,7 @@ PENALTIES = (100.0, 10.0, 1.0, 0.1, 0.01)
 MANY_ROWS = 100  # per weight: with more, the penalty makes no difference
 FOLDS, FOLDS_LARGE = 5, 0.2
 LARGE = 5_000_000  # rows times weights, beyond which there is a single split
+SMALL = 1_000_000  # rows times columns times outputs, which a CPU evaluates in half a millisecond
 RESIDENT_BYTES = 2 * 2**30
 ROUGH, FINE = 1e-4, 1e-7  # largest entry of the gradient at the end
 STEPS = 1000
@@ -221,6 +222,8 @@ def fit_likelihood(
     spread = torch.from_numpy(np.sqrt(stats.variance[columns]))
     spread = torch.where(spread > 0, spread, 1.0)
     home = torch.device("cpu") if device is None else device
+    if source.shape[0] * len(columns) * out <= SMALL:  # a GPU takes longer to start than to compute
+        home = torch.device("cpu")
     x = torch.empty(source.shape[0], len(columns), dtype=torch.float64, device=home)
     for part, block in rows_on(source, home):
         x[part] = block[:, torch.as_tensor(columns, device=home)]
