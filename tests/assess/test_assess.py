@@ -82,6 +82,19 @@ def test_rows_of_a_group_stay_on_one_side():
         assert len(held) + len(train) == len(X)
 
 
+def test_a_few_groups_of_rows_are_no_test_against_chance():
+    people = np.arange(len(X)) % 6
+    options = {"row_groups": people, "random_state": 0, "device": "cpu"}
+    path = curve(X, [2, 4], **options)
+    assert (path.few_groups, path.noise, path.rules()["noise"]) == (6, None, None)
+    card = fewer.score([3, 10, 18], X, draws=20, permutations=19, **options)
+    assert [row["p_value"] for row in card.contributions] == [None] * 3
+    options["row_groups"] = GROUPS
+    assert curve(X, [2, 4], **options).few_groups is None
+    card = fewer.score([3, 10, 18], X, draws=20, permutations=19, **options)
+    assert all(row["p_value"] is not None for row in card.contributions)
+
+
 def test_pivots_of_the_covariance_are_those_of_the_rows():
     found = compare(
         X, 5, methods=["pivoted QR", "variance"], scale="none", random_state=0, device="cpu"

@@ -43,6 +43,16 @@ def test_a_curve_as_table_picture_and_json(folder, asked, typed):
     assert exact["explained_variance"][1] > found["explained_variance"][2] - 0.03
 
 
+def test_a_few_groups_are_no_test_against_chance(folder, asked, typed):
+    rows = pd.read_csv("train.csv")
+    rows.assign(person=[f"p{at % 5}" for at in range(len(rows))]).to_csv("people.csv", index=False)
+    line = ("curve", "people.csv", "--k", "2,4", "--row-groups", "person")
+    assert asked(*line)["few_groups"] == 5
+    shown = " ".join(typed(*line).stdout.split())
+    assert "5 groups of rows are too few to test after how many features" in shown
+    assert "permuted columns" not in shown
+
+
 def test_every_size_is_tried_to_reach_a_fraction(folder, asked):
     whole = asked("curve", "train.csv", "--reach", "0.95")
     assert whole["k"] == list(range(1, len(whole["k"]) + 1))

@@ -21,7 +21,7 @@ from fewer.estimate import Estimate
 from fewer.search import greedy
 from fewer.selection import select
 from fewer.selection.context import WorkPlan
-from fewer.selection.size import elbow, noise_limit, size_path
+from fewer.selection.size import elbow, few_groups, noise_limit, size_path
 from fewer.train.device import float64_device
 from fewer.validation import FOLDS
 
@@ -52,7 +52,10 @@ class Curve(Tabular):
         Features, most useful first, chosen from all rows: the first k are a good panel of k.
     noise : int or None
         The k after which no feature explains others (the target, if there is one) better than
-        permuted columns do (parallel analysis); None if it is beyond the largest k.
+        permuted columns do (parallel analysis); None if it is beyond the largest k, or not tested.
+    few_groups : int or None
+        How many groups of rows there are, where they are too few for that test, which permutes one
+        row of each.
     folds, scale
         Number of folds, and whether features were standardised.
     exact : bool
@@ -86,6 +89,7 @@ class Curve(Tabular):
     exact: bool
     protocol: str
     target: str | None = None
+    few_groups: int | None = None
 
     def smallest_k(self, level: float) -> int | None:
         """The smallest k with at least this explained variance; None if there is none."""
@@ -252,7 +256,11 @@ def curve(
     plan.begin("all rows", "all rows")
     C = rows.objective(covariances.everything)
     order = greedy(C.to(place), constraints.followed_by(more)).order
-    noise = noise_limit(covariances, constraints, sizes[-1], rows.seed, rows.groups, targets=more)
+    few, noise = few_groups(rows.groups), None
+    if few is None:
+        noise = noise_limit(
+            covariances, constraints, sizes[-1], rows.seed, rows.groups, targets=more
+        )
     scores = [Estimate(*pair) for pair in zip(path.mean, path.standard_error, strict=True)]
     r2 = path.r2
     if exact:
@@ -279,6 +287,7 @@ def curve(
         exact=exact,
         protocol=rows.protocol,
         target=rows.target,
+        few_groups=few,
     )
 
 

@@ -25,6 +25,7 @@ from fewer.selection.evidence.significance import (
     p_value_of,
     random_panels,
 )
+from fewer.selection.size import few_groups
 from fewer.train.device import float64_device
 from fewer.validation import FOLDS, paired_interval
 
@@ -72,7 +73,8 @@ class Scorecard:
         For each feature the explained variance that is ``lost`` without it on held-out rows, and
         the ``p_value`` of a permutation test: whether it explains the features that are not on the
         panel (the target, if there is one) better than the same column with its rows permuted does.
-        A group of features is taken out, and permuted, as a whole.
+        A group of features is taken out, and permuted, as a whole. None without permutations, and
+        where rows are of too few groups, of which one row each is permuted.
     against : dict or None
         The difference to another panel, "difference", with a 95% interval, "low" to "high", and
         "how" it was found: "refitted" in folds, or "as they are", with their own decoders; of
@@ -255,7 +257,7 @@ panel found reaches 94.0% ± 0.9%. Against the other panel -5.8% (-9.0% to -2.6%
     chance = np.array([table.explained(one).value for one in others[len(swaps) :]])
     here = table.explained(own).value
     tests: list[Any] = [None] * k
-    if permutations and (k < d or more):
+    if permutations and (k < d or more) and few_groups(rows.groups, k) is None:
         tests = contribution_p_values(
             covariances,
             columns,

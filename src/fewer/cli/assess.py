@@ -263,8 +263,12 @@ def _show_curve(found: "Curve", out: Path | None, reach: float | None, screen: "
     rules = found.rules()
     screen.print(f"within one standard error of the best: [bold]{rules['one_standard_error']}[/]")
     screen.print(f"elbow: [bold]{rules['elbow']}[/]")
-    limit = f"more than {found.k[-1]}" if rules["noise"] is None else str(rules["noise"])
     what = "others" if found.target is None else visible(found.target)
+    if found.few_groups is not None:
+        few = f"{found.few_groups} groups of rows are too few to test"
+        screen.print(f"{few} after how many features none explains {what} better than chance")
+        return
+    limit = f"more than {found.k[-1]}" if rules["noise"] is None else str(rules["noise"])
     screen.print(f"explain {what} better than permuted columns do: [bold]{limit}[/] features")
 
 
