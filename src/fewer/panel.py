@@ -20,7 +20,7 @@ from fewer.cells import cells_like
 from fewer.checks import Check, check_rows
 from fewer.data import Source
 from fewer.data.source import array_source
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 from fewer.estimate import Estimate, Score
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
@@ -413,7 +413,7 @@ class Panel:
             Classes, numbers, mean counts, median ordered classes, or log hazards (a higher hazard
             means an earlier event). For several targets, dictionaries from their names to these.
         """
-        target, rows = self._predictor(), self._read(measured)
+        target, rows = self._predictor(), self._read_to_predict(measured)
         if interval is None:
             return rows.first(target.predict(rows.values))
         return tuple(rows.first(part) for part in target.bounds(rows.values, interval))
@@ -449,7 +449,7 @@ class Panel:
         >>> bool(sets[np.arange(75), y[1::2]].mean() > 0.85)
         True
         """
-        rows = self._read(measured)
+        rows = self._read_to_predict(measured)
         return rows.first(self._predictor().sets(rows.values, coverage))
 
     def predict_proba(self, measured: Any) -> Any:
@@ -457,7 +457,7 @@ class Panel:
 
         For several targets, a dictionary with those that are classes.
         """
-        target, rows = self._predictor(), self._read(measured)
+        target, rows = self._predictor(), self._read_to_predict(measured)
         return rows.first(target.probabilities(rows.values))
 
     def score_target(self, measured: Any, truth: Any) -> Any:
@@ -492,6 +492,17 @@ class Panel:
     def _read(self, measured: Any) -> Rows:
         """Measured values of the chosen features; of cells, in the units of a gene panel."""
         return read_rows(self.reconstructor, cells_like(self, measured))
+
+    def _read_to_predict(self, measured: Any) -> Rows:
+        rows = self._read(measured)
+        empty = np.flatnonzero(np.isnan(rows.values).all(axis=1))
+        if len(empty):
+            which = "row has" if len(empty) == 1 else "rows have"
+            warn(
+                f"{len(empty):,} {which} none of the {self.k} measured features (the first is row "
+                f"{empty[0]}): predicted is what is expected where nothing is known"
+            )
+        return rows
 
     def _match(self, X: Any) -> Any:
         """Complete rows in the order of the training data; cells as in `_read`."""

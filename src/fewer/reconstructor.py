@@ -242,7 +242,9 @@ class Reconstructor:
     def match(self, X: Any, what: str = "the panel") -> Any:
         """Check whole rows and put their columns into the order of the training data."""
         if is_source_like(X):
-            return match_columns(as_source(X), self.names, self.n_features, what)
+            known = [] if self.names is None else [str(name) for name in self.names]
+            source = _open_with_metadata(known, X, {})
+            return match_columns(source, self.names, self.n_features, what)
         if hasattr(X, "columns") and self.names is not None:
             labels = list(X.columns)
             found = find_names(self.names, labels, "X lacks {} features")

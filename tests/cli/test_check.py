@@ -29,6 +29,22 @@ def test_clean_rows_and_a_table_of_them(folder, made_panel, asked, typed):
     )
 
 
+def test_columns_that_the_panel_does_not_need_may_hold_anything(folder, made_panel, asked, typed):
+    panel, table = fewer.Panel.load(made_panel), pd.read_csv("test.csv")
+    table["remark"] = ["7" if at % 9 else "see notes" for at in range(len(table))]
+    table.to_csv("remarks.csv", index=False)
+    assert asked("score", made_panel, "remarks.csv") == asked("score", made_panel, "test.csv")
+    assert float(panel.score("remarks.csv")) == float(panel.score("test.csv"))
+    typed("report", made_panel, "--data", "remarks.csv")
+    unmeasured = next(name for name in panel.names if name not in panel.features)
+    table[unmeasured] = table["remark"]
+    table.to_csv("remarks.csv", index=False)
+    found = asked("check", made_panel, "remarks.csv", "--out", "rows.csv")
+    assert found["ok"]
+    kept = [name for name in table if name not in panel.names]
+    assert list(pd.read_csv("rows.csv")) == [*kept, "distance", "p", "expected_error"]
+
+
 def test_other_units_are_named_and_refused(faulty, made_panel, asked, typed, refused):
     (finding,) = asked("check", made_panel, "faulty.csv")["findings"]
     assert (finding["feature"], finding["kind"]) == (faulty, "unit")

@@ -43,6 +43,20 @@ def test_predictions_are_those_of_the_library(measured, target_panel, asked, typ
     assert "40 predictions of diagnosis from 3 measured features, written to" in done.stdout
 
 
+def test_a_row_with_nothing_measured_is_no_secret(measured, target_panel, typed):
+    panel = fewer.Panel.load(target_panel)
+    measured.loc[[4, 7], panel.features] = np.nan
+    measured.loc[9, panel.features[0]] = np.nan
+    measured[["who", *panel.features]].to_csv("gaps.csv", index=False)
+    shown = typed("predict", target_panel, "gaps.csv", "--probabilities", "--interval", "0.9")
+    said = " ".join(shown.stderr.split())
+    assert said.count("2 rows have none of the 3 measured features (the first is row 4)") == 1
+    table = pd.read_csv("predictions.csv")
+    known = [name for name in table if name.startswith("probability of")]
+    assert (table.loc[4, known] == table.loc[7, known]).all()
+    assert "warning" not in typed("predict", target_panel, "measured.csv", "--force").stderr
+
+
 def test_probabilities(measured, target_panel, typed, folder):
     typed("predict", target_panel, "measured.csv", "--probabilities", "--out", "p.json")
     rows = json.loads((folder / "p.json").read_text())

@@ -144,7 +144,7 @@ def _run_guarded(run: Callable[[], None], debug: bool, name: str) -> None:
         with warnings.catch_warnings():
             if not debug:
                 warnings.simplefilter("always")
-                warnings.showwarning = _show_warning
+                warnings.showwarning = _warnings_on_stderr()
             run()
     except KeyboardInterrupt:
         typer.echo(f"\ninterrupted; {INTERRUPT_HINTS.get(name, 'nothing was written')}", err=True)
@@ -162,11 +162,18 @@ def _run_guarded(run: Callable[[], None], debug: bool, name: str) -> None:
         raise typer.Exit(code) from error
 
 
-def _show_warning(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
-    """Print fewer's warnings on one line; hide those of libraries, which address programmers."""
-    if any(kind.__name__ == "FewerWarning" for kind in category.__mro__):
-        # sys.stderr, because a progress bar redirects it to keep both readable
-        print("warning: " + visible(_as_options(" ".join(str(message).split()))), file=sys.stderr)
+def _warnings_on_stderr() -> Callable[..., None]:
+    """Print each of fewer's warnings once; hide those of libraries, which address programmers."""
+    shown = set()
+
+    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+        line = "warning: " + visible(_as_options(" ".join(str(message).split())))
+        if line not in shown and any(kind.__name__ == "FewerWarning" for kind in category.__mro__):
+            shown.add(line)
+            # sys.stderr, because a progress bar redirects it to keep both readable
+            print(line, file=sys.stderr)
+
+    return show
 
 
 def _describe_error(error: Exception) -> tuple[int, str]:

@@ -215,19 +215,24 @@ class Reading:
         return part
 
     def open_for(
-        self, panel: "Panel", data: Any, *, metadata: tuple[str | None, ...] = ()
+        self,
+        panel: "Panel",
+        data: Any,
+        *,
+        metadata: tuple[str | None, ...] = (),
+        measured: bool = False,
     ) -> "Source":
-        """Rows for a panel: as `open`, with cells in the units that the panel was made from."""
-        source = self.open(data, metadata=metadata, warn_of_text=False, panel=panel)
-        return self._in_units(data, source, panel)
+        """Rows for a panel: as `open`, with cells in the units that the panel was made from.
 
-    def open_measured(self, panel: "Panel", data: Any) -> "Source":
-        """As `open_for`, but other columns than the panel's features may hold anything."""
-        columns, chosen = self.columns(data) or (), {str(name) for name in panel.features}
-        others = [name for name in columns if name not in chosen]
+        Columns that are not among its features may hold anything, nor need features that are not
+        on the panel be numbers if only what was ``measured`` is read.
+        """
+        known = panel.features if measured else panel.names or ()
+        columns, wanted = self.columns(data) or (), {str(name) for name in known}
+        others = [name for name in columns if name not in wanted]
         if len(others) == len(columns):
-            return self.open_for(panel, data)
-        source = self.open(data, warn_of_text=False, panel=panel, ignore=others)
+            others = []
+        source = self.open(data, metadata=metadata, warn_of_text=False, panel=panel, ignore=others)
         return self._in_units(data, source, panel)
 
     def record(self, panel: "Panel", data: Any, source: "Source") -> None:

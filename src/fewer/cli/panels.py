@@ -101,7 +101,7 @@ def impute(
         opt.check_unused(one, force)
     predicted = None
     if predict:  # first, so that a panel without a target fails before anything is written
-        source = reading.open_measured(loaded, measured)
+        source = reading.open_for(loaded, measured, measured=True)
         predicted = source, _predictions(loaded, source, interval=interval)
     with output.progress("imputing") as update:
         done = write_reconstruction(
@@ -193,13 +193,13 @@ def check(
     opt.check_unused(plot, force)
     loaded = opt.load_panel(panel)
     with output.progress("checking"):
-        source = reading.open_for(loaded, measured, metadata=(batch_column,))
+        source = reading.open_for(loaded, measured, metadata=(batch_column,), measured=True)
         given = opt.read_column(source, batch_column)
         found = loaded.check(source, batches=batches if given is None else given)
         if plot is not None:
             _draw_drift(found, plot)
         if out is not None:
-            columns = opt.text_columns(source) | {
+            columns = opt.text_columns(source, loaded.names or ()) | {
                 "distance": found.distance.tolist(),
                 "p": found.p.tolist(),
                 "expected_error": found.expected_error.tolist(),
@@ -289,7 +289,7 @@ def predict(
     opt.check_unused(out, force, opt.TABLE_OUTPUT)
     loaded = opt.load_panel(panel)
     with output.progress("predicting"):
-        source = reading.open_measured(loaded, measured)
+        source = reading.open_for(loaded, measured, measured=True)
         found = _predictions(loaded, source, probabilities=probabilities, interval=interval)
         name, rows = _write_predictions(loaded, source, found, out)
     said = f"{rows:,} predictions of {name} from {loaded.k} measured features, written to "
