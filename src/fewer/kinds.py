@@ -64,6 +64,7 @@ class Kind:
     classes: NDArray | None = None
 
     name: ClassVar[str] = ""
+    loss_name: ClassVar[str] = ""  # in words
     metric: ClassVar[str] = ""  # of its score
     metric_note: ClassVar[str] = ""
     link: ClassVar[str | None] = None
@@ -141,6 +142,7 @@ class Classes(Kind):
     """Unordered classes, as numbers of their labels."""
 
     name, metric, link = "class", "accuracy", "softmax"
+    loss_name = "cross-entropy"
 
     def loss(self, smoothing: float = 0.0) -> Loss:
         """Cross-entropy."""
@@ -235,7 +237,7 @@ class Ordinal(Classes):
 class Numbers(Kind):
     """One number, or several of the same kind."""
 
-    name, metric = "number", "R²"
+    name, metric, loss_name = "number", "R²", "mean squared error"
 
     @property
     def width(self) -> int:
@@ -281,6 +283,7 @@ class Counts(Numbers):
     """Whole numbers of at least 0."""
 
     name, metric, metric_note, link = "count", "D²", "of the Poisson deviance", "exp"
+    loss_name = "negative log-likelihood (Poisson)"
 
     def loss(self, smoothing: float = 0.0) -> Loss:
         """Negative log likelihood of Poisson, up to a constant."""
@@ -321,6 +324,7 @@ class Survival(Kind):
     """Times until an event, or until a row was censored: (time, event) per row."""
 
     name, metric, metric_note = "survival", "concordance", "Harrell's C"
+    loss_name = "negative log partial likelihood (Cox)"
 
     @property
     def width(self) -> int:
@@ -395,6 +399,7 @@ class Several(Kind):
     scales: tuple[float, ...] = ()  # loss of constant predictions, by part
 
     name, metric, metric_note = "several", "mean score", "weighted mean over the targets"
+    loss_name = "weighted mean loss"
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> "Several":

@@ -37,7 +37,7 @@ from fewer.reconstructor import (
     sample_size,
 )
 from fewer.report import brief, write
-from fewer.report.summarise import network_note, rank_candidates, substitutes
+from fewer.report.summarise import error_note, network_note, rank_candidates, substitutes
 from fewer.reproduce import toml_of
 from fewer.rows import Rows, read_partial, read_rows
 from fewer.target import STORED as STORED_TARGET
@@ -124,7 +124,7 @@ class Leaderboard(list[dict[str, Any]], Tabular):
         names = found["strategy"]
         return draw_bars(axes, names, found["error"], "held-out error", grey=names[1:])
 
-    note: str | None = None  # whether the network beats a linear decoder
+    note: str | None = None  # what the errors are, and whether a network beats a linear decoder
 
     def __repr__(self) -> str:
         return str(self.table()) + ("" if self.note is None else f"\n{self.note}")
@@ -215,7 +215,9 @@ class Panel:
     @property
     def leaderboard(self) -> Leaderboard:
         """Every candidate with its strategy, held-out error, seconds and features."""
-        self._leaderboard.note = network_note(self.settings.get("network_gain"))
+        errors = error_note(self._leaderboard, self.settings, self.target)
+        network = network_note(self.settings.get("network_gain"))
+        self._leaderboard.note = errors if network is None else f"{errors}\n{network}"
         return self._leaderboard
 
     @property

@@ -488,7 +488,9 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     what = "explained variance"
     if panel.evidence is not None and panel.evidence.target:
         what += f" of {panel.target.name}" if panel.target is not None else ""
+    from fewer.cli._output import visible
     from fewer.report.summarise import (
+        error_note,
         gains_by,
         missing_sentence,
         robust_sentence,
@@ -507,6 +509,9 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
         screen.print(spending + "\n")
     board = panel.leaderboard.table()
     print_table(screen, board.header, board.rows, board.numbers)
+    screen.print(
+        f"[dim]{visible(error_note(panel.leaderboard, panel.settings, panel.target))}[/]\n"
+    )
     tails = tails_sentence(panel.settings)
     if tails:
         screen.print(f"[yellow]{tails}[/]\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Protocol
 
@@ -153,6 +153,7 @@ def summarise(
         "correlation": None if known is None else _correlation(known, names),
         "history": {} if known is None else known.history,
         "leaderboard": rank_candidates(panel.leaderboard),
+        "errors": error_note(panel.leaderboard, panel.settings, panel.target),
         "network": network_note(panel.settings.get("network_gain")),
         "image_shape": _image_shape(panel, image_shape),
         "provenance": _provenance(known, panel),
@@ -670,6 +671,27 @@ def network_note(gain: dict[str, float] | None) -> str | None:
         f"The network {verdict} a linear decoder of the same features: held-out error "
         f"{gain['gain']:.1%} lower (95% interval {low:.1%} to {high:.1%})."
     )
+
+
+def error_note(board: Sequence[dict[str, Any]], settings: Mapping[str, Any], target: Any) -> str:
+    """What the errors of a leaderboard are, and why the first need not be the lowest."""
+    features = "mean squared error of the features"
+    how = {"standard": ", standardised", "none": " in their units"}.get(
+        settings.get("scale", ""), ""
+    )
+    text = f"Error: {features}{how}, in held-out rows."
+    if target is not None:
+        loss, name = target.kind.loss_name, target.name or "the target"
+        text = f"Error: {loss} of {name} in held-out rows."
+        if settings.get("reconstruct"):
+            text = (
+                f"Error: weighted mean of the {loss} of {name} and the {features}, both in "
+                "held-out rows and relative to the lowest."
+            )
+    errors = [row["error"] for row in board]
+    if errors and min(errors) < errors[0]:
+        text += " The winner has not the lowest, since ties are broken by further comparisons."
+    return text
 
 
 def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

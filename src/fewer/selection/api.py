@@ -289,7 +289,7 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     if context.robust_to:
         context.plan.begin(FINAL, "tolerating missing features ...")
         winner, columns = make_robust(context, comparison, candidates, winner, columns, folds)
-    candidates.sort(key=lambda candidate: candidate is not winner)
+    candidates.sort(key=lambda candidate: (candidate is not winner, candidate.error))
     gain = missing = None
     if isinstance(comparison, NetworkComparison):
         comparison, missing = prepare_for_missing(context, comparison, winner, folds)
