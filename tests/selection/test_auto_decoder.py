@@ -166,7 +166,7 @@ def test_an_interrupted_run_is_not_resumed_with_another_decoder(tmp_path):
 
 
 def test_many_rows_have_larger_networks(monkeypatch):
-    monkeypatch.setattr("fewer.selection.compare.MANY_ROWS", 600)
+    monkeypatch.setattr("fewer.selection.compare_predictors.MANY_ROWS", 600)
     X, y = table(700, curved=True)
     panel = fewer.select(X, 2, target=y, **OPTIONS)
     width, narrower = panel.settings["predictor"]

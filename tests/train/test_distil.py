@@ -9,7 +9,7 @@ import fewer
 from fewer.data import moments
 from fewer.data.source import array_source
 from fewer.nn import make_loss
-from fewer.selection.compare import TargetComparison
+from fewer.selection.compare_predictors import TargetComparison
 from fewer.train import TrainingConfig, train_decoders
 from fewer.train.distil import distil
 from fewer.train.training_data import prepare
@@ -53,7 +53,7 @@ def test_held_out_rows_decide_whether_to_learn_from_it(digits, monkeypatch, bett
         return 1.0 if decoder not in taught else 0.5 if better else 2.0
 
     monkeypatch.setattr("fewer.train.network.MOST_CLASS_EPOCHS", 4)
-    monkeypatch.setattr("fewer.selection.compare.distil", quick)
+    monkeypatch.setattr("fewer.selection.compare_predictors.distil", quick)
     monkeypatch.setattr(TargetComparison, "held_out_error", error)
     rows = order[:1000]
     x = X[rows][:, [21, 28, 36, 42]]

@@ -27,9 +27,9 @@ from fewer.selection.compare import (
     Comparison,
     LinearComparison,
     NetworkComparison,
-    TargetComparison,
     complete,
 )
+from fewer.selection.compare_predictors import TargetComparison
 from fewer.selection.context import SelectionContext, WorkPlan
 from fewer.selection.edit import Editor
 from fewer.selection.evidence import gather_evidence
@@ -289,7 +289,7 @@ def _choose(context: SelectionContext, options: dict[str, Any], described: dict[
     if context.robust_to:
         context.plan.begin(FINAL, "tolerating missing features ...")
         winner, columns = make_robust(context, comparison, candidates, winner, columns, folds)
-    candidates.sort(key=lambda candidate: (candidate is not winner, candidate.error))
+    candidates.sort(key=lambda candidate: (candidate is not winner, candidate.objective))
     gain = missing = None
     if isinstance(comparison, NetworkComparison):
         comparison, missing = prepare_for_missing(context, comparison, winner, folds)

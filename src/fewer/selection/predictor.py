@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fewer import distributed
 from fewer.data.source import Source, is_remote
 from fewer.search import greedy
-from fewer.selection.compare import JACKKNIFE_PARTS, TargetComparison, random_parts
+from fewer.selection.compare import random_parts
+from fewer.selection.compare_predictors import JACKKNIFE_PARTS, TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import (
     features_weight,

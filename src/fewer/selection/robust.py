@@ -18,9 +18,9 @@ from fewer.selection.compare import (
     Candidate,
     Comparison,
     LinearComparison,
-    TargetComparison,
     TrainedComparison,
 )
+from fewer.selection.compare_predictors import TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.huber import weighted_by_loss
 from fewer.selection.missing import check_missing, completed_inputs, held_out_values

@@ -35,7 +35,8 @@ from fewer.search.greedy import nested
 from fewer.search.objective import Penalty
 from fewer.search.substitutes import substitutes
 from fewer.selection.calibrate import coverage_by_feature
-from fewer.selection.compare import Candidate, Comparison, TargetComparison
+from fewer.selection.compare import Candidate, Comparison
+from fewer.selection.compare_predictors import TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.evidence.significance import (
     DRAWS,

@@ -15,7 +15,8 @@ from fewer.kinds import Classes, Kind, Ordinal, Several, Survival, survival_by_r
 from fewer.search import greedy, swap
 from fewer.search.greedy import nested
 from fewer.search.substitutes import substitutes
-from fewer.selection.compare import Candidate, TargetComparison
+from fewer.selection.compare import Candidate
+from fewer.selection.compare_predictors import TargetComparison
 from fewer.selection.context import SelectionContext
 from fewer.selection.strategies import (
     HARDLY,
