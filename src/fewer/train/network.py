@@ -172,7 +172,7 @@ def train_decoders(
     2
     """
     config = data.config
-    values = config.values_per_operation(max(data.out, data.source.shape[1]))
+    values = config.values_per_operation(max(data.out, *map(len, panels)))
     alone = config.linear or callable(config.decoder)
     with (
         for_operations(values),
@@ -222,7 +222,7 @@ def held_out_losses(
 
     config = data.config
     with (
-        for_operations(config.values_per_operation(max(data.out, data.source.shape[1]))),
+        for_operations(config.values_per_operation(max(data.out, *map(len, panels)))),
         enough_memory(data.device, config.batch_size),
         products(data.precision),
     ):
