@@ -1,6 +1,7 @@
 """Labels of rows, given as arrays, columns of tables or text: values, and which rows have one."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,13 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fewer._checks import join_and, join_names, truth_of_words
+from fewer._optional import import_optional
 from fewer.data import Source
+from fewer.data.csv import DASHES, is_number
 from fewer.data.open import is_source_like, open_with_metadata
 from fewer.data.source import read_metadata
 from fewer.data.tables import as_array
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 
 __all__ = [
+    "are_codes",
     "check_rows",
     "is_structured",
     "named_columns",
@@ -121,15 +125,18 @@ def _times(
     return values, None if known.all() else known
 
 
-def numbers_where_possible(y: NDArray) -> NDArray:
+def numbers_where_possible(y: NDArray, decimal: str = ".") -> NDArray:
     """Text as whole numbers or numbers, if all of it is; empty cells are masked."""
     if y.dtype.kind not in "OU":
         return y
     y = np.array([None if text in ("", None) else text for text in y], dtype=object)
     known = np.array([value is not None for value in y])
+    texts = y[known]
+    if decimal != "." and all(isinstance(text, str) and is_number(text, decimal) for text in texts):
+        texts = np.array([text.replace(decimal, ".") for text in texts], dtype=object)
     for kind in (np.int64, np.float64):  # in a text file everything is text
         try:
-            found = y[known].astype(kind)
+            found = texts.astype(kind)
         except (TypeError, ValueError, OverflowError):
             continue
         if known.all():
@@ -242,10 +249,60 @@ def _from_file(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, 
             f"{option}={names[0] if len(names) == 1 else list(names)!r} cannot be read as a column "
             f"of {where} ({error}); {hint}, or give the {option} as an array"
         ) from error
-    parts = [part for part in read_metadata(source) if part is not None]
-    return {
-        name: numbers_where_possible(
-            np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in parts])
+    table = import_optional("pyarrow").concat_tables(read_metadata(source))
+    decimal = "." if source.dialect is None else source.dialect.decimal
+    found = {}
+    for name in names:
+        values = table.column(name).to_numpy(zero_copy_only=False)
+        codes = () if option == "row_groups" else source.missing  # NA is a group like any other
+        gaps = are_codes(values, codes)
+        found[name] = numbers_where_possible(_without(values, gaps), decimal)
+        if found[name].dtype.kind == "O" and gaps.any():
+            _tell_of_words(values[gaps], f"{option} {name}")
+    return found, source
+
+
+def _without(values: NDArray, gaps: NDArray[np.bool_]) -> NDArray:
+    """A column with gaps: None among text, masked among numbers."""
+    if not gaps.any():
+        return values
+    if values.dtype.kind != "O":
+        return np.ma.array(values, mask=gaps)
+    left = values.copy()
+    left[gaps] = None
+    return left
+
+
+def _tell_of_words(cells: NDArray, what: str) -> None:
+    """Say which cells of a column of labels were read as missing although they hold a word."""
+    found = Counter(cell.strip() for cell in cells)
+    words = [f"{word!r} ({found[word]:,})" for word in (*DASHES, "None") if word in found]
+    if words:
+        warn(
+            f"{what}: cells with {join_names(words, quoted=False)} were read as missing values; "
+            "use another word where it is a label"
         )
-        for name in names
-    }, source
+
+
+def are_codes(values: NDArray, codes: Sequence[str]) -> NDArray[np.bool_]:
+    """Which values of a column are among the codes for missing values: words, or numbers.
+
+    Examples
+    --------
+    >>> are_codes(np.array(["a", "NA", "9999.0"], dtype=object), ["NA", "9999"])
+    array([False,  True,  True])
+    """
+    numbers = np.array([float(code) for code in codes if is_number(code)])
+    numbers = numbers[np.isfinite(numbers)]
+    if values.dtype.kind in "fiu":
+        kind = values.dtype if values.dtype.kind == "f" else np.dtype(float)  # as it is stored
+        return np.isin(values, numbers.astype(kind))
+    words = set(codes)
+
+    def is_code(cell: Any) -> bool:
+        if not isinstance(cell, str):
+            return False
+        text = cell.strip()
+        return text in words or (len(numbers) > 0 and is_number(text) and float(text) in numbers)
+
+    return np.array([is_code(cell) for cell in values.tolist()], dtype=bool)

@@ -152,13 +152,16 @@ def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
     from fewer._checks import truth_of_words
     from fewer.data import read_all
     from fewer.errors import InputError
+    from fewer.labels import are_codes
 
     target, texts = loaded.target, opt.text_columns(source)
+    decimal = "." if source.dialect is None else source.dialect.decimal
     columns = {
         name: np.array([str(value) for value in texts[name]], dtype=object)
         for name in target.columns
     }
-    missing = np.any([np.isin(one, ("", "None", "nan", "NaN")) for one in columns.values()], axis=0)
+    codes = (*source.missing, "", "None", "nan", "NaN")
+    missing = np.any([are_codes(one, codes) for one in columns.values()], axis=0)
     if missing.all():
         raise InputError(f"{target.name} is missing in every row; score rows that have it")
     columns = {name: one[~missing] for name, one in columns.items()}
@@ -168,37 +171,45 @@ def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
         time, event = target.columns
         events = truth_of_words(columns[event])
         truth: Any = (
-            _numbers(columns[time], time),
-            _numbers(columns[event], event) if events is None else events,
+            _numbers(columns[time], time, decimal),
+            _numbers(columns[event], event, decimal) if events is None else events,
         )
     elif target.parts:
-        truth = {one.name: _truth(one.kind, columns[one.name], one.name) for one in target.parts}
+        truth = {
+            one.name: _truth(one.kind, columns[one.name], one.name, decimal) for one in target.parts
+        }
         scores = loaded.score_target(measured, truth)
         return found | {
             f"{KEYS[one.kind.name]} of {one.name}": scores[one.name] for one in target.parts
         }
     else:
-        truth = _truth(target.kind, columns[target.columns[0]], target.columns[0])
+        truth = _truth(target.kind, columns[target.columns[0]], target.columns[0], decimal)
     return found | {KEYS[target.kind.name]: loaded.score_target(measured, truth)}
 
 
-def _truth(kind: Any, texts: Any, name: str) -> Any:
+def _truth(kind: Any, texts: Any, name: str, decimal: str) -> Any:
     """The text of a column as labels of classes, or as numbers."""
     import numpy as np
 
     if kind.classes is None:
-        return _numbers(texts, name)
+        return _numbers(texts, name, decimal)
     known = {str(label): label for label in kind.classes.tolist()}
     return np.array([known.get(text, text) for text in texts], dtype=object)
 
 
-def _numbers(texts: Any, name: str) -> Any:
+def _numbers(texts: Any, name: str, decimal: str) -> Any:
+    import numpy as np
+
+    from fewer.data.csv import is_number
     from fewer.errors import InputError
 
-    try:
-        return texts.astype(float)
-    except ValueError as error:
-        raise InputError(f"{name} has values that are not numbers ({error})") from error
+    wrong = [text for text in texts if not is_number(text, decimal)]
+    if wrong:
+        raise InputError(
+            f"{name} has values that are not numbers, such as {wrong[0]!r}; correct them, or give "
+            "--missing if they stand for missing values"
+        )
+    return np.array([float(text.replace(decimal, ".")) for text in texts])
 
 
 def _score_list(

@@ -1,0 +1,68 @@
+"""Labels as files, tables and arrays have them."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+
+import fewer
+from fewer.labels import are_codes
+
+CPU = {"random_state": 0, "device": "cpu", "validation": 0.2, "strategies": ["search"]}
+
+
+@pytest.fixture(scope="module")
+def flowers():
+    """Flowers with names, some of them without."""
+    data = load_iris(as_frame=True)
+    names = np.array(["setosa", "versicolor", "virginica"], dtype=object)[data.target]
+    names[::7] = None
+    return data.data.assign(kind=names)
+
+
+@pytest.fixture(scope="module")
+def patients():
+    """Patients with a number to predict, some of them without."""
+    data = load_diabetes(as_frame=True)
+    return data.data.assign(y=data.target.where(data.target.index % 7 > 0))
+
+
+@pytest.mark.parametrize("word", ["NA", "?", "null", "-", "n/a"])
+def test_words_for_missing_values_are_no_class(flowers, tmp_path, word, recwarn):
+    flowers.to_csv(tmp_path / "flowers.csv", index=False, na_rep=word)
+    panel = fewer.select(tmp_path / "flowers.csv", 2, target="kind", **CPU)
+    assert panel.target.classes.tolist() == ["setosa", "versicolor", "virginica"]
+    told = [str(one.message) for one in recwarn if "read as missing" in str(one.message)]
+    assert bool(told) == (word in ("-", "n/a"))
+
+
+@pytest.mark.parametrize("word", ["NA", "?", "--"])
+def test_numbers_with_gaps_are_numbers(patients, tmp_path, word):
+    patients.to_csv(tmp_path / "patients.csv", index=False, na_rep=word)
+    panel = fewer.select(tmp_path / "patients.csv", 3, target="y", **CPU)
+    assert panel.target.kind.name == "number"
+    expected = fewer.select(patients.drop(columns="y"), 3, target=patients["y"], **CPU)
+    assert panel.target.held_out == pytest.approx(expected.target.held_out)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_numbers_that_mean_missing_are_no_labels(patients, tmp_path, form):
+    table = patients.fillna({"y": 9999})
+    path = tmp_path / f"patients.{form}"
+    table.to_csv(path, index=False) if form == "csv" else table.to_parquet(path)
+    source = fewer.data.open(path, ignore=["y"], missing=[9999])
+    assert fewer.select(source, 3, target="y", **CPU).target.held_out > 0.3
+
+
+def test_numbers_with_a_decimal_comma_are_numbers(patients, tmp_path):
+    patients.to_csv(tmp_path / "p.csv", index=False, sep=";", decimal=",")
+    panel = fewer.select(tmp_path / "p.csv", 3, target="y", **CPU)
+    assert panel.target.kind.name == "number"
+
+
+def test_codes_are_words_or_numbers():
+    texts = np.array(["a", " NA ", "9999.0", "1", None], dtype=object)
+    assert are_codes(texts, ["NA", "9999"]).tolist() == [False, True, True, False, False]
+    assert are_codes(np.array([1, 9999]), ["NA", "9999"]).tolist() == [False, True]
+    stored = np.array([-99.9, 1.0], dtype=np.float32)
+    assert are_codes(stored, ["-99.9"]).tolist() == [True, False]
+    assert not are_codes(np.array([True, False]), ["1"]).any()
