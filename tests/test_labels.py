@@ -1,11 +1,14 @@
 """Labels as files, tables and arrays have them."""
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
 
 import fewer
-from fewer.labels import are_codes
+from fewer.labels import are_codes, with_gaps
+from fewer.selection.target import read_target
 
 CPU = {"random_state": 0, "device": "cpu", "validation": 0.2, "strategies": ["search"]}
 
@@ -66,3 +69,66 @@ def test_codes_are_words_or_numbers():
     stored = np.array([-99.9, 1.0], dtype=np.float32)
     assert are_codes(stored, ["-99.9"]).tolist() == [True, False]
     assert not are_codes(np.array([True, False]), ["1"]).any()
+
+
+def gappy(kind):
+    """Classes 0, 1 and 2 with gaps, as several libraries have them."""
+    y = [0, 1, 2, None] * 37 + [0, 1]
+    made = {
+        "pandas array": lambda: pd.array(y, dtype="Int64"),
+        "pandas": lambda: pd.Series(y, dtype="Int8"),
+        "pandas of Arrow": lambda: pd.Series(y, dtype="int64[pyarrow]"),
+        "pandas table": lambda: pd.DataFrame({"y": pd.array(y, dtype="Int64")}),
+        "polars": lambda: pytest.importorskip("polars").Series(y),
+        "polars table": lambda: pytest.importorskip("polars").DataFrame({"y": y}),
+        "Arrow": lambda: pa.array(y),
+        "Arrow chunks": lambda: pa.chunked_array([pa.array(y)]),
+        "Arrow table": lambda: pa.table({"y": y}),
+        "masked": lambda: np.ma.array([one or 0 for one in y], mask=[one is None for one in y]),
+    }
+    return made[kind]()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("pandas array", "pandas", "pandas of Arrow", "pandas table", "polars", "polars table"),
+        *("Arrow", "Arrow chunks", "Arrow table", "masked"),
+    ],
+)
+def test_whole_numbers_with_gaps_are_classes(flowers, kind):
+    y, labelled = with_gaps(gappy(kind))
+    assert (y.dtype.kind, y.ravel()[:3].tolist()) == ("i", [0, 1, 2])
+    assert labelled[:5].tolist() == [True, True, True, False, True]
+    if kind.startswith("Arrow"):
+        found, _ = read_target(gappy(kind), flowers.drop(columns="kind"))
+        assert (found.kind.name, found.classes.tolist()) == ("class", [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["a", None, "b"] * 50, "class"),
+        ([True, None, False] * 50, "class"),
+        ([0.5, None, 1.5] * 50, "number"),
+        ([1, 2, 3] * 50, "class"),
+    ],
+)
+def test_arrow_arrays_are_targets(flowers, values, kind):
+    found, _ = read_target(pa.array(values), flowers.drop(columns="kind"))
+    assert found.kind.name == kind
+    assert len(found.known) == (150 if None not in values else 100)
+
+
+def test_a_table_of_whole_numbers_with_gaps_has_several_targets(flowers):
+    y = gappy("pandas")
+    found, _ = read_target(pd.DataFrame({"a": y, "b": y}), flowers.drop(columns="kind"))
+    assert [part.kind.name for part in found.kind.parts] == ["class", "class"]
+
+
+def test_whole_numbers_with_gaps_in_a_file_are_classes(flowers, tmp_path):
+    table = flowers.drop(columns="kind").assign(y=gappy("pandas"))
+    table.to_parquet(tmp_path / "f.parquet")
+    found, _ = read_target("y", tmp_path / "f.parquet")
+    assert (found.kind.name, found.classes.tolist()) == ("class", [0, 1, 2])
+    assert found.labelled.sum() == 113

@@ -1,6 +1,7 @@
 """Labels of rows, given as arrays, columns of tables or text: values, and which rows have one."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,15 +16,18 @@ from fewer.data import Source
 from fewer.data.csv import DASHES, is_number
 from fewer.data.open import is_source_like, open_with_metadata
 from fewer.data.source import read_metadata
-from fewer.data.tables import as_array
+from fewer.data.tables import as_array, is_table
 from fewer.errors import InputError, warn
 
 __all__ = [
     "are_codes",
     "check_rows",
+    "column_names_of",
+    "holds_whole_numbers",
     "is_structured",
     "named_columns",
     "numbers_where_possible",
+    "objects_with_gaps",
     "read_survival",
     "with_gaps",
 ]
@@ -148,18 +152,25 @@ def numbers_where_possible(y: NDArray, decimal: str = ".") -> NDArray:
 
 
 def with_gaps(target: Any, what: str = "target") -> tuple[NDArray, NDArray[np.bool_] | None]:
-    """The target as an array, and which rows have a label (None is all).
+    """The target as an array of numbers or text, and which rows have a label (None is all).
 
     A row lacks its label if any of its values is missing.
     """
-    lacks = target.isna() if hasattr(target, "isna") else None
-    lacks = target.is_null() if hasattr(target, "is_null") else lacks
-    if isinstance(target, np.ma.MaskedArray):
-        lacks, target = np.ma.getmaskarray(target), target.data
-    given = target.to_numpy() if hasattr(target, "to_numpy") else target
-    if isinstance(given, (list, tuple)):
-        given = np.array(given, dtype=object)  # NumPy would make text of mixed values
-    y = np.asarray(as_array(given) if isinstance(given, Tensor) else given)
+    y, labelled = objects_with_gaps(target, what)
+    if y.dtype.kind == "O":
+        y = _plain(y, labelled, what)
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        row = int(np.argwhere(np.isinf(y))[0][0])
+        raise InputError(
+            f"{what} of row {row} is infinite ({y[row].tolist()!r}); give finite numbers, or NaN "
+            "where it is not known"
+        )
+    return y, labelled
+
+
+def objects_with_gaps(target: Any, what: str) -> tuple[NDArray, NDArray[np.bool_] | None]:
+    """As `with_gaps`, but objects may be of several types."""
+    y, lacks = _values_and_gaps(target)
     if y.ndim not in (1, 2) or len(y) == 0:
         raise InputError(f"{what} has shape {y.shape}; give one value, or one row, for each row")
     if y.dtype.kind in "cmMVS":
@@ -171,20 +182,45 @@ def with_gaps(target: Any, what: str = "target") -> tuple[NDArray, NDArray[np.bo
         gaps |= np.isnan(y)
     elif y.dtype.kind == "O":
         gaps[~gaps] = [_is_missing(value) for value in y[~gaps].flat]
-    labelled: NDArray[np.bool_] | None = None
-    if gaps.any():
-        labelled = ~np.any(gaps.reshape(len(y), -1), axis=1)
-    if labelled is not None and not labelled.any():
+    if not gaps.any():
+        return y, None
+    labelled: NDArray[np.bool_] = ~np.any(gaps.reshape(len(y), -1), axis=1)
+    if not labelled.any():
         raise InputError(f"{what} is missing in every row; give some rows a label")
-    if y.dtype.kind == "O":
-        y = _plain(y, labelled)
-    if y.dtype.kind == "f" and np.isinf(y).any():
-        row = int(np.argwhere(np.isinf(y))[0][0])
-        raise InputError(
-            f"{what} of row {row} is infinite ({y[row].tolist()!r}); give finite numbers, or NaN "
-            "where it is not known"
-        )
     return y, labelled
+
+
+def _values_and_gaps(target: Any) -> tuple[NDArray, Any]:
+    """The target as an array, and where its library says that it has no value, if it does."""
+    columns = column_names_of(target)
+    if len(columns) == 1:
+        y, lacks = _values_and_gaps(target[columns[0]])
+        return y[:, None], lacks
+    if type(target).__module__.startswith("pyarrow") and not (columns or hasattr(target, "chunks")):
+        target = import_optional("pyarrow").chunked_array([target])
+    lacks = target.isna() if hasattr(target, "isna") else None
+    lacks = target.is_null() if hasattr(target, "is_null") else lacks
+    if lacks is not None and holds_whole_numbers(target):  # which gaps would make floats
+        target = target.fill_null(0) if hasattr(target, "fill_null") else target.fillna(0)
+    if isinstance(target, np.ma.MaskedArray):
+        lacks, target = np.ma.getmaskarray(target), target.data
+    given = target.to_numpy() if hasattr(target, "to_numpy") else target
+    if isinstance(given, (list, tuple)):
+        given = np.array(given, dtype=object)  # NumPy would make text of mixed values
+    return np.asarray(as_array(given) if isinstance(given, Tensor) else given), lacks
+
+
+def column_names_of(table: Any) -> list[Any]:
+    """Names of the columns of a table in memory; none of anything else."""
+    if not is_table(table):
+        return []
+    return list(table.column_names if hasattr(type(table), "column_names") else table.columns)
+
+
+def holds_whole_numbers(column: Any) -> bool:
+    """Whether a column of pandas, polars or Arrow is of whole numbers, with or without gaps."""
+    kind = getattr(column, "dtype", getattr(column, "type", None))
+    return re.match(r"u?int\d", str(kind).lower()) is not None
 
 
 def _is_missing(value: Any) -> bool:
@@ -195,19 +231,19 @@ def _is_missing(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def _plain(y: NDArray, labelled: NDArray[np.bool_] | None) -> NDArray:
+def _plain(y: NDArray, labelled: NDArray[np.bool_] | None, what: str) -> NDArray:
     """Objects as an array of numbers or text; 0 or empty where there is no label."""
     known = y if labelled is None else y[labelled]
     try:
         plain = np.array(known.tolist())
     except ValueError as error:
         raise InputError(
-            f"target holds rows of different lengths ({error}); give one value, or as many values, "
+            f"{what} holds rows of different lengths ({error}); give one value, or as many values, "
             "for each row"
         ) from error
     if plain.dtype.kind not in "fiub" and not all(isinstance(value, str) for value in known.flat):
         kinds = sorted({type(value).__name__ for value in known.flat})
-        raise InputError(f"target mixes {join_and(kinds)}; give one kind of value")
+        raise InputError(f"{what} mixes {join_and(kinds)}; give one kind of value")
     if labelled is None:
         return plain
     whole = np.zeros((len(y), *plain.shape[1:]), dtype=plain.dtype)
@@ -253,7 +289,7 @@ def _from_file(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, 
     decimal = "." if source.dialect is None else source.dialect.decimal
     found = {}
     for name in names:
-        values = table.column(name).to_numpy(zero_copy_only=False)
+        values = _arrow_values(table.column(name))
         codes = () if option == "row_groups" else source.missing  # NA is a group like any other
         gaps = are_codes(values, codes)
         found[name] = numbers_where_possible(_without(values, gaps), decimal)
@@ -262,12 +298,23 @@ def _from_file(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, 
     return found, source
 
 
+def _arrow_values(column: Any) -> NDArray:
+    """A column of a file as an array; whole numbers with gaps are masked, not floats."""
+    values: NDArray
+    if column.null_count and holds_whole_numbers(column):
+        gaps = np.asarray(column.is_null())
+        values = np.ma.array(column.fill_null(0).to_numpy(), mask=gaps)
+    else:
+        values = column.to_numpy()
+    return values
+
+
 def _without(values: NDArray, gaps: NDArray[np.bool_]) -> NDArray:
     """A column with gaps: None among text, masked among numbers."""
     if not gaps.any():
         return values
     if values.dtype.kind != "O":
-        return np.ma.array(values, mask=gaps)
+        return np.ma.array(values, mask=gaps | np.ma.getmaskarray(values))
     left = values.copy()
     left[gaps] = None
     return left

@@ -26,7 +26,15 @@ from fewer.kinds import (
     Survival,
     make_kind,
 )
-from fewer.labels import check_rows, is_structured, named_columns, read_survival, with_gaps
+from fewer.labels import (
+    check_rows,
+    column_names_of,
+    holds_whole_numbers,
+    is_structured,
+    named_columns,
+    read_survival,
+    with_gaps,
+)
 from fewer.nn import Loss, MeasuredDecoder
 from fewer.train.training_data import check_weights, class_weights
 
@@ -226,15 +234,19 @@ def _as_parts(target: Any, kind: Any, weight: Any) -> dict[str, Any] | None:
     """Several targets by name; None if there is one, or several numbers of the same kind."""
     if isinstance(target, Mapping):
         return {str(name): part for name, part in target.items()}
-    columns = [str(column) for column in getattr(target, "columns", ())]
+    labels = column_names_of(target)
+    columns = [str(label) for label in labels]
     if len(columns) < 2:
         return None
     if len(set(columns)) < len(columns):
         raise InputError(f"target has columns of the same name: {join_names(columns)}")
-    parts = dict(zip(columns, (target[column] for column in target.columns), strict=True))
+    parts = dict(zip(columns, (target[label] for label in labels), strict=True))
     same = isinstance(kind, str) and weight is None
     plain = same and kind in (Numbers.name, Counts.name)
-    floats = (np.asarray(part).dtype.kind == "f" for part in parts.values())
+    floats = (
+        np.asarray(part).dtype.kind == "f" and not holds_whole_numbers(part)
+        for part in parts.values()
+    )
     return None if plain or (same and kind == "auto" and all(floats)) else parts
 
 
