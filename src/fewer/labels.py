@@ -16,13 +16,13 @@ from fewer.data import Source
 from fewer.data.csv import DASHES, is_number
 from fewer.data.open import is_source_like, open_with_metadata
 from fewer.data.source import read_metadata
-from fewer.data.tables import as_array, is_table
+from fewer.data.tables import as_array, column_names_of
 from fewer.errors import InputError, warn
 
 __all__ = [
     "are_codes",
-    "check_rows",
-    "column_names_of",
+    "check_aligned",
+    "check_counts",
     "holds_whole_numbers",
     "is_structured",
     "named_columns",
@@ -33,22 +33,23 @@ __all__ = [
 ]
 
 
-def check_rows(target: Any, data: Any) -> None:
+def check_aligned(target: Any, data: Any, what: str = "target") -> None:
     """Refuse a target of another number of rows than a table or an array, or in another order."""
     listed = isinstance(target, (list, tuple)) and len(target) == 2  # perhaps (time, event)
     parts = target.values() if isinstance(target, Mapping) else target if listed else [target]
     n, own = (one[0] if len(one) in (1, 2) else None for one in map(_shape, (data, target)))
     if isinstance(n, int) and isinstance(own, int) and own != n:
-        raise InputError(f"target has {own} values for {n} rows")
+        raise InputError(f"{what} has {own} values for {n} rows")
     wanted: Any = getattr(data, "index", None)
     for part in parts if hasattr(wanted, "equals") else ():
         labels: Any = getattr(part, "index", None)
         if not hasattr(labels, "equals") or labels.equals(wanted):
             continue
         if labels.is_unique and wanted.is_unique and wanted.isin(labels).all():
+            name = what.removeprefix("the ")
             raise InputError(
-                "the rows of target have the labels of the rows of the data in another order; use "
-                "target.loc[data.index], or target.to_numpy() if the order is right"
+                f"the rows of {what} have the labels of the rows of the data in another order; use "
+                f"{name}.loc[data.index], or {name}.to_numpy() if the order is right"
             )
 
 
@@ -62,15 +63,29 @@ def is_structured(target: Any) -> bool:
     return names is not None and len(names) == 2
 
 
-def read_survival(target: Any) -> tuple[NDArray, NDArray[np.bool_] | None]:
+def check_counts(values: NDArray, labelled: NDArray[np.bool_] | None, what: str) -> None:
+    """Refuse numbers (n x m) that are not counts."""
+    rows = np.arange(len(values)) if labelled is None else np.flatnonzero(labelled)
+    seen = values[rows]
+    for row, column in np.argwhere((seen < 0) | (seen != np.round(seen)))[:1]:
+        raise InputError(
+            f"{what} of row {rows[row]} is {seen[row, column]:g}; counts are whole numbers of at "
+            "least 0: give raw counts" + (", or use target_kind='number'" * (what == "target"))
+        )
+
+
+def read_survival(
+    target: Any, what: str = "the target"
+) -> tuple[NDArray, NDArray[np.bool_] | None]:
     """Times and events (n x 2), and which rows have both (None is all)."""
+    name = f"a survival {what.removeprefix('the ')}"
     if is_structured(target):
-        fields = [target[name] for name in target.dtype.names]
+        fields = [target[field] for field in target.dtype.names]
         time, event = sorted(fields, key=lambda part: part.dtype.kind == "b")
-    elif isinstance(target, Mapping) or len(getattr(target, "columns", ())) == 2:
-        columns = list(target) if isinstance(target, Mapping) else list(target.columns)
+    elif isinstance(target, Mapping) or len(column_names_of(target)) == 2:
+        columns = list(target) if isinstance(target, Mapping) else column_names_of(target)
         if len(columns) != 2:
-            raise InputError(f"a survival target has {len(columns)} parts; give (time, event)")
+            raise InputError(f"{name} has {len(columns)} parts; give (time, event)")
         time, event = (target[column] for column in columns)
     elif isinstance(target, (list, tuple)) and len(target) == 2:
         time, event = target
@@ -78,12 +93,12 @@ def read_survival(target: Any) -> tuple[NDArray, NDArray[np.bool_] | None]:
         pairs = np.asarray(as_array(target) if isinstance(target, Tensor) else target)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise InputError(
-                f"a survival target has shape {pairs.shape}; give the times and the events, as "
-                "(time, event) or as two columns; on the command line, --target TIME --event EVENT"
+                f"{name} has shape {pairs.shape}; give the times and the events, as (time, event) "
+                "or as two columns; on the command line, --target TIME --event EVENT"
             )
         time, event = pairs.T
     (time, has_time), (event, has_event) = (
-        with_gaps(part, name) for part, name in ((time, "time"), (event, "event"))
+        with_gaps(part, one) for part, one in ((time, "time"), (event, "event"))
     )
     if time.ndim != 1 or time.shape != event.shape:
         raise InputError(
@@ -93,14 +108,14 @@ def read_survival(target: Any) -> tuple[NDArray, NDArray[np.bool_] | None]:
         events = truth_of_words(event if has_event is None else event[has_event])
         if events is None:
             raise InputError(
-                f"the events of the target hold {join_names(np.unique(event).tolist())}; use 1, "
+                f"the events of {what} hold {join_names(np.unique(event).tolist())}; use 1, "
                 "true or yes for an event, and 0, false or no for none"
             )
         event = np.zeros(event.shape)
         event[slice(None) if has_event is None else has_event] = events
     if time.dtype.kind not in "fiub":
-        raise InputError("the times of the target are of text; give numbers")
-    return _times(time.astype(float), event.astype(float), has_time, has_event)
+        raise InputError(f"the times of {what} are of text; give numbers")
+    return _times(time.astype(float), event.astype(float), has_time, has_event, what)
 
 
 def _times(
@@ -108,13 +123,14 @@ def _times(
     event: NDArray,
     has_time: NDArray[np.bool_] | None,
     has_event: NDArray[np.bool_] | None,
+    what: str,
 ) -> tuple[NDArray, NDArray[np.bool_] | None]:
     every = np.ones(len(time), dtype=bool)
     has_time, has_event = (every if part is None else part for part in (has_time, has_event))
     for row in np.flatnonzero(has_time != has_event)[:1]:
         has, lacks = ("a time", "no event") if has_time[row] else ("an event", "no time")
         raise InputError(
-            f"row {row} of the target has {has} but {lacks}; give both, or neither where the row "
+            f"row {row} of {what} has {has} but {lacks}; give both, or neither where the row "
             "has no label"
         )
     known = has_time & has_event
@@ -208,13 +224,6 @@ def _values_and_gaps(target: Any) -> tuple[NDArray, Any]:
     if isinstance(given, (list, tuple)):
         given = np.array(given, dtype=object)  # NumPy would make text of mixed values
     return np.asarray(as_array(given) if isinstance(given, Tensor) else given), lacks
-
-
-def column_names_of(table: Any) -> list[Any]:
-    """Names of the columns of a table in memory; none of anything else."""
-    if not is_table(table):
-        return []
-    return list(table.column_names if hasattr(type(table), "column_names") else table.columns)
 
 
 def holds_whole_numbers(column: Any) -> bool:

@@ -128,3 +128,12 @@ def test_a_target_with_a_decimal_comma_is_a_number(trial, asked):
     words = ["--target", "months", "--ignore", "died,visits,arm", *QUICK, "--validation", "0.2"]
     assert asked("select", "train.csv", "-k", "2", *words)["target"]["kind"] == "number"
     assert asked("score", "panel", "test.csv")["target"]["r2"] < 1
+
+
+def test_a_single_row_has_no_r2(trial, asked, typed):
+    words = ["--target", "months", "--ignore", "died,visits,arm", *QUICK, "--validation", "0.2"]
+    asked("select", "train.csv", "-k", "2", *words)
+    pd.read_csv("test.csv")[:1].to_csv("one.csv", index=False)
+    shown = typed("score", "panel", "one.csv").stdout
+    assert "no R² of months: it needs at least two different values" in shown
+    assert asked("score", "panel", "one.csv")["target"]["r2"] is None

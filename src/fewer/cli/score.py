@@ -340,6 +340,10 @@ def _show(
         if metric not in ("name", "rows"):
             label = metric.replace("r2", "R²").replace("d2", "D²")
             of = "" if " of " in label else f" of {found['target']['name']}"
+            if math.isnan(value):
+                why = "different values" if "²" in label else "rows, one of them with an event"
+                screen.print(f"[bold]no[/] {visible(label + of)}: it needs at least two {why}")
+                continue
             screen.print(f"[bold]{value:.3f}[/] {visible(label + of)}")
     if found["median_r2"] is not None:
         screen.print(f"median R² of unmeasured features: {found['median_r2']:.3f}")

@@ -13,6 +13,7 @@ from torch import Tensor
 from fewer._checks import check_number, join_names
 from fewer.data import Source
 from fewer.data.open import is_source_like, open_with_metadata
+from fewer.data.tables import column_names_of
 from fewer.errors import InputError, warn
 from fewer.kinds import (
     KINDS,
@@ -27,8 +28,8 @@ from fewer.kinds import (
     make_kind,
 )
 from fewer.labels import (
-    check_rows,
-    column_names_of,
+    check_aligned,
+    check_counts,
     holds_whole_numbers,
     is_structured,
     named_columns,
@@ -190,7 +191,7 @@ def read_target(
     name, kind = None, _known_kind(kind)
     names = _column_names(target, data)
     if not names:
-        check_rows(target, data)
+        check_aligned(target, data)
     if names:
         found, data = named_columns(names, data, "target")
         target = found if len(found) > 1 else found[names[0]]
@@ -325,14 +326,7 @@ def _numbers(y: NDArray, labelled: NDArray[np.bool_] | None, kind: str) -> Targe
     values.nan_to_num_(nan=0.0)
     seen = values if labelled is None else values[torch.from_numpy(labelled)]
     if kind == Counts.name:
-        rows = np.arange(len(y)) if labelled is None else np.flatnonzero(labelled)
-        bad = torch.nonzero((seen < 0) | (seen != seen.round()))
-        if len(bad):
-            row, column = bad[0].tolist()
-            raise InputError(
-                f"target of row {rows[row]} is {float(seen[row, column]):g}; counts are whole "
-                "numbers of at least 0: give raw counts, or use target_kind='number'"
-            )
+        check_counts(values.numpy(), labelled, "target")
     if not (seen.amax(0) > seen.amin(0)).all():
         first = y.flat[0] if labelled is None else y[labelled].flat[0]
         raise InputError(f"target has one value only, {first.item()!r}; it needs at least 2")
