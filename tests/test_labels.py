@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_diabetes, load_iris
 
 import fewer
-from fewer.labels import are_codes, with_gaps
+from fewer.labels import are_codes, read_survival, with_gaps
 from fewer.selection.target import read_target
 
 CPU = {"random_state": 0, "device": "cpu", "validation": 0.2, "strategies": ["search"]}
@@ -132,3 +132,37 @@ def test_whole_numbers_with_gaps_in_a_file_are_classes(flowers, tmp_path):
     found, _ = read_target("y", tmp_path / "f.parquet")
     assert (found.kind.name, found.classes.tolist()) == ("class", [0, 1, 2])
     assert found.labelled.sum() == 113
+
+
+TIME, EVENT = [3.5, 1.0, 2.0, 1.0], [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [("event", int), ("time", float)],
+        [("time", float), ("event", int)],
+        [("e", bool), ("t", int)],
+        [("cens", float), ("day", float)],
+        [("day", float), ("cens", np.uint8)],
+        [("x", "U1"), ("days", float)],
+    ],
+)
+def test_fields_of_structured_arrays_are_told_apart(fields):
+    first = fields[0][0] in ("event", "e", "cens", "x")
+    pairs = zip(EVENT, TIME, strict=True) if first else zip(TIME, EVENT, strict=True)
+    values, _ = read_survival(np.array(list(pairs), dtype=fields))
+    assert values[:, 1].tolist() == EVENT
+    assert values[:, 0].tolist() == np.array(TIME, dtype=fields[first][1]).tolist()
+
+
+def test_labels_with_leading_zeros_are_text(flowers, tmp_path):
+    table = flowers.drop(columns="kind").assign(y=["01", "1", "2"] * 50, w=["01", "02", "03"] * 50)
+    table.to_csv(tmp_path / "f.csv", index=False)
+    panel = fewer.select(tmp_path / "f.csv", 2, target="y", sample_weight="w", **CPU)
+    assert panel.target.classes.tolist() == ["01", "1", "2"]
+    read = {"y": table["y"].tolist()}
+    score = panel.score_target(tmp_path / "f.csv", "y")
+    assert score == panel.score_target(table, read["y"])
+    found, _ = read_target("w", fewer.data.open(tmp_path / "f.csv", ignore=["y", "w"]), "count")
+    assert found.values[:3, 0].tolist() == [1, 2, 3]

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ __all__ = [
     "read_survival",
     "with_gaps",
 ]
+
+EVENTS = ("event", "events", "status", "died", "dead", "death")  # names of fields of events
+TIMES = ("time", "times", "t", "duration", "days", "months", "years")  # and of times
 
 
 def check_aligned(target: Any, data: Any, what: str = "target") -> None:
@@ -80,8 +83,10 @@ def read_survival(
     """Times and events (n x 2), and which rows have both (None is all)."""
     name = f"a survival {what.removeprefix('the ')}"
     if is_structured(target):
-        fields = [target[field] for field in target.dtype.names]
-        time, event = sorted(fields, key=lambda part: part.dtype.kind == "b")
+        last = _event_field(target)
+        time, event = (
+            target[field] for field in sorted(target.dtype.names, key=lambda one: one == last)
+        )
     elif isinstance(target, Mapping) or len(column_names_of(target)) == 2:
         columns = list(target) if isinstance(target, Mapping) else column_names_of(target)
         if len(columns) != 2:
@@ -118,6 +123,19 @@ def read_survival(
     return _times(time.astype(float), event.astype(float), has_time, has_event, what)
 
 
+def _event_field(target: Any) -> str:
+    """Which of two fields holds events: the only one of true and false, so named, or of 0 and 1."""
+    names: list[str] = list(target.dtype.names)
+    fields = [target[name] for name in names]
+    signs: tuple[list[bool], ...] = (
+        [field.dtype.kind == "b" for field in fields],
+        [name.lower() in EVENTS for name in names],
+        [name.lower() not in TIMES for name in names],
+        [field.dtype.kind in "iuf" and bool(np.isin(field, (0, 1)).all()) for field in fields],
+    )
+    return next((names[sign.index(True)] for sign in signs if sum(sign) == 1), names[1])
+
+
 def _times(
     time: NDArray,
     event: NDArray,
@@ -145,13 +163,18 @@ def _times(
     return values, None if known.all() else known
 
 
-def numbers_where_possible(y: NDArray, decimal: str = ".") -> NDArray:
-    """Text as whole numbers or numbers, if all of it is; empty cells are masked."""
+def numbers_where_possible(y: NDArray, decimal: str = ".", *, padded: bool = True) -> NDArray:
+    """Text as whole numbers or numbers, if all of it is; empty cells are masked.
+
+    Unless numbers may be ``padded``, whole ones with leading zeros are labels, which are text.
+    """
     if y.dtype.kind not in "OU":
         return y
     y = np.array([None if text in ("", None) else text for text in y], dtype=object)
     known = np.array([value is not None for value in y])
     texts = y[known]
+    if not padded and any(isinstance(text, str) and re.match(r"0\d+$", text) for text in texts):
+        return y
     if decimal != "." and all(isinstance(text, str) and is_number(text, decimal) for text in texts):
         texts = np.array([text.replace(decimal, ".") for text in texts], dtype=object)
     for kind in (np.int64, np.float64):  # in a text file everything is text
@@ -260,9 +283,16 @@ def _plain(y: NDArray, labelled: NDArray[np.bool_] | None, what: str) -> NDArray
     return whole
 
 
-def named_columns(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Any]:
-    """Columns that an option names, and the data without them."""
-    return (_from_file if is_source_like(data) else _from_table)(names, data, option)
+def named_columns(
+    names: Sequence[str], data: Any, option: str, numbers: Collection[str] = ()
+) -> tuple[dict[str, Any], Any]:
+    """Columns that an option names, and the data without them.
+
+    Those that are known to be ``numbers`` may have leading zeros in a text file.
+    """
+    if is_source_like(data):
+        return _from_file(names, data, option, numbers)
+    return _from_table(names, data, option)
 
 
 def _from_table(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Any]:
@@ -283,7 +313,9 @@ def _from_table(names: Sequence[str], data: Any, option: str) -> tuple[dict[str,
     return {name: data[column] for name, column in found.items()}, rest
 
 
-def _from_file(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Source]:
+def _from_file(
+    names: Sequence[str], data: Any, option: str, numbers: Collection[str]
+) -> tuple[dict[str, Any], Source]:
     """Metadata columns of a file; text is converted to numbers where possible."""
     try:
         source = open_with_metadata(data, list(names))
@@ -301,7 +333,8 @@ def _from_file(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, 
         values = _arrow_values(table.column(name))
         codes = () if option == "row_groups" else source.missing  # NA is a group like any other
         gaps = are_codes(values, codes)
-        found[name] = numbers_where_possible(_without(values, gaps), decimal)
+        padded = name in numbers
+        found[name] = numbers_where_possible(_without(values, gaps), decimal, padded=padded)
         if found[name].dtype.kind == "O" and gaps.any():
             _tell_of_words(values[gaps], f"{option} {name}")
     return found, source

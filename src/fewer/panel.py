@@ -495,7 +495,9 @@ class Panel:
         if isinstance(truth, (list, tuple)) and predictor.kind.width > 1:
             names = list(truth) if all(isinstance(name, str) for name in truth) else []
         if names:
-            found, _ = named_columns(names, measured, "truth")
+            parts = {part.name: part.kind for part in predictor.parts}
+            numbers = [one for one in names if parts.get(one, predictor.kind).classes is None]
+            found, _ = named_columns(names, measured, "truth", numbers)
             truth = found if len(names) > 1 else found[names[0]]
         else:
             check_aligned(truth, measured, "the truth")

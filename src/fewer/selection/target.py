@@ -193,7 +193,9 @@ def read_target(
     if not names:
         check_aligned(target, data)
     if names:
-        found, data = named_columns(names, data, "target")
+        kinds = kind if isinstance(kind, Mapping) else dict.fromkeys(names, kind)
+        numbers = [name for name in names if kinds.get(name, "auto") not in ("auto", Classes.name)]
+        found, data = named_columns(names, data, "target", numbers)
         target = found if len(found) > 1 else found[names[0]]
         name = names[0] if len(found) == 1 or kind == Survival.name else None
     columns = tuple(names)
@@ -441,7 +443,7 @@ def read_named_columns(options: dict[str, Any], data: Any) -> tuple[dict[str, An
         data = open_with_metadata(data, list(dict.fromkeys(columns)))
     values = {}
     for name, column in named.items():
-        found, data = named_columns([column], data, name)
+        found, data = named_columns([column], data, name, named.values())
         values[name] = found[column]
         if isinstance(values[name], np.ma.MaskedArray):  # of empty cells, which are refused later
             gaps = np.ma.getmaskarray(values[name])
