@@ -221,15 +221,18 @@ def _score_list(
     seed: int,
 ) -> dict[str, Any]:
     from fewer.assess import score_features
+    from fewer.assess.scoring import check_without_target
     from fewer.cli import _parsing as parse
     from fewer.errors import InputError
 
     if Path(text).is_dir():
         raise InputError(f"{text} is not a panel folder; use one written by fewer select")
     source = reading.open_features(data, metadata=(row_groups, target))
+    features = parse.features([text], source.names, "the list")
+    check_without_target(features, () if target is None else (target,), "the list")
     found = score_features(
         source,
-        parse.features([text], source.names, "the list"),
+        features,
         row_groups=opt.read_column(source, row_groups),
         random_state=seed,
     )
@@ -266,9 +269,9 @@ def _scorecard(
             target = named[0]
     source = reading.open_features(data, metadata=(row_groups, target))
     return judge(
-        _judged(panel, source.names, "the list"),
+        _judged(panel, source, "the list"),
         source,
-        against=None if against is None else _judged(against, source.names, "--against"),
+        against=None if against is None else _judged(against, source, "--against"),
         target=target,
         **constraints.arguments(source.names),
         row_groups=opt.read_column(source, row_groups),
@@ -276,12 +279,16 @@ def _scorecard(
     )
 
 
-def _judged(text: str, names: list[str] | None, option: str) -> Any:
+def _judged(text: str, source: Any, option: str) -> Any:
     from fewer.cli import _parsing as parse
+    from fewer.constraints import find_column
 
     if opt.is_panel(text):
         return opt.load_panel(Path(text))
-    return parse.features([text], names, option)
+    features = parse.features([text], source.names, option)
+    for one in features:
+        find_column(source.names, source.shape[1], one, option)
+    return features
 
 
 def _by_feature(names: Any, chosen: list[Any], errors: Any, variances: Any) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fewer._checks import check_number, join_names
 from fewer.data import Source
+from fewer.data.columns import LARGEST, SMALLEST
 from fewer.data.open import is_source_like, open_with_metadata
 from fewer.data.tables import column_names_of
 from fewer.errors import InputError, warn
@@ -329,9 +330,20 @@ def _numbers(y: NDArray, labelled: NDArray[np.bool_] | None, kind: str) -> Targe
     seen = values if labelled is None else values[torch.from_numpy(labelled)]
     if kind == Counts.name:
         check_counts(values.numpy(), labelled, "target")
+    largest = float(seen.abs().max())
+    if largest > LARGEST:
+        raise InputError(
+            f"target has values up to {largest:.1e}, too large to be squared; divide it by a "
+            f"constant such as {10.0 ** np.floor(np.log10(largest)):.0e}"
+        )
     if not (seen.amax(0) > seen.amin(0)).all():
         first = y.flat[0] if labelled is None else y[labelled].flat[0]
         raise InputError(f"target has one value only, {first.item()!r}; it needs at least 2")
+    if not (seen.amax(0) - seen.amin(0) > SMALLEST).all():
+        raise InputError(
+            f"the values of target differ by less than {SMALLEST:.0e}, whose squares are rounded "
+            f"to 0; multiply them by a constant such as {1 / SMALLEST:.0e}"
+        )
     return TargetData(values, make_kind(kind, values.shape[1]), None, y.ndim == 1, labelled)
 
 
