@@ -25,6 +25,7 @@ from fewer.estimate import Estimate, Score
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
 from fewer.joint import JointCovariance, TrainingStatistics, check_joint, check_statistics
+from fewer.labels import check_aligned, named_columns
 from fewer.nn import build_decoder
 from fewer.nn.decoder import LINKS
 from fewer.reconstructor import (
@@ -470,12 +471,15 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
         truth : array, or anything that `select` accepts as ``target=``
-            True values, or the name of a column of a table that holds them. Rows without one (None,
-            NaN) do not count; classes that the panel has never seen count as wrong, with a warning.
+            True values, or the name of a column that holds them (a list of names for several
+            targets, or for time and event). Rows without one (None, NaN) do not count; classes that
+            the panel has never seen count as wrong, ordered ones with the largest possible error,
+            with a warning.
 
         Returns
         -------
         float; for several targets, a dictionary of them
+            NaN for R² and D², which compare with a constant, if all true values are the same.
 
         Examples
         --------
@@ -487,8 +491,16 @@ class Panel:
         True
         """
         predictor = self._predictor()
-        if isinstance(truth, str):
-            truth = _column(measured, truth)
+        names = [truth] if isinstance(truth, str) else []
+        if isinstance(truth, (list, tuple)) and predictor.kind.width > 1:
+            names = list(truth) if all(isinstance(name, str) for name in truth) else []
+        if names:
+            parts = {part.name: part.kind for part in predictor.parts}
+            numbers = [one for one in names if parts.get(one, predictor.kind).classes is None]
+            found, _ = named_columns(names, measured, "truth", numbers)
+            truth = found if len(names) > 1 else found[names[0]]
+        else:
+            check_aligned(truth, measured, "the truth")
         return predictor.score(self.reconstructor.read(cells_like(self, measured)), truth)
 
     def _read(self, measured: Any) -> Rows:
@@ -882,19 +894,6 @@ class Panel:
             f"<Panel of {self.k} of {self.d} features{self._about_target()}, explained variance "
             f"on held-out rows {self.held_out.text()}: {shown}>"
         )
-
-
-def _column(table: Any, name: str) -> Any:
-    """A column of a table."""
-    have = list(getattr(table, "columns", ()))
-    if not have:
-        raise InputError(
-            f"truth={name!r} names a column, but the rows are not a table; give the true values"
-        )
-    if have.count(name) != 1:
-        times = "not" if name not in have else f"{have.count(name)} times"
-        raise InputError(f"truth={name!r} is {times} among the {len(have)} columns")
-    return table[name]
 
 
 def _restore_estimates(meta: dict[str, Any], evidence: Evidence | None) -> dict[str, Estimate]:

@@ -539,5 +539,5 @@ def test_the_truth_may_be_a_column_of_the_rows(tumours):
         )
     with pytest.raises(InputError, match="truth='diag' is not among the 5 columns"):
         panel.score_target(table, "diag")
-    with pytest.raises(InputError, match="names a column, but the rows are not a table"):
+    with pytest.raises(InputError, match="names a column, but the data are not a table"):
         panel.score_target(table[panel.features].to_numpy(), "diagnosis")

@@ -368,7 +368,8 @@ def _difference(
     what = "explained variance"
     if len(panels) < 2:
         named = [one.features if isinstance(one, Panel) else one for one in pair]
-        parts, how = _refitted(rows, [rows.columns(one) for one in named]), "refitted"
+        columns = [rows.columns(named[0]), rows.columns(named[1], "against")]
+        parts, how = _refitted(rows, columns), "refitted"
     elif rows.wanted is None:
         parts, how = _reconstructed(rows, panels), "as they are"
     else:

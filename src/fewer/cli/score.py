@@ -152,13 +152,16 @@ def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
     from fewer._checks import truth_of_words
     from fewer.data import read_all
     from fewer.errors import InputError
+    from fewer.labels import are_codes
 
     target, texts = loaded.target, opt.text_columns(source)
+    decimal = "." if source.dialect is None else source.dialect.decimal
     columns = {
         name: np.array([str(value) for value in texts[name]], dtype=object)
         for name in target.columns
     }
-    missing = np.any([np.isin(one, ("", "None", "nan", "NaN")) for one in columns.values()], axis=0)
+    codes = (*source.missing, "", "None", "nan", "NaN")
+    missing = np.any([are_codes(one, codes) for one in columns.values()], axis=0)
     if missing.all():
         raise InputError(f"{target.name} is missing in every row; score rows that have it")
     columns = {name: one[~missing] for name, one in columns.items()}
@@ -168,37 +171,45 @@ def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
         time, event = target.columns
         events = truth_of_words(columns[event])
         truth: Any = (
-            _numbers(columns[time], time),
-            _numbers(columns[event], event) if events is None else events,
+            _numbers(columns[time], time, decimal),
+            _numbers(columns[event], event, decimal) if events is None else events,
         )
     elif target.parts:
-        truth = {one.name: _truth(one.kind, columns[one.name], one.name) for one in target.parts}
+        truth = {
+            one.name: _truth(one.kind, columns[one.name], one.name, decimal) for one in target.parts
+        }
         scores = loaded.score_target(measured, truth)
         return found | {
             f"{KEYS[one.kind.name]} of {one.name}": scores[one.name] for one in target.parts
         }
     else:
-        truth = _truth(target.kind, columns[target.columns[0]], target.columns[0])
+        truth = _truth(target.kind, columns[target.columns[0]], target.columns[0], decimal)
     return found | {KEYS[target.kind.name]: loaded.score_target(measured, truth)}
 
 
-def _truth(kind: Any, texts: Any, name: str) -> Any:
+def _truth(kind: Any, texts: Any, name: str, decimal: str) -> Any:
     """The text of a column as labels of classes, or as numbers."""
     import numpy as np
 
     if kind.classes is None:
-        return _numbers(texts, name)
+        return _numbers(texts, name, decimal)
     known = {str(label): label for label in kind.classes.tolist()}
     return np.array([known.get(text, text) for text in texts], dtype=object)
 
 
-def _numbers(texts: Any, name: str) -> Any:
+def _numbers(texts: Any, name: str, decimal: str) -> Any:
+    import numpy as np
+
+    from fewer.data.csv import is_number
     from fewer.errors import InputError
 
-    try:
-        return texts.astype(float)
-    except ValueError as error:
-        raise InputError(f"{name} has values that are not numbers ({error})") from error
+    wrong = [text for text in texts if not is_number(text, decimal)]
+    if wrong:
+        raise InputError(
+            f"{name} has values that are not numbers, such as {wrong[0]!r}; correct them, or give "
+            "--missing if they stand for missing values"
+        )
+    return np.array([float(text.replace(decimal, ".")) for text in texts])
 
 
 def _score_list(
@@ -210,15 +221,18 @@ def _score_list(
     seed: int,
 ) -> dict[str, Any]:
     from fewer.assess import score_features
+    from fewer.assess.scoring import check_without_target
     from fewer.cli import _parsing as parse
     from fewer.errors import InputError
 
     if Path(text).is_dir():
         raise InputError(f"{text} is not a panel folder; use one written by fewer select")
     source = reading.open_features(data, metadata=(row_groups, target))
+    features = parse.features([text], source.names, "the list")
+    check_without_target(features, () if target is None else (target,), "the list")
     found = score_features(
         source,
-        parse.features([text], source.names, "the list"),
+        features,
         row_groups=opt.read_column(source, row_groups),
         random_state=seed,
     )
@@ -255,9 +269,9 @@ def _scorecard(
             target = named[0]
     source = reading.open_features(data, metadata=(row_groups, target))
     return judge(
-        _judged(panel, source.names, "the list"),
+        _judged(panel, source, "the list"),
         source,
-        against=None if against is None else _judged(against, source.names, "--against"),
+        against=None if against is None else _judged(against, source, "--against"),
         target=target,
         **constraints.arguments(source.names),
         row_groups=opt.read_column(source, row_groups),
@@ -265,12 +279,16 @@ def _scorecard(
     )
 
 
-def _judged(text: str, names: list[str] | None, option: str) -> Any:
+def _judged(text: str, source: Any, option: str) -> Any:
     from fewer.cli import _parsing as parse
+    from fewer.constraints import find_column
 
     if opt.is_panel(text):
         return opt.load_panel(Path(text))
-    return parse.features([text], names, option)
+    features = parse.features([text], source.names, option)
+    for one in features:
+        find_column(source.names, source.shape[1], one, option)
+    return features
 
 
 def _by_feature(names: Any, chosen: list[Any], errors: Any, variances: Any) -> list[dict[str, Any]]:
@@ -329,6 +347,10 @@ def _show(
         if metric not in ("name", "rows"):
             label = metric.replace("r2", "R²").replace("d2", "D²")
             of = "" if " of " in label else f" of {found['target']['name']}"
+            if math.isnan(value):
+                why = "different values" if "²" in label else "rows, one of them with an event"
+                screen.print(f"[bold]no[/] {visible(label + of)}: it needs at least two {why}")
+                continue
             screen.print(f"[bold]{value:.3f}[/] {visible(label + of)}")
     if found["median_r2"] is not None:
         screen.print(f"median R² of unmeasured features: {found['median_r2']:.3f}")
