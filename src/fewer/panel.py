@@ -61,6 +61,7 @@ STORED: dict[Any, Any] = {
             "seconds": float,
             "price?": (float, None),
             "worst?": (float, None),
+            "estimated?": bool,
         }
     ],
     "link": _LINK,
@@ -75,8 +76,9 @@ READING = (CELLS, "missing")  # of the settings: what new rows must be read like
 class Leaderboard(list[dict[str, Any]], Tabular):
     """All candidates, the winner first; a list of dicts that prints as a table.
 
-    The error of a network that was pruned after the first fold is estimated from that fold. With
-    ``robust_to``, "worst missing" is the error with the worst features of the panel missing.
+    An error marked ~ is estimated from the first fold, after which the candidate was dropped; its
+    "estimated" is True. With ``robust_to``, "worst missing" is the error with the worst features of
+    the panel missing.
 
     Examples
     --------
@@ -90,7 +92,7 @@ class Leaderboard(list[dict[str, Any]], Tabular):
         ranked = rank_candidates(self)
         columns = {
             "strategy": [row["strategy"] for row in ranked],
-            "held-out error": [f"{row['error']:.6g}" for row in ranked],
+            "held-out error": [f"{row['mark']}{row['error']:.6g}" for row in ranked],
             "ratio": [row["ratio_text"] for row in ranked],
         }
         if any(row["worst"] is not None for row in ranked):

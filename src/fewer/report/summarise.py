@@ -45,6 +45,7 @@ MISTAKES = 5
 HEAVY = 0.3  # of the squared error in one percent of the rows
 RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
 MOST_RATIO = 1000  # of errors that is shown
+ESTIMATED = "~"  # marks errors of candidates that were not measured on all folds
 SHOWN_ELSEWHERE = ("network_gain", "costs", "groups", "tails")  # of the settings
 WEAK = 0.05  # p-value from which a contribution may be chance
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
@@ -688,6 +689,11 @@ def error_note(board: Sequence[dict[str, Any]], settings: Mapping[str, Any], tar
                 f"Error: weighted mean of the {loss} of {name} and the {features}, both in "
                 "held-out rows and relative to the lowest."
             )
+    if any(row.get("estimated") for row in board):
+        text += (
+            f" {ESTIMATED}: estimated from the first fold, after which candidates that were far "
+            "behind were dropped."
+        )
     errors = [row["error"] for row in board]
     if errors and min(errors) < errors[0]:
         text += " The winner has not the lowest, since ties are broken by further comparisons."
@@ -705,6 +711,7 @@ def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             "strategy": row["strategy"],
             "error": row["error"],
+            "mark": ESTIMATED if row.get("estimated") else "",
             "ratio": ratio,
             # nothing to compare with where the winner is right but for rounding
             "ratio_text": f"{ratio:.3f}" if ratio <= MOST_RATIO else f">{MOST_RATIO}",
