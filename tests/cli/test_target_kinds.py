@@ -100,3 +100,29 @@ def test_the_remedies_of_warnings_can_be_typed(trial, typed):
     assert warned.count("warning: ") == 1
     warned = typed(*words, "--target", "died", "--target-kind", "class").stderr
     assert "Leave it out with --exclude copy" in warned
+
+
+def test_the_kind_of_a_target_for_curves_stability_and_scores(trial, typed, asked, refused):
+    for words in (
+        ("curve", "train.csv", "--k", "1,2"),
+        ("stability", "train.csv", "-k", "2", "--subsamples", "4"),
+        ("score", "x0", "train.csv"),
+    ):
+        given = (*words, "--target", "visits", "--ignore", "arm,months,died")
+        as_number = typed(*given, "--target-kind", "number")
+        assert "taken as a class" not in as_number.stderr
+        assert typed(*given, "--target-kind", "class").stdout != as_number.stdout
+        assert "--target-kind requires --target" in refused(*words, "--target-kind", "number")
+        assert "--target-kind survival: use auto, class" in refused(
+            *given, "--target-kind", "survival"
+        )
+
+
+def test_predictions_that_a_target_has_none_of(trial, asked, refused):
+    words = ["--target", "months", "--event", "died", "--ignore", "visits,arm", *QUICK]
+    asked("select", "train.csv", "-k", "2", *words)
+    said = refused("predict", "panel", "test.csv", "--interval", "0.9")
+    assert "of kind 'survival'; leave it out" in said
+    said = refused("predict", "panel", "test.csv", "--probabilities")
+    assert "--probabilities is for classes" in said
+    assert said.endswith("leave it out")

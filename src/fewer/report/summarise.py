@@ -72,7 +72,7 @@ class Reported(Protocol):
     def indices(self) -> NDArray[np.int64]: ...
     @property
     def features(self) -> list[Any]: ...
-    def examine(self, X: Any) -> Examined: ...
+    def examine(self, X: Any, truth: Any = None) -> Examined: ...
     def check(self, rows: Any) -> Any: ...
 
 
@@ -83,6 +83,7 @@ def summarise(
     title: str | None = None,
     image_shape: tuple[int, int] | str | None = "auto",
     rows: bool = True,
+    truth: Any = None,
 ) -> dict[str, Any]:
     """Summarise a panel for its report; the parameters are those of `fewer.report.write`."""
     known = panel.evidence
@@ -93,7 +94,7 @@ def summarise(
         name if name.strip() else f"(column {j})"
         for j, name in enumerate(panel.names or map(str, range(panel.d)))
     ]
-    given = None if data is None else panel.examine(data)
+    given = None if data is None else panel.examine(data, truth)
     seen: Any = known if given is None else given  # an `Evidence`, an `Examined` or None
     errors = panel.held_out.errors if known is None else known.errors
     nothing = np.zeros((0, panel.d), dtype=np.float32)
@@ -121,13 +122,7 @@ def summarise(
         "expected": _expected(panel),
         "protocol": panel.settings.get("protocol"),
         "where": "the additional rows" if given is not None else "held-out rows",
-        "given": None
-        if given is None
-        else {
-            "explained": float(given.score),
-            "error": given.score.standard_error,
-            "rows": given.n,
-        },
+        "given": None if given is None else _given(panel, given, standardised is not None),
         "target": _target(panel.target, known),
         "check": None if data is None else _check(panel, data),
         "held_rows": None if known is None else known.source.get("held"),
@@ -165,6 +160,25 @@ def summarise(
         },
         "call": None if known is None else python_of(known),
         "command": None if known is None else known.command,
+    }
+
+
+def _given(panel: Reported, found: Examined, standardised: bool) -> dict[str, Any]:
+    """Scores of the additional rows, in the units of those of the held-out rows."""
+    score = found.standardised if standardised else found.score
+    target, scores = panel.target, []
+    if found.target is not None:
+        parts = [(one.name, one.kind) for one in target.parts]
+        own = found.target if parts else {target.name: found.target}
+        scores = [
+            {"name": name or "the target", "kind": kind.metric, "score": own[name]}
+            for name, kind in parts or [(target.name, target.kind)]
+        ]
+    return {
+        "explained": math.nan if score is None else float(score),
+        "error": None if score is None else score.standard_error,
+        "rows": found.n,
+        "target": scores,
     }
 
 
