@@ -24,6 +24,7 @@ __all__ = [
     "check_aligned",
     "check_counts",
     "holds_whole_numbers",
+    "is_missing",
     "is_structured",
     "named_columns",
     "numbers_where_possible",
@@ -220,7 +221,7 @@ def objects_with_gaps(target: Any, what: str) -> tuple[NDArray, NDArray[np.bool_
     if y.dtype.kind == "f":
         gaps |= np.isnan(y)
     elif y.dtype.kind == "O":
-        gaps[~gaps] = [_is_missing(value) for value in y[~gaps].flat]
+        gaps[~gaps] = [is_missing(value) for value in y[~gaps].flat]
     if not gaps.any():
         return y, None
     labelled: NDArray[np.bool_] = ~np.any(gaps.reshape(len(y), -1), axis=1)
@@ -255,7 +256,7 @@ def holds_whole_numbers(column: Any) -> bool:
     return re.match(r"u?int\d", str(kind).lower()) is not None
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether an object stands for a label that is not known."""
     try:
         return value is None or bool(value != value)  # noqa: PLR0124 (NaN alone differs from itself)

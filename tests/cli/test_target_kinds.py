@@ -137,3 +137,29 @@ def test_a_single_row_has_no_r2(trial, asked, typed):
     shown = typed("score", "panel", "one.csv").stdout
     assert "no R² of months: it needs at least two different values" in shown
     assert asked("score", "panel", "one.csv")["target"]["r2"] is None
+
+
+def test_the_kind_of_a_target_for_curves_stability_and_scores(trial, typed, asked, refused):
+    for words in (
+        ("curve", "train.csv", "--k", "1,2"),
+        ("stability", "train.csv", "-k", "2", "--subsamples", "4"),
+        ("score", "x0", "train.csv"),
+    ):
+        given = (*words, "--target", "visits", "--ignore", "arm,months,died")
+        as_number = typed(*given, "--target-kind", "number")
+        assert "taken as a class" not in as_number.stderr
+        assert typed(*given, "--target-kind", "class").stdout != as_number.stdout
+        assert "--target-kind requires --target" in refused(*words, "--target-kind", "number")
+        assert "--target-kind survival: use auto, class" in refused(
+            *given, "--target-kind", "survival"
+        )
+
+
+def test_predictions_that_a_target_has_none_of(trial, asked, refused):
+    words = ["--target", "months", "--event", "died", "--ignore", "visits,arm", *QUICK]
+    asked("select", "train.csv", "-k", "2", *words)
+    said = refused("predict", "panel", "test.csv", "--interval", "0.9")
+    assert "of kind 'survival'; leave it out" in said
+    said = refused("predict", "panel", "test.csv", "--probabilities")
+    assert "--probabilities is for classes" in said
+    assert said.endswith("leave it out")

@@ -66,9 +66,10 @@ class Rows:
         folds: int = FOLDS,
         target: Any = None,
         validation: Any = "auto",
+        target_kind: Any = "auto",
     ) -> None:
         check_whole("folds", folds, 2)
-        wanted, data = (None, data) if target is None else read_target(target, data)
+        wanted, data = (None, data) if target is None else read_target(target, data, target_kind)
         source = as_source(data, least_rows=4)
         row_groups = check_row_groups(row_groups, source.shape[0])
         self.target, self.numbers, self.wanted = None, None, wanted
