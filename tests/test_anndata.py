@@ -245,6 +245,11 @@ def test_counting_noise_is_what_poisson_counts_have():
     rows = sparse.csr_matrix(counts.astype(float))
     np.testing.assert_allclose(counting_noise(NormalizedCounts(fewer.data.open(rows))), found)
     assert counting_noise(NormalizedCounts(fewer.data.open(counts + 0.5))) is None
+    counts = counts.astype(float)
+    counts[::50, 3] = np.nan
+    assert counting_noise(NormalizedCounts(fewer.data.open(counts)))[3] == pytest.approx(
+        found[3], rel=0.2
+    )
 
 
 def test_counts_are_judged_by_the_expression_behind_them(cells):
@@ -262,6 +267,38 @@ def test_counts_are_judged_by_the_expression_behind_them(cells):
     assert np.square(found - expected)[:, on].mean() < np.square(raw - expected)[:, on].mean()
     with pytest.raises(InputError, match="noise='much'"):
         select_genes(cells, 4, noise="much", **QUICK)
+
+
+@pytest.mark.parametrize("depth", [0.5, 8])
+def test_new_cells_are_scored_by_their_own_counting_noise(depth, tmp_path):
+    def draw(seed, depth):
+        rng = np.random.default_rng(seed)
+        rate = np.exp(rng.normal(size=(600, 2)) @ loadings + level)
+        rate *= 60 / rate.sum(1, keepdims=True)
+        names = pd.Index([f"gene{j}" for j in range(D)], dtype=object)
+        var = pd.DataFrame(index=names)
+        twice = rng.poisson(depth * rate, size=(2, *rate.shape)).astype(np.float32)
+        twice[:, :, 0] += 1  # no empty cells
+        return [anndata.AnnData(X=sparse.csr_matrix(x), var=var) for x in twice]
+
+    rng = np.random.default_rng(3)
+    loadings, level = 0.7 * rng.normal(size=(2, D)), rng.normal(size=D)
+    panel = select_genes(draw(0, 1.0)[0], 5, inplace=False, **QUICK)
+    new, again = draw(1, depth)
+    truth = logged(new.X), logged(again.X)
+    gap = [truth[i] - panel.reconstruct(new if i else again) for i in (0, 1)]
+    noise = np.square(truth[0] - truth[1]).sum() / 2
+    wrong = sum(np.square(each).sum() for each in gap) / 2 - noise
+    total = sum(np.square(x - x.mean(0)).sum() for x in truth) / 2 - noise
+    score = panel.score(new)
+    assert score == pytest.approx(1 - wrong / total, abs=0.06)
+    assert (score.errors >= 0).all()
+    panel.save(tmp_path / "panel")
+    again = fewer.Panel.load(tmp_path / "panel")
+    assert again.score(new) == score
+    new.X = sparse.csr_matrix(truth[0])
+    with pytest.warns(FewerWarning, match="not counts, so how much of their variance"):
+        assert panel.score(new) <= 1
 
 
 def test_a_column_of_numbers_is_no_group_without_a_word(cells):
@@ -482,9 +519,10 @@ def test_methods_of_a_panel_read_cells_in_its_units(typed, as_file, tmp_path):
     same(typed.reconstruct(given), typed.reconstruct(table), atol=1e-4)
     same(typed.impute(given), values, atol=1e-4)
     same(typed.transform(given), values[:, typed.indices], atol=1e-4)
-    assert float(typed.score(given)) == pytest.approx(float(typed.score(table)))
+    opened = open_cells(given, like=typed)
+    assert float(typed.score(given)) == pytest.approx(float(typed.score(opened)))
     assert typed.check(given).findings == typed.check(table).findings
-    assert typed.examine(given).score == pytest.approx(typed.examine(table).score)
+    assert typed.examine(given).score == pytest.approx(typed.examine(opened).score)
 
 
 def test_methods_of_a_panel_read_cells_as_open_cells_does(typed):

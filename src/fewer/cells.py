@@ -16,13 +16,14 @@ from fewer.data import ColumnView, Source, moments, read_blocks
 from fewer.data import open as open_any
 from fewer.data.arrays import open_hdf5_file
 from fewer.data.columns import match_columns
-from fewer.data.counts import NormalizedCounts, looks_like_counts
+from fewer.data.counts import NormalizedCounts, counting_noise, looks_like_counts
 from fewer.data.h5ad import is_annotated, known_values
 from fewer.data.measured import Calibration, MeasuredCounts
 from fewer.data.on_disk import damaged
 from fewer.errors import InputError, TypeInputError, warn
 
 SETTINGS = "cells"  # the key of a panel's settings with the units that it was made from
+COUNTING = "counting"  # what the noise of a panel is, where it was estimated from counts
 
 
 class GenePanel(Protocol):
@@ -276,6 +277,29 @@ def describe_units(source: Source, panel: GenePanel | None = None) -> dict[str, 
         on_panel = find_names(panel.features, source.names or (), "the source lacks {} genes")
         found["panel_share"] = float(mean[on_panel].sum() / mean.sum())
     return found
+
+
+def noise_of(panel: GenePanel, rows: Source) -> np.ndarray | None:
+    """Counting noise of the panel's genes in new cells, which may be read deeper or less deep.
+
+    None for a panel whose noise is not that of counting, and where the new values are not counts,
+    with a warning: what is then known is the noise of the cells that the panel was made from.
+    """
+    if panel.settings.get(SETTINGS, {}).get("noise") != COUNTING:
+        return None
+    cells, columns = rows, np.arange(panel.d)
+    while isinstance(cells, ColumnView):
+        columns = cells.columns[columns]
+        cells = cells.source
+    found = counting_noise(cells) if isinstance(cells, NormalizedCounts) else None
+    if found is not None:
+        return found[columns]
+    warn(
+        "these rows are not counts, so how much of their variance is counting noise is unknown: "
+        "they are scored as if cells had as many counts as those that the panel was made from. "
+        "Give raw counts, as an AnnData or an .h5ad file"
+    )
+    return None
 
 
 def _are_counts(source: Source, counts: str, made: Mapping[str, Any] | None) -> bool:

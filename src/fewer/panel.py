@@ -16,7 +16,7 @@ from fewer._display import Tabular, draw_bars
 from fewer._stored import ANY, require_array
 from fewer._tables import Table
 from fewer.cells import SETTINGS as CELLS
-from fewer.cells import cells_like
+from fewer.cells import cells_like, noise_of
 from fewer.checks import Check, check_rows
 from fewer.data import Source
 from fewer.data.source import array_source
@@ -620,7 +620,8 @@ class Panel:
         ``.errors`` has the mean squared error per feature.
 
         Where the noise of features is known, both sums are of what is behind it: the expected
-        squares of the noise are subtracted.
+        squares of the noise are subtracted. Where it is counting noise, it is estimated from the
+        counts of these rows, which may be deeper or less deep than the training rows.
 
         Parameters
         ----------
@@ -628,7 +629,8 @@ class Panel:
             Complete rows; they are reconstructed from their chosen features alone. An AnnData or
             .h5ad file is read as in `reconstruct`.
         """
-        return self.reconstructor.score(self._match(X))
+        source = array_source(self._match(X))
+        return self.reconstructor.score(source, noise=noise_of(self, source))
 
     def examine(self, X: Any) -> Examined:
         """Score complete rows, and reconstruct some of them as examples; see `Examined`."""
@@ -636,9 +638,10 @@ class Panel:
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64).numpy()
-        _, signal = self.reconstructor.variances(source)
+        noise = noise_of(self, source)
+        _, signal = self.reconstructor.variances(source, noise)
         return Examined(
-            self.reconstructor.score(source),
+            self.reconstructor.score(source, noise=noise),
             n,
             signal,
             rows.astype(np.float32),

@@ -19,6 +19,7 @@ from fewer.anndata.likelihood import with_count_decoder
 from fewer.anndata.platform import Platform, select_for_platform
 from fewer.anndata.studies import Studies
 from fewer.cells import (
+    COUNTING,
     SETTINGS,
     as_annotated,
     describe_units,
@@ -206,6 +207,7 @@ def select_genes(
         options = {"reconstruct": RECONSTRUCT, "strategies": ["search"]} | options
     options |= {"decoder": "linear"} if options.get("decoder", "auto") == "auto" else {}
     choose = select_in_stages if platform is None else partial(_for_platform, platform)
+    own_noise = _noise(source, noise, k, options | {"other": likelihood or platform})
     panel = choose(
         rows,
         k,
@@ -215,7 +217,7 @@ def select_genes(
         exclude=exclude.to_list() if hasattr(exclude, "to_list") else exclude,
         weights=_gene_weights(parts, weights, source, gene_symbols),
         scale=scale,
-        noise=_noise(source, noise, k, options | {"other": likelihood or platform}),
+        noise=own_noise,
         random_state=random_state,
         **options,
     )
@@ -228,6 +230,7 @@ def select_genes(
         "cell_type_key": cell_type_key,
         "gene_symbols": gene_symbols,
         "studies": cells.described if isinstance(cells, Studies) else None,
+        "noise": COUNTING if isinstance(noise, str) and own_noise is not None else None,
     }
     whole = [one for one in sources if {*panel.features} <= {*(one.names or ())}]
     units = describe_units(whole[0], panel) if whole else describe_units(sources[0])

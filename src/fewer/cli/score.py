@@ -103,6 +103,7 @@ def score(
 def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     import numpy as np
 
+    from fewer.cells import noise_of
     from fewer.data import open as open_any
     from fewer.data.columns import match_columns
 
@@ -113,10 +114,12 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     with_target = bool(names) and set(names) <= set(columns)
     source = reading.open_for(loaded, data, metadata=names if with_target else ())
     part = match_columns(source, loaded.names, loaded.d, "the panel")
-    result = loaded.score(part)
-    measured, signal = loaded.reconstructor.variances(part)
+    noise = noise_of(loaded, part)
+    result = loaded.reconstructor.score(part, noise=noise)
+    measured, signal = loaded.reconstructor.variances(part, noise)
     # standardised as measured, like the held-out score, also where the noise is known
-    equal = loaded.reconstructor.score(part, 1 / np.where(measured > 0, measured, np.inf))
+    weights = 1 / np.where(measured > 0, measured, np.inf)
+    equal = loaded.reconstructor.score(part, weights, noise)
     found: dict[str, Any] = {
         "panel": path,
         "rows": part.shape[0],

@@ -73,18 +73,26 @@ def counting_noise(source: NormalizedCounts) -> np.ndarray | None:
     over cells is the reliability of half the counts, and :math:`2 r / (1 + r)` that of all of them
     (Spearman and Brown, 1910); the rest of the variance is noise. That is exact where values are
     linear in counts; of logarithms of a few counts each it is within some 40%, and all genes
-    together within 5%. From up to 20,000 rows; None where values are not whole numbers.
+    together within 5%. From up to 20,000 rows; None where values are not whole numbers. Missing
+    counts are left out.
     """
     n, d = source.shape
     rows = RowView(source, np.unique(np.linspace(0, n - 1, min(n, NOISE_ROWS)).astype(int)))
     draw = np.random.default_rng(0)
     single, product = np.zeros((4, d)), np.zeros(d)  # sums over rows
+    seen = np.full(d, float(rows.shape[0]))  # counts of each feature
     for block in row_blocks(rows):
         at = rows.locate(block)
         part = source.source.sparse_rows(at)
         if part is None:
             part = sparse.csr_array(source.source.rows(at, torch.float64).numpy())
         _refuse_negative(part.data)
+        gaps = np.isnan(part.data)
+        if gaps.any():
+            seen -= np.bincount(part.indices[gaps], minlength=d)
+            part = sparse.csr_array(
+                (np.where(gaps, 0.0, part.data), part.indices, part.indptr), part.shape
+            )
         if (part.data != np.rint(part.data)).any():
             return None
         known = None if source.totals is None else source.totals[at]
@@ -106,7 +114,7 @@ def counting_noise(source: NormalizedCounts) -> np.ndarray | None:
             each = (a + b) / 2, (a * a + b * b) / 2
             single[2:] += [np.bincount(part.indices, weights=v, minlength=d) for v in each]
             product += np.bincount(part.indices, weights=a * b, minlength=d)
-    m = rows.shape[0]
+    m = np.maximum(seen, 1.0)
     variance = single[1] / m - (single[0] / m) ** 2
     mean, square, product = (v / (NOISE_DRAWS * m) for v in (single[2], single[3], product))
     spread = square - mean**2
