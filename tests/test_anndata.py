@@ -1059,6 +1059,28 @@ def test_decoders_of_counts(cells, likelihood, tmp_path):
         panel.reconstruct(x, interval=0.9)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"validation": 3}, {"validation": np.arange(N) < 90}, {"batch_key": "lane"}]
+)
+def test_decoders_of_counts_are_scored_themselves(options, tmp_path):
+    cells = make_cells()
+    panel = select_genes(cells, 5, likelihood="poisson", **QUICK | options)
+    linear = panel.settings["counts"]["linear_held_out"]
+    new = panel.score(make_cells(2000, seed=8))
+    assert abs(panel.held_out - new) < 0.04 < linear - new
+    assert panel.estimates["units"].value == panel.held_out
+    assert 0 < panel.held_out.standard_error < 0.1
+    assert "scored is the decoder of counts" in panel.settings["protocol"]
+    np.testing.assert_array_equal(panel.evidence.errors, panel.held_out.errors)
+    panel.save(tmp_path / "panel")
+    again = fewer.Panel.load(tmp_path / "panel")
+    assert again.held_out == panel.held_out
+    assert f"{100 * panel.held_out:.1f}\u00a0%" in again.report(tmp_path / "a.html").read_text()
+    for change in (lambda: panel.without(panel.features[0]), lambda: fewer.attach(again, cells)):
+        with pytest.raises(InputError, match="regression of counts on its own genes"):
+            change()
+
+
 def test_likelihoods_need_counts(cells):
     cells.X = np.log1p(cells.X.toarray())
     with pytest.raises(InputError, match="likelihood='nb' needs raw counts"):

@@ -603,6 +603,14 @@ class Panel:
                 "this panel is calibrated for its own genes on a platform and cannot be changed; "
                 "choose again with select_genes(..., platform=...)"
             )
+        if "counts" in self.settings:
+            likelihood = self.settings["counts"]["likelihood"]
+            raise InputError(
+                "the decoder of this panel is a regression of counts on its own genes, which is "
+                "not refitted for others; choose again with "
+                f"select_genes(..., likelihood={likelihood!r}), where include= and exclude= name "
+                "genes"
+            )
 
     def _read_alike(self, changed: "Panel") -> "Panel":
         """A changed panel that reads new rows as this one does."""

@@ -117,6 +117,9 @@ def select_genes(
         decoder chooses, instead of least squares on logarithms. Reconstructions keep their units:
         ``np.expm1`` of them are expected counts per ``target_sum``. ``panel.settings["counts"]``
         has the explained deviance and the median correlation of genes in held-out cells.
+        ``panel.held_out`` is the explained variance of logarithms by this decoder; that by least
+        squares, ``panel.settings["counts"]["linear_held_out"]``, is usually higher, since a
+        logarithm of expected counts is more than an expected logarithm.
     platform : Platform, default=None
         The instrument that the panel is for, ``Platform(efficiency=0.2, lost=5)``: genes are
         chosen, and the decoder is fitted, for what it would measure of these cells. `impute` and
@@ -222,7 +225,14 @@ def select_genes(
         **options,
     )
     if likelihood is not None:
-        panel = with_count_decoder(panel, source, likelihood, int(panel.settings["seed"]))
+        panel = with_count_decoder(
+            panel,
+            source,
+            likelihood,
+            int(panel.settings["seed"]),
+            validation=options.get("validation"),
+            batches=batches,
+        )
     asked: dict[str, Any] = {
         "layer": layer,
         "groupby": groupby,
