@@ -1067,7 +1067,8 @@ def test_decoders_of_counts_are_scored_themselves(options, tmp_path):
     panel = select_genes(cells, 5, likelihood="poisson", **QUICK | options)
     linear = panel.settings["counts"]["linear_held_out"]
     new = panel.score(make_cells(2000, seed=8))
-    assert abs(panel.held_out - new) < 0.04 < linear - new
+    assert abs(panel.held_out - new) < 2.5 * panel.held_out.standard_error
+    assert linear - new > 0.1
     assert panel.estimates["units"].value == panel.held_out
     assert 0 < panel.held_out.standard_error < 0.1
     assert "scored is the decoder of counts" in panel.settings["protocol"]
