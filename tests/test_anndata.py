@@ -123,6 +123,24 @@ def test_logarithms_are_taken_as_they_are(cells):
     np.testing.assert_array_equal(same, cells.X.toarray())
 
 
+def test_cells_with_no_count_above_1_are_counts_to_a_panel_from_counts(cells, typed, tmp_path):
+    faint = cells[:40].copy()
+    faint.X.data = np.ones_like(faint.X.data)
+    rows = read_all(open_cells(faint, like=typed))
+    np.testing.assert_allclose(rows, logged(faint.X))
+    part, totals = faint[:, typed.features], np.full(40, 50.0)
+    found = read_all(open_cells(part, like=typed, totals=totals))
+    np.testing.assert_allclose(found, np.log1p(part.X.toarray() * (1e4 / 50)))
+    faint.write_h5ad(tmp_path / "faint.h5ad")
+    assert (typed.predict(tmp_path / "faint.h5ad") == typed.predict(faint)).all()
+    panel = select_genes(cells, 3, platform=Platform(), **QUICK)
+    assert np.isfinite(panel.reconstruct(faint[:, panel.features])).all()
+    faint.X = logged(faint.X)
+    np.testing.assert_allclose(read_all(open_cells(faint, like=typed)), faint.X)
+    with pytest.raises(InputError, match="not whole numbers"):
+        open_cells(faint, like=panel)
+
+
 def test_a_panel_from_counts_is_that_from_their_logarithms(cells):
     panel = select_genes(cells, 4, noise=None, **QUICK)
     plain = fewer.select(

@@ -23,6 +23,7 @@ from fewer.data.on_disk import damaged
 from fewer.errors import InputError, TypeInputError, warn
 
 SETTINGS = "cells"  # the key of a panel's settings with the units that it was made from
+PLATFORM = {"counts": "log1p"}  # what a panel for a platform is made from
 COUNTING = "counting"  # what the noise of a panel is, where it was estimated from counts
 
 
@@ -70,7 +71,8 @@ def open_cells(
         "log1p": values are counts; divide them by the total of their cell, multiply by
         ``target_sum``, take log(1 + x). "none": take values as they are. "auto": "log1p" where
         all values that are looked at are whole numbers from 0 on, "none" elsewhere, with a
-        warning where that is for a few values only.
+        warning where that is for a few values only. Nothing but 0 and 1 are counts only for a
+        panel that was made from counts.
     target_sum : float, default=1e4
         What the counts of each cell sum to before the logarithm; that of ``like`` if given.
     totals : array of length n or name of an obs column, default=None
@@ -251,7 +253,7 @@ def in_units(
             return source
         return NormalizedCounts(source, target_sum, totals)
     if "platform" in like.settings:
-        if not _are_counts(source, counts, None):
+        if not _are_counts(source, counts, PLATFORM):
             raise InputError("this panel is for measured counts, but these are not whole numbers")
         calibration = Calibration.restore(like.settings["platform"], like.k)
         return MeasuredCounts(_genes_of(source, like, only_panel=True), calibration)
@@ -305,7 +307,7 @@ def noise_of(panel: GenePanel, rows: Source) -> np.ndarray | None:
 def _are_counts(source: Source, counts: str, made: Mapping[str, Any] | None) -> bool:
     if counts != "auto":
         return counts == "log1p"
-    found = looks_like_counts(source)
+    found = looks_like_counts(source, binary=made is not None and made["counts"] == "log1p")
     if found and made is not None and made["counts"] == "none":
         raise InputError(
             "these values are counts, but the panel was made from values that were not; "

@@ -159,10 +159,11 @@ class BatchCentered(View):
         return found.to(dtype)
 
 
-def looks_like_counts(source: Source) -> bool:
+def looks_like_counts(source: Source, *, binary: bool = False) -> bool:
     """Whether a thousand rows hold only whole numbers from 0 on, and not only 0 and 1.
 
-    Warns of numbers that are no counts where nearly all, or all but negative ones, are.
+    With ``binary``, 0 and 1 alone may be counts, too. Warns of numbers that are no counts where
+    nearly all, or all but negative ones, are.
     """
     n, most, seen, fractions, negatives = source.shape[0], 0.0, 0, 0, 0
     example = None
@@ -180,8 +181,8 @@ def looks_like_counts(source: Source) -> bool:
         if example is None and odd.any():
             example = float(values[odd][0])
         most = max(most, float(values.max(initial=0)))
-    if example is None or most <= 1:
-        return most > 1
+    if example is None or (most <= 1 and not binary):
+        return example is None and (binary or most > 1)
     warn(
         f"all but {fractions + negatives:,} of {seen:,} values other than 0 look like counts, and "
         f"one is {example:g}, so none are normalised. If they are counts, correct this value or "
