@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -493,6 +494,58 @@ def test_cells_of_which_only_the_panel_was_measured(cells, tmp_path):
     np.testing.assert_allclose(guessed[known, measured.var_names].X, exact, rtol=1e-4)
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_a_failed_probe_does_not_bias_totals(cells, form, tmp_path):
+    panel = select_genes(cells, 6, **QUICK)
+    share = cells.X.toarray().sum(0) / cells.X.sum()
+    most = panel.indices[np.argmax(share[panel.indices])]
+    part = cells[:, panel.features].copy()
+    x = part.X.toarray()
+    failed = np.arange(N) % 2 == 0
+    x[np.ix_(failed, panel.indices == most)] = np.nan
+    part.X = form(x)
+    panel.save(tmp_path / "panel")
+    for each in (panel, fewer.Panel.load(tmp_path / "panel")):
+        with pytest.warns(FewerWarning, match="only the 6 genes on the panel were measured"):
+            found = read_all(open_cells(part, like=each))
+        kept = ~np.isnan(x) @ share[panel.indices]
+        totals = np.nansum(x, 1) / kept
+        exact = np.log1p(x * (1e4 / np.where(totals > 0, totals, np.inf))[:, None])
+        np.testing.assert_allclose(found, exact, rtol=1e-5)
+    panel.reconstructor = replace(panel.reconstructor, shares=None)  # as in earlier versions
+    with pytest.warns(FewerWarning, match="only the 6 genes on the panel were measured"):
+        older = read_all(open_cells(part, like=panel))
+    np.testing.assert_allclose(older[~failed], exact[~failed], rtol=1e-5)
+    panel = each
+    padded = np.full((N, D), np.nan)
+    padded[:, panel.indices] = x
+    whole = read_all(open_cells(anndata.AnnData(form(padded), var=cells.var), like=panel))
+    np.testing.assert_allclose(whole[:, panel.indices], exact, rtol=1e-5)
+
+
+def test_a_gene_that_is_missing_is_named(cells):
+    panel = select_genes(cells, 4, **QUICK)
+    lacking = cells.var_names[np.setdiff1d(np.arange(D), panel.indices)[0]]
+    part = cells[:, cells.var_names != lacking].copy()
+    with pytest.warns(FewerWarning, match=f"lack 1 of the {D} genes .*'{lacking}'"):
+        opened = open_cells(part, like=panel)
+    assert opened.names == [name for name in panel.names if name != lacking]
+    assert opened.shape == (N, D - 1)
+    with pytest.warns(FewerWarning, match="estimated from the others"):
+        found = impute(part, panel).X
+    whole = impute(cells.copy(), panel).layers["fewer"]
+    assert np.abs(found - whole).max() < 0.3
+    with pytest.warns(FewerWarning), pytest.raises(InputError, match=f"lacks 1 .*'{lacking}'"):
+        panel.score(part)
+    with pytest.warns(FewerWarning, match="estimated from the others"):
+        smaller = panel.without(panel.features[0]).reconstruct(part)
+    assert smaller.shape == (N, D)
+    with pytest.raises(
+        InputError, match=f"lack 1 of the 4 genes on the panel: '{panel.features[0]}'"
+    ):
+        impute(cells[:, cells.var_names != panel.features[0]].copy(), panel)
+
+
 def test_genes_that_were_not_measured_in_some_cells(cells):
     cells.X = logged(cells.X)
     panel = select_genes(cells, 4, **QUICK)
@@ -569,7 +622,7 @@ def test_a_changed_panel_keeps_its_units(typed):
     new = make_cells(60, seed=3)
     changed = typed.swap(typed.features[0], next(g for g in typed.names if g not in typed.features))
     np.testing.assert_allclose(changed.impute(new), logged(new.X), atol=1e-4)
-    with pytest.raises(InputError, match="totals= to fewer"):
+    with pytest.warns(FewerWarning, match="only the 5 genes on the panel were measured"):
         changed.predict(new[:, changed.features].copy())
     part = new[:, changed.features].copy()
     assert impute(part, changed, totals=np.asarray(new.X.sum(1)).ravel()).shape == new.shape

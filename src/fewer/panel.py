@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ STORED: dict[Any, Any] = {
     "target?": (None, STORED_TARGET),
     "evidence?": STORED_EVIDENCE,
 }
-ARRAYS = ("quantiles", "difficulty", "noise")  # of the reconstructor
+ARRAYS = ("quantiles", "difficulty", "noise", "shares")  # of the reconstructor
 KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
 READING = (CELLS, "missing")  # of the settings: what new rows must be read like
 
@@ -618,6 +619,8 @@ class Panel:
             if name in self.settings:
                 changed.settings[name] = self.settings[name]
         cells = changed.settings.get(CELLS, {})
+        shares = self.reconstructor.shares
+        changed.reconstructor = replace(changed.reconstructor, shares=shares)
         if "panel_share" in cells:  # of the genes of this panel
             changed.settings[CELLS] = {k: v for k, v in cells.items() if k != "panel_share"}
         return changed
@@ -787,7 +790,8 @@ class Panel:
                 check_joint(kept["joint"], indices, d)
             if "statistics" in kept:
                 check_statistics(kept["statistics"], k)
-            shapes: list[tuple[int | None, ...]] = [(len(QUANTILE_LEVELS), d), (None, 2), (d,)]
+            levels = len(QUANTILE_LEVELS)
+            shapes: list[tuple[int | None, ...]] = [(levels, d), (None, 2), (d,), (d,)]
             for name, shape in zip(ARRAYS, shapes, strict=True):
                 if name in tensors:
                     kept[name] = tensors[name].numpy()

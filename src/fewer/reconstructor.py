@@ -81,6 +81,8 @@ class Reconstructor:
     noise : array (n_features) or None
         Variance of the measurement error of each feature, in the units of the data. The decoder
         then reconstructs what is behind it, of the chosen features too.
+    shares : array (n_features) or None
+        Of all counts of a training row, where they were counts; NaN where unknown.
     """
 
     columns: NDArray[np.int64]
@@ -92,6 +94,7 @@ class Reconstructor:
     statistics: TrainingStatistics | None = None
     difficulty: Values | None = None
     noise: Values | None = None
+    shares: Values | None = None
 
     @property
     def features(self) -> list[Any]:

@@ -26,6 +26,7 @@ from fewer.cells import (
     gene_names,
     obs_column,
     open_cells,
+    record_units,
 )
 from fewer.data import ColumnView, Source, read_blocks
 from fewer.data.arrays import hdf5_to_write
@@ -243,10 +244,8 @@ def select_genes(
         "noise": COUNTING if isinstance(noise, str) and own_noise is not None else None,
     }
     whole = [one for one in sources if {*panel.features} <= {*(one.names or ())}]
-    units = describe_units(whole[0], panel) if whole else describe_units(sources[0])
-    panel.settings[SETTINGS] = units | {
-        name: value for name, value in asked.items() if value is not None
-    }
+    known = {name: value for name, value in asked.items() if value is not None}
+    record_units(panel, (whole or sources)[0], **known)
     for part in parts.values() if inplace else ():
         if is_annotated(part) and {*panel.features} <= {*gene_names(part, gene_symbols)}:
             annotate(part, panel, key_added=key_added)
@@ -501,7 +500,8 @@ def impute(
     if panel.names is None:
         raise InputError("this panel knows no names of genes; make one with select_genes")
     whole = source.shape[1] == panel.d
-    measured = ColumnView(source, panel.indices) if whole else source
+    on_panel = find_names(panel.features, source.names or (), "the data lack {} genes on the panel")
+    measured = ColumnView(source, panel.indices if whole else np.array(on_panel))
     measured.row_width = max(measured.row_width, panel.d)  # of what comes out of each block
     if not whole:
         if path is None:

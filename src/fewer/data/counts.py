@@ -14,21 +14,35 @@ from fewer.errors import InputError, warn
 
 NOISE_ROWS, NOISE_DRAWS = 20_000, 3  # from which counting noise is estimated
 FEW_FRACTIONS = 0.01  # of the values of what may still be counts with mistakes
+LEAST_SHARE = 1e-12  # of the counts of a row that has any
 ROUNDING = 1e-5  # of totals, which may be of single precision
 RUNS, RUN_ROWS = 8, 128  # rows that are looked at lie together in so many places
 
 
 class NormalizedCounts(View):
-    """log(1 + x * target_sum / total), where total is the sum of the row or one of ``totals``."""
+    """log(1 + x * target_sum / total), where total is the sum of the row or one of ``totals``.
+
+    With ``shares``, those of the features in the counts of a usual row, NaN where unknown, the sum
+    is divided by the share of the features that have a value in the row: of all of them, 1 if
+    ``whole``.
+    """
 
     dtype = np.dtype(np.float64)
 
     def __init__(
-        self, source: Source, target_sum: float = 1e4, totals: np.ndarray | None = None
+        self,
+        source: Source,
+        target_sum: float = 1e4,
+        totals: np.ndarray | None = None,
+        *,
+        shares: np.ndarray | None = None,
+        whole: bool = True,
     ) -> None:
         super().__init__(source)
         self.target_sum = float(target_sum)
         self.totals = None if totals is None else np.asarray(totals, dtype=np.float64)
+        self.shares = None if totals is not None else shares
+        self.share = 1.0 if shares is None or whole else float(np.nansum(shares))
 
     def over(self, source: Source | None, rows: np.ndarray) -> Self:
         other = super().over(source, rows)
@@ -38,7 +52,13 @@ class NormalizedCounts(View):
     def rows(self, index: np.ndarray | slice, dtype: torch.dtype = torch.float32) -> Tensor:
         x = self.source.rows(index, torch.float64)
         _refuse_negative(x.numpy())
-        factor = torch.from_numpy(self._factors(index, x.nansum(1).numpy()))
+        if self.shares is None:
+            sums = x.nansum(1)
+        else:
+            counted, share = (torch.from_numpy(part) for part in self._counted())
+            sums = x.nan_to_num(nan=0.0) @ counted
+            sums /= (self.share - torch.isnan(x).double() @ share).clamp_min(LEAST_SHARE)
+        factor = torch.from_numpy(self._factors(index, sums.numpy()))
         return x.mul_(factor[:, None]).log1p_().to(dtype)
 
     def sparse_rows(self, index: np.ndarray | slice) -> sparse.csr_array | None:
@@ -49,10 +69,22 @@ class NormalizedCounts(View):
         _refuse_negative(values)
         lengths = np.diff(part.indptr)
         places = np.repeat(np.arange(len(lengths)), lengths)
-        sums = np.bincount(places, weights=np.nan_to_num(values), minlength=len(lengths))
+        known, n = np.nan_to_num(values), len(lengths)
+        if self.shares is None:
+            sums = np.bincount(places, weights=known, minlength=n)
+        else:
+            counted, share = (each[part.indices] for each in self._counted())
+            sums = np.bincount(places, weights=known * counted, minlength=n)
+            lost = np.bincount(places, weights=np.isnan(values) * share, minlength=n)
+            sums = sums / np.maximum(self.share - lost, LEAST_SHARE)
         values *= np.repeat(self._factors(index, sums), lengths)
         np.log1p(values, out=values)
         return sparse.csr_array((values, part.indices, part.indptr), shape=part.shape)
+
+    def _counted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each feature, 1 if its share is known, else 0; and that share."""
+        assert self.shares is not None
+        return np.isfinite(self.shares).astype(np.float64), np.nan_to_num(self.shares)
 
     def _factors(self, index: np.ndarray | slice, sums: np.ndarray) -> np.ndarray:
         totals = sums if self.totals is None else self.totals[index]
