@@ -865,6 +865,20 @@ def test_each_study_is_held_out_once(studies):
     assert "6 folds" in donors.settings["protocol"]
 
 
+def test_a_gene_of_a_single_study_is_unexplained_and_no_worse():
+    parts = [make_cells(200, seed=seed) for seed in range(3)]
+    most = np.argsort(-parts[0].X.toarray().mean(0))[:3]  # each is measured in one study only
+    for at, part in enumerate(parts):
+        parts[at] = part[:, np.setdiff1d(np.arange(D), np.delete(most, at))].copy()
+    panel = select_genes(parts, 4, genes="all", strategies=["search"], random_state=0)
+    assert set(panel.names) > {f"gene{j}" for j in most}
+    assert panel.held_out > 0
+    own = zip(parts, (f"gene{j}" for j in most), strict=True)
+    known = [read_all(open_cells(part))[:, part.var_names.get_loc(g)].var() for part, g in own]
+    at = [panel.names.index(f"gene{j}") for j in most]
+    np.testing.assert_allclose(panel.held_out.errors[at], known, rtol=0.1)
+
+
 def test_weights_of_studies_are_those_of_their_cells():
     one, two = make_cells(300, seed=4), make_cells(100, seed=5)
     fixed = {"strategies": ["search"], "random_state": 0, "inplace": False, "noise": None}
