@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,6 +122,24 @@ def test_logarithms_are_taken_as_they_are(cells):
     np.testing.assert_allclose(forced, logged(yes.X, 10))
     same = read_all(open_cells(cells, counts="none"))
     np.testing.assert_array_equal(same, cells.X.toarray())
+
+
+def test_cells_with_no_count_above_1_are_counts_to_a_panel_from_counts(cells, typed, tmp_path):
+    faint = cells[:40].copy()
+    faint.X.data = np.ones_like(faint.X.data)
+    rows = read_all(open_cells(faint, like=typed))
+    np.testing.assert_allclose(rows, logged(faint.X))
+    part, totals = faint[:, typed.features], np.full(40, 50.0)
+    found = read_all(open_cells(part, like=typed, totals=totals))
+    np.testing.assert_allclose(found, np.log1p(part.X.toarray() * (1e4 / 50)))
+    faint.write_h5ad(tmp_path / "faint.h5ad")
+    assert (typed.predict(tmp_path / "faint.h5ad") == typed.predict(faint)).all()
+    panel = select_genes(cells, 3, platform=Platform(), **QUICK)
+    assert np.isfinite(panel.reconstruct(faint[:, panel.features])).all()
+    faint.X = logged(faint.X)
+    np.testing.assert_allclose(read_all(open_cells(faint, like=typed)), faint.X)
+    with pytest.raises(InputError, match="not whole numbers"):
+        open_cells(faint, like=panel)
 
 
 def test_a_panel_from_counts_is_that_from_their_logarithms(cells):
@@ -245,6 +264,11 @@ def test_counting_noise_is_what_poisson_counts_have():
     rows = sparse.csr_matrix(counts.astype(float))
     np.testing.assert_allclose(counting_noise(NormalizedCounts(fewer.data.open(rows))), found)
     assert counting_noise(NormalizedCounts(fewer.data.open(counts + 0.5))) is None
+    counts = counts.astype(float)
+    counts[::50, 3] = np.nan
+    assert counting_noise(NormalizedCounts(fewer.data.open(counts)))[3] == pytest.approx(
+        found[3], rel=0.2
+    )
 
 
 def test_counts_are_judged_by_the_expression_behind_them(cells):
@@ -262,6 +286,38 @@ def test_counts_are_judged_by_the_expression_behind_them(cells):
     assert np.square(found - expected)[:, on].mean() < np.square(raw - expected)[:, on].mean()
     with pytest.raises(InputError, match="noise='much'"):
         select_genes(cells, 4, noise="much", **QUICK)
+
+
+@pytest.mark.parametrize("depth", [0.5, 8])
+def test_new_cells_are_scored_by_their_own_counting_noise(depth, tmp_path):
+    def draw(seed, depth):
+        rng = np.random.default_rng(seed)
+        rate = np.exp(rng.normal(size=(600, 2)) @ loadings + level)
+        rate *= 60 / rate.sum(1, keepdims=True)
+        names = pd.Index([f"gene{j}" for j in range(D)], dtype=object)
+        var = pd.DataFrame(index=names)
+        twice = rng.poisson(depth * rate, size=(2, *rate.shape)).astype(np.float32)
+        twice[:, :, 0] += 1  # no empty cells
+        return [anndata.AnnData(X=sparse.csr_matrix(x), var=var) for x in twice]
+
+    rng = np.random.default_rng(3)
+    loadings, level = 0.7 * rng.normal(size=(2, D)), rng.normal(size=D)
+    panel = select_genes(draw(0, 1.0)[0], 5, inplace=False, **QUICK)
+    new, again = draw(1, depth)
+    truth = logged(new.X), logged(again.X)
+    gap = [truth[i] - panel.reconstruct(new if i else again) for i in (0, 1)]
+    noise = np.square(truth[0] - truth[1]).sum() / 2
+    wrong = sum(np.square(each).sum() for each in gap) / 2 - noise
+    total = sum(np.square(x - x.mean(0)).sum() for x in truth) / 2 - noise
+    score = panel.score(new)
+    assert score == pytest.approx(1 - wrong / total, abs=0.06)
+    assert (score.errors >= 0).all()
+    panel.save(tmp_path / "panel")
+    again = fewer.Panel.load(tmp_path / "panel")
+    assert again.score(new) == score
+    new.X = sparse.csr_matrix(truth[0])
+    with pytest.warns(FewerWarning, match="not counts, so how much of their variance"):
+        assert panel.score(new) <= 1
 
 
 def test_a_column_of_numbers_is_no_group_without_a_word(cells):
@@ -445,6 +501,58 @@ def test_cells_of_which_only_the_panel_was_measured(cells, tmp_path):
     np.testing.assert_allclose(guessed[known, measured.var_names].X, exact, rtol=1e-4)
 
 
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_a_failed_probe_does_not_bias_totals(cells, form, tmp_path):
+    panel = select_genes(cells, 6, **QUICK)
+    share = cells.X.toarray().sum(0) / cells.X.sum()
+    most = panel.indices[np.argmax(share[panel.indices])]
+    part = cells[:, panel.features].copy()
+    x = part.X.toarray()
+    failed = np.arange(N) % 2 == 0
+    x[np.ix_(failed, panel.indices == most)] = np.nan
+    part.X = form(x)
+    panel.save(tmp_path / "panel")
+    for each in (panel, fewer.Panel.load(tmp_path / "panel")):
+        with pytest.warns(FewerWarning, match="only the 6 genes on the panel were measured"):
+            found = read_all(open_cells(part, like=each))
+        kept = ~np.isnan(x) @ share[panel.indices]
+        totals = np.nansum(x, 1) / kept
+        exact = np.log1p(x * (1e4 / np.where(totals > 0, totals, np.inf))[:, None])
+        np.testing.assert_allclose(found, exact, rtol=1e-5)
+    panel.reconstructor = replace(panel.reconstructor, shares=None)  # as in earlier versions
+    with pytest.warns(FewerWarning, match="only the 6 genes on the panel were measured"):
+        older = read_all(open_cells(part, like=panel))
+    np.testing.assert_allclose(older[~failed], exact[~failed], rtol=1e-5)
+    panel = each
+    padded = np.full((N, D), np.nan)
+    padded[:, panel.indices] = x
+    whole = read_all(open_cells(anndata.AnnData(form(padded), var=cells.var), like=panel))
+    np.testing.assert_allclose(whole[:, panel.indices], exact, rtol=1e-5)
+
+
+def test_a_gene_that_is_missing_is_named(cells):
+    panel = select_genes(cells, 4, **QUICK)
+    lacking = cells.var_names[np.setdiff1d(np.arange(D), panel.indices)[0]]
+    part = cells[:, cells.var_names != lacking].copy()
+    with pytest.warns(FewerWarning, match=f"lack 1 of the {D} genes .*'{lacking}'"):
+        opened = open_cells(part, like=panel)
+    assert opened.names == [name for name in panel.names if name != lacking]
+    assert opened.shape == (N, D - 1)
+    with pytest.warns(FewerWarning, match="estimated from the others"):
+        found = impute(part, panel).X
+    whole = impute(cells.copy(), panel).layers["fewer"]
+    assert np.abs(found - whole).max() < 0.3
+    with pytest.warns(FewerWarning), pytest.raises(InputError, match=f"lacks 1 .*'{lacking}'"):
+        panel.score(part)
+    with pytest.warns(FewerWarning, match="estimated from the others"):
+        smaller = panel.without(panel.features[0]).reconstruct(part)
+    assert smaller.shape == (N, D)
+    with pytest.raises(
+        InputError, match=f"lack 1 of the 4 genes on the panel: '{panel.features[0]}'"
+    ):
+        impute(cells[:, cells.var_names != panel.features[0]].copy(), panel)
+
+
 def test_genes_that_were_not_measured_in_some_cells(cells):
     cells.X = logged(cells.X)
     panel = select_genes(cells, 4, **QUICK)
@@ -493,9 +601,10 @@ def test_methods_of_a_panel_read_cells_in_its_units(typed, as_file, tmp_path):
     same(typed.reconstruct(given), typed.reconstruct(table), atol=1e-4)
     same(typed.impute(given), values, atol=1e-4)
     same(typed.transform(given), values[:, typed.indices], atol=1e-4)
-    assert float(typed.score(given)) == pytest.approx(float(typed.score(table)))
+    opened = open_cells(given, like=typed)
+    assert float(typed.score(given)) == pytest.approx(float(typed.score(opened)))
     assert typed.check(given).findings == typed.check(table).findings
-    assert typed.examine(given).score == pytest.approx(typed.examine(table).score)
+    assert typed.examine(given).score == pytest.approx(typed.examine(opened).score)
 
 
 def test_methods_of_a_panel_read_cells_as_open_cells_does(typed):
@@ -524,7 +633,7 @@ def test_a_changed_panel_keeps_its_units(typed):
     new = make_cells(60, seed=3)
     changed = typed.swap(typed.features[0], next(g for g in typed.names if g not in typed.features))
     np.testing.assert_allclose(changed.impute(new), logged(new.X), atol=1e-4)
-    with pytest.raises(InputError, match="totals= to fewer"):
+    with pytest.warns(FewerWarning, match="only the 5 genes on the panel were measured"):
         changed.predict(new[:, changed.features].copy())
     part = new[:, changed.features].copy()
     assert impute(part, changed, totals=np.asarray(new.X.sum(1)).ravel()).shape == new.shape
@@ -765,6 +874,20 @@ def test_each_study_is_held_out_once(studies):
     )
     donors = select_genes(studies, 4, strategies=["search"], random_state=0, batch_key="lane")
     assert "6 folds" in donors.settings["protocol"]
+
+
+def test_a_gene_of_a_single_study_is_unexplained_and_no_worse():
+    parts = [make_cells(200, seed=seed) for seed in range(3)]
+    most = np.argsort(-parts[0].X.toarray().mean(0))[:3]  # each is measured in one study only
+    for at, part in enumerate(parts):
+        parts[at] = part[:, np.setdiff1d(np.arange(D), np.delete(most, at))].copy()
+    panel = select_genes(parts, 4, genes="all", strategies=["search"], random_state=0)
+    assert set(panel.names) > {f"gene{j}" for j in most}
+    assert panel.held_out > 0
+    own = zip(parts, (f"gene{j}" for j in most), strict=True)
+    known = [read_all(open_cells(part))[:, part.var_names.get_loc(g)].var() for part, g in own]
+    at = [panel.names.index(f"gene{j}") for j in most]
+    np.testing.assert_allclose(panel.held_out.errors[at], known, rtol=0.1)
 
 
 def test_weights_of_studies_are_those_of_their_cells():
@@ -1030,6 +1153,29 @@ def test_decoders_of_counts(cells, likelihood, tmp_path):
     np.testing.assert_allclose(again.reconstructor.decode(x), panel.reconstructor.decode(x))
     with pytest.raises(InputError, match="no held-out residuals"):
         panel.reconstruct(x, interval=0.9)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"validation": 3}, {"validation": np.arange(N) < 90}, {"batch_key": "lane"}]
+)
+def test_decoders_of_counts_are_scored_themselves(options, tmp_path):
+    cells = make_cells()
+    panel = select_genes(cells, 5, likelihood="poisson", **QUICK | options)
+    linear = panel.settings["counts"]["linear_held_out"]
+    new = panel.score(make_cells(2000, seed=8))
+    assert abs(panel.held_out - new) < 2.5 * panel.held_out.standard_error
+    assert linear - new > 0.1
+    assert panel.estimates["units"].value == panel.held_out
+    assert 0 < panel.held_out.standard_error < 0.1
+    assert "scored is the decoder of counts" in panel.settings["protocol"]
+    np.testing.assert_array_equal(panel.evidence.errors, panel.held_out.errors)
+    panel.save(tmp_path / "panel")
+    again = fewer.Panel.load(tmp_path / "panel")
+    assert again.held_out == panel.held_out
+    assert f"{100 * panel.held_out:.1f}\u00a0%" in again.report(tmp_path / "a.html").read_text()
+    for change in (lambda: panel.without(panel.features[0]), lambda: fewer.attach(again, cells)):
+        with pytest.raises(InputError, match="regression of counts on its own genes"):
+            change()
 
 
 def test_likelihoods_need_counts(cells):

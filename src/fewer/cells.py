@@ -5,6 +5,7 @@ Counts become logarithms, the same way for a panel and for new cells.
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,19 +17,22 @@ from fewer.data import ColumnView, Source, moments, read_blocks
 from fewer.data import open as open_any
 from fewer.data.arrays import open_hdf5_file
 from fewer.data.columns import match_columns
-from fewer.data.counts import NormalizedCounts, looks_like_counts
+from fewer.data.counts import NormalizedCounts, counting_noise, looks_like_counts
 from fewer.data.h5ad import is_annotated, known_values
 from fewer.data.measured import Calibration, MeasuredCounts
 from fewer.data.on_disk import damaged
 from fewer.errors import InputError, TypeInputError, warn
 
 SETTINGS = "cells"  # the key of a panel's settings with the units that it was made from
+PLATFORM = {"counts": "log1p"}  # what a panel for a platform is made from
+COUNTING = "counting"  # what the noise of a panel is, where it was estimated from counts
 
 
 class GenePanel(Protocol):
     """What is needed of a panel to read cells in its units."""
 
     settings: dict[str, Any]
+    reconstructor: Any
 
     @property
     def k(self) -> int: ...
@@ -60,8 +64,8 @@ def open_cells(
     data : AnnData or path of an .h5ad file
         In memory or backed.
     like : Panel, default=None
-        A panel from `select_genes`: give its genes alone, in its units. Where ``data`` lack some
-        of the genes that it was made from, give those on the panel.
+        A panel from `select_genes`: give the genes that it was made from, in its units, as far as
+        ``data`` have them; those on the panel are needed.
     layer : str, default=None
         Which layer to read; X if None. With ``like`` None is the layer that the panel was made
         from, where ``data`` have it.
@@ -69,12 +73,15 @@ def open_cells(
         "log1p": values are counts; divide them by the total of their cell, multiply by
         ``target_sum``, take log(1 + x). "none": take values as they are. "auto": "log1p" where
         all values that are looked at are whole numbers from 0 on, "none" elsewhere, with a
-        warning where that is for a few values only.
+        warning where that is for a few values only. Nothing but 0 and 1 are counts only for a
+        panel that was made from counts.
     target_sum : float, default=1e4
         What the counts of each cell sum to before the logarithm; that of ``like`` if given.
     totals : array of length n or name of an obs column, default=None
         All counts of each cell, where ``data`` do not have all genes that the panel was made
-        from. Without them totals are estimated from the genes on the panel, with a warning.
+        from. Without them totals are estimated from the genes that they have, with a warning. A
+        count that is missing (NaN) in some cells is not part of their totals, which are estimated
+        from the other genes.
     gene_symbols : str, default=None
         A column of var with the names of the genes; the index of var if None. With ``like`` None
         is the column that the panel was made with, where ``data`` have it. Of genes with the
@@ -250,7 +257,7 @@ def in_units(
             return source
         return NormalizedCounts(source, target_sum, totals)
     if "platform" in like.settings:
-        if not _are_counts(source, counts, None):
+        if not _are_counts(source, counts, PLATFORM):
             raise InputError("this panel is for measured counts, but these are not whole numbers")
         calibration = Calibration.restore(like.settings["platform"], like.k)
         return MeasuredCounts(_genes_of(source, like, only_panel=True), calibration)
@@ -258,30 +265,68 @@ def in_units(
     made = like.settings.get(SETTINGS)
     if made is None or not _are_counts(source, counts, made):
         return genes  # a panel of fewer.select takes values as they are
-    if totals is None and genes.shape[1] < like.d:
-        totals = _estimated(genes, made)
-    return NormalizedCounts(genes, made.get("target_sum", target_sum), totals)
+    size, whole = made.get("target_sum", target_sum), genes.shape[1] == like.d
+    shares = _shares(genes, like)
+    if totals is None and not whole:
+        if shares is None:
+            totals = _estimated(genes, like, made)
+        else:
+            _warn_of_totals(genes, like, float(np.nansum(shares)))
+    return NormalizedCounts(genes, size, totals, shares=shares, whole=whole)
 
 
-def describe_units(source: Source, panel: GenePanel | None = None) -> dict[str, Any]:
+def describe_units(source: Source) -> dict[str, Any]:
     """What the settings of a panel say about the values that it was, or will be, made from."""
     while isinstance(source, ColumnView):
         source = source.source
     if not isinstance(source, NormalizedCounts):
         return {"counts": "none", "units": "as in the data"}
     units = f"log(1 + counts per {source.target_sum:,.10g})"
-    found = {"counts": "log1p", "target_sum": source.target_sum, "units": units}
-    if panel is not None:
+    return {"counts": "log1p", "target_sum": source.target_sum, "units": units}
+
+
+def record_units(panel: GenePanel, source: Source, **more: Any) -> None:
+    """Record in a panel what it was made from: units, ``more``, and the genes' shares of counts."""
+    found = describe_units(source)
+    while isinstance(source, ColumnView):
+        source = source.source
+    at = {str(name): j for j, name in enumerate(source.names or ())}
+    if isinstance(source, NormalizedCounts) and all(str(name) in at for name in panel.features):
         mean = moments(source.source).mean
-        on_panel = find_names(panel.features, source.names or (), "the source lacks {} genes")
-        found["panel_share"] = float(mean[on_panel].sum() / mean.sum())
-    return found
+        share = np.append(mean / mean.sum(), np.nan)
+        shares = share[[at.get(str(name), -1) for name in panel.names or ()]]
+        panel.reconstructor = replace(panel.reconstructor, shares=shares)
+        found["panel_share"] = float(share[[at[str(name)] for name in panel.features]].sum())
+    panel.settings[SETTINGS] = found | more
+
+
+def noise_of(panel: GenePanel, rows: Source) -> np.ndarray | None:
+    """Counting noise of the panel's genes in new cells, which may be read deeper or less deep.
+
+    None for a panel whose noise is not that of counting, and where the new values are not counts,
+    with a warning: what is then known is the noise of the cells that the panel was made from.
+    """
+    if panel.settings.get(SETTINGS, {}).get("noise") != COUNTING:
+        return None
+    cells, columns = rows, np.arange(panel.d)
+    while isinstance(cells, ColumnView):
+        columns = cells.columns[columns]
+        cells = cells.source
+    found = counting_noise(cells) if isinstance(cells, NormalizedCounts) else None
+    if found is not None:
+        return found[columns]
+    warn(
+        "these rows are not counts, so how much of their variance is counting noise is unknown: "
+        "they are scored as if cells had as many counts as those that the panel was made from. "
+        "Give raw counts, as an AnnData or an .h5ad file"
+    )
+    return None
 
 
 def _are_counts(source: Source, counts: str, made: Mapping[str, Any] | None) -> bool:
     if counts != "auto":
         return counts == "log1p"
-    found = looks_like_counts(source)
+    found = looks_like_counts(source, binary=made is not None and made["counts"] == "log1p")
     if found and made is not None and made["counts"] == "none":
         raise InputError(
             "these values are counts, but the panel was made from values that were not; "
@@ -292,31 +337,61 @@ def _are_counts(source: Source, counts: str, made: Mapping[str, Any] | None) -> 
 
 
 def _genes_of(source: Source, panel: GenePanel, *, only_panel: bool = False) -> Source:
-    """The genes that the panel was made from; those on it, where the source lacks some."""
+    """The genes that the panel was made from and the source has, among them those on the panel."""
     names, have = [str(name) for name in panel.names or ()], {*(source.names or ())}
     if not only_panel and all(name in have for name in names):
         return match_columns(source, names, panel.d, "the panel")
-    found = find_names(
+    on_panel = find_names(
         panel.features,
         source.names or (),
         "the data lack {} genes on the panel",
         "; add them, with NaN where they were not measured",
     )
-    return ColumnView(source, np.array(found))
+    if only_panel:
+        return ColumnView(source, np.array(on_panel))
+    known = find_names([name for name in names if name in have], source.names or (), "{}")
+    return ColumnView(source, np.array(known))
 
 
-def _estimated(genes: Source, made: Mapping[str, Any]) -> np.ndarray:
-    """Totals of cells of which only the panel was measured, from its fraction of all counts."""
+def _shares(genes: Source, panel: GenePanel) -> np.ndarray | None:
+    """What share of all counts each of these genes had in the cells that the panel was made from.
+
+    None for panels of earlier versions, which know that of the whole panel.
+    """
+    known: np.ndarray | None = panel.reconstructor.shares
+    if known is None or panel.names is None or genes.shape[1] == panel.d:
+        return known
+    share = dict(zip(panel.names, known, strict=True))
+    return np.array([share[name] for name in genes.names or ()])
+
+
+def _warn_of_totals(genes: Source, panel: GenePanel, share: float) -> None:
+    """Say that totals of cells are estimated from some genes, and from which."""
+    had = f"they had {share:.1%} of all counts in the cells that the panel was made from"
+    if genes.shape[1] == panel.k:
+        warn(
+            f"only the {panel.k} genes on the panel were measured, so the total of each cell is "
+            f"estimated: {had}. Give totals= where they are known"
+        )
+        return
+    have = {*(genes.names or ())}
+    lacking = [name for name in panel.names or () if name not in have]
+    warn(
+        f"the data lack {len(lacking):,} of the {panel.d:,} genes that the panel was made from "
+        f"({join_names(lacking)}), so the total of each cell is estimated from the others: {had}. "
+        "Give totals= where they are known"
+    )
+
+
+def _estimated(genes: Source, panel: GenePanel, made: Mapping[str, Any]) -> np.ndarray:
+    """Totals from the genes on a panel, of which only the fraction of all counts is known."""
     fraction = made.get("panel_share")
     if not fraction:
         raise InputError(
             "the cells lack genes that the panel was made from, so their totals are unknown; give "
             "totals= to fewer.anndata.open_cells or impute"
         )
-    warn(
-        f"only the {genes.shape[1]} genes on the panel were measured, so the total of each cell is "
-        f"estimated: they had {fraction:.1%} of all counts in the cells that the panel was made "
-        "from. Give totals= where they are known"
-    )
+    genes = ColumnView(genes, np.array(find_names(panel.features, genes.names or (), "{}")))
+    _warn_of_totals(genes, panel, fraction)
     sums = [x.nansum(1).numpy() for _, x in read_blocks(genes)]
     return np.concatenate(sums) / fraction

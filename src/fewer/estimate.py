@@ -147,6 +147,10 @@ class Score(float):
     def __getnewargs__(self) -> tuple[Any, ...]:
         return float(self), self.errors, *self.estimate()[1:]
 
+    def at_most_all(self) -> "Score":
+        """Without negative errors, which are chance where the noise is subtracted from few rows."""
+        return Score(min(float(self), 1.0), np.maximum(self.errors, 0.0), *self.estimate()[1:])
+
     def estimate(self) -> Estimate:
         """The score without the errors of single features."""
         parts = self.standard_error, self.degrees, self.sampling_error, self.units

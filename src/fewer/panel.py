@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fewer._display import Tabular, draw_bars
 from fewer._stored import ANY, require_array
 from fewer._tables import Table
 from fewer.cells import SETTINGS as CELLS
-from fewer.cells import cells_like
+from fewer.cells import cells_like, noise_of
 from fewer.checks import Check, check_rows
 from fewer.data import Source, read_all
 from fewer.data.source import array_source
@@ -70,7 +71,7 @@ STORED: dict[Any, Any] = {
     "target?": (None, STORED_TARGET),
     "evidence?": STORED_EVIDENCE,
 }
-ARRAYS = ("quantiles", "difficulty", "noise")  # of the reconstructor
+ARRAYS = ("quantiles", "difficulty", "noise", "shares")  # of the reconstructor
 KEPT = {"joint": JointCovariance, "statistics": TrainingStatistics}  # of the training rows
 READING = (CELLS, "missing")  # of the settings: what new rows must be read like
 
@@ -618,6 +619,14 @@ class Panel:
                 "this panel is calibrated for its own genes on a platform and cannot be changed; "
                 "choose again with select_genes(..., platform=...)"
             )
+        if "counts" in self.settings:
+            likelihood = self.settings["counts"]["likelihood"]
+            raise InputError(
+                "the decoder of this panel is a regression of counts on its own genes, which is "
+                "not refitted for others; choose again with "
+                f"select_genes(..., likelihood={likelihood!r}), where include= and exclude= name "
+                "genes"
+            )
 
     def _read_alike(self, changed: "Panel") -> "Panel":
         """A changed panel that reads new rows as this one does."""
@@ -625,6 +634,8 @@ class Panel:
             if name in self.settings:
                 changed.settings[name] = self.settings[name]
         cells = changed.settings.get(CELLS, {})
+        shares = self.reconstructor.shares
+        changed.reconstructor = replace(changed.reconstructor, shares=shares)
         if "panel_share" in cells:  # of the genes of this panel
             changed.settings[CELLS] = {k: v for k, v in cells.items() if k != "panel_share"}
         return changed
@@ -635,7 +646,8 @@ class Panel:
         ``.errors`` has the mean squared error per feature.
 
         Where the noise of features is known, both sums are of what is behind it: the expected
-        squares of the noise are subtracted.
+        squares of the noise are subtracted. Where it is counting noise, it is estimated from the
+        counts of these rows, which may be deeper or less deep than the training rows.
 
         Parameters
         ----------
@@ -643,7 +655,8 @@ class Panel:
             Complete rows; they are reconstructed from their chosen features alone. An AnnData or
             .h5ad file is read as in `reconstruct`.
         """
-        return self.reconstructor.score(self._match(X))
+        source = array_source(self._match(X))
+        return self.reconstructor.score(source, noise=noise_of(self, source))
 
     def examine(self, X: Any, truth: Any = None) -> Examined:
         """Score complete rows, and reconstruct some of them as examples; see `Examined`.
@@ -657,19 +670,20 @@ class Panel:
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64).numpy()
-        measured, signal = self.reconstructor.variances(source)
+        noise = noise_of(self, source)
+        measured, signal = self.reconstructor.variances(source, noise)
         varies = measured > 0
         equal = np.divide(1.0, measured, out=np.zeros(self.d), where=varies)
         scored = None
         if truth is not None:
             scored = self._predictor().score(read_all(source, self.indices), truth)
         return Examined(
-            self.reconstructor.score(source),
+            self.reconstructor.score(source, noise=noise),
             n,
             signal,
             rows.astype(np.float32),
             self.reconstructor.decode(rows[:, self.indices]).astype(np.float32),
-            self.reconstructor.score(source, equal) if varies.any() else None,
+            self.reconstructor.score(source, equal, noise) if varies.any() else None,
             scored,
         )
 
@@ -804,7 +818,8 @@ class Panel:
                 check_joint(kept["joint"], indices, d)
             if "statistics" in kept:
                 check_statistics(kept["statistics"], k)
-            shapes: list[tuple[int | None, ...]] = [(len(QUANTILE_LEVELS), d), (None, 2), (d,)]
+            levels = len(QUANTILE_LEVELS)
+            shapes: list[tuple[int | None, ...]] = [(levels, d), (None, 2), (d,), (d,)]
             for name, shape in zip(ARRAYS, shapes, strict=True):
                 if name in tensors:
                     kept[name] = tensors[name].numpy()

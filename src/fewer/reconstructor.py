@@ -81,6 +81,8 @@ class Reconstructor:
     noise : array (n_features) or None
         Variance of the measurement error of each feature, in the units of the data. The decoder
         then reconstructs what is behind it, of the chosen features too.
+    shares : array (n_features) or None
+        Of all counts of a training row, where they were counts; NaN where unknown.
     """
 
     columns: NDArray[np.int64]
@@ -92,6 +94,7 @@ class Reconstructor:
     statistics: TrainingStatistics | None = None
     difficulty: Values | None = None
     noise: Values | None = None
+    shares: Values | None = None
 
     @property
     def features(self) -> list[Any]:
@@ -262,24 +265,34 @@ class Reconstructor:
         part = X[:, self.columns]
         return part.toarray() if sparse.issparse(part) else part
 
-    def score(self, X: Any, feature_weights: Values | None = None) -> Score:
-        """Explained variance of rows from `match`, reconstructed from their chosen columns."""
+    def score(
+        self, X: Any, feature_weights: Values | None = None, noise: Values | None = None
+    ) -> Score:
+        """Explained variance of rows from `match`, reconstructed from their chosen columns.
+
+        ``noise`` is that of these rows, if it differs from that of the training rows.
+        """
         sums = sums_over_rows(
             self.decoder, array_source(X), self.columns, feature_weights=feature_weights
         )
-        if self.noise is not None:
-            noise = self.noise if feature_weights is None else self.noise * feature_weights
-            sums = without_noise(sums, noise, self.decoder, self.columns)
-        return sums.score()
+        if self.noise is None:
+            return sums.score()
+        noise = self.noise if noise is None else noise
+        noise = noise if feature_weights is None else noise * feature_weights
+        noise = np.minimum(noise, np.maximum(sums.squares, 0.0) / sums.count)
+        found = without_noise(sums, noise, self.decoder, self.columns).score()
+        return found.at_most_all()
 
-    def variances(self, X: Any) -> tuple[Values, Values]:
+    def variances(self, X: Any, noise: Values | None = None) -> tuple[Values, Values]:
         """Of each feature of rows from `match`: as measured, and of what `score` compares with.
 
-        The second lacks the noise where that is known, and may be estimated below 0.
+        The second lacks the noise where that is known.
         """
         stats = moments(array_source(X))
         measured = np.where(stats.constant, 0.0, stats.variance)
-        return measured, measured if self.noise is None else measured - self.noise
+        if self.noise is None:
+            return measured, measured
+        return measured, np.maximum(measured - (self.noise if noise is None else noise), 0.0)
 
 
 def interpolated(table: Values, at: Values) -> Values:

@@ -316,7 +316,15 @@ class FoldCovariances:
         self.chosen = 0  # features on a panel, if it is known
         self.source, self.stats, self.splits, self.scaling = source, stats, splits, scaling
         ones = np.ones(len(stats.mean))
-        self.parts = [Part(part.n, part.mean.cpu(), part.matrix, ones) for part in parts]
+        means = [part.mean.cpu() for part in parts]
+        if stats.has_missing:
+            means = [
+                _known_mean(RowView(source, rows), mean, stats)
+                for rows, mean in zip(splits.parts, means, strict=True)
+            ]
+        self.parts = [
+            Part(part.n, mean, part.matrix, ones) for part, mean in zip(parts, means, strict=True)
+        ]
         self._train: list[Terms] = [tuple((1, p) for p in train) for train, _ in splits.folds]
         self._held: list[Terms] = [((1, held),) for _, held in splits.folds]
         self._all: Terms = tuple((1, p) for p in range(len(parts)))
@@ -860,6 +868,15 @@ def fold_covariances(
     parts = [_on_cpu(covariance(RowView(source, rows), device=device)) for rows in splits.parts]
     whole = _on_cpu(covariance(source, device=device)) if stats.has_missing else None
     return FoldCovariances(source, stats, splits, scaling, parts, whole, noise)
+
+
+def _known_mean(rows: Source, mean: Tensor, stats: Moments) -> Tensor:
+    """The mean of some rows, of features without any value there that of all rows.
+
+    Nothing is then explained, and nothing is wrong, of a feature that no training row has.
+    """
+    absent = torch.from_numpy(moments(rows).observed == 0)
+    return torch.where(absent, torch.from_numpy(stats.mean), mean)
 
 
 class _RootWeighted(View):

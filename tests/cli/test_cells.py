@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import fewer
-from fewer.anndata import open_cells
+from fewer.anndata import open_cells, select_genes
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")
 
@@ -60,6 +60,18 @@ def test_counts_are_normalised_on_the_way_in_and_out(cells, asked):
     assert found.obs_names.tolist() == new.obs_names.tolist()
     assert found.obs["kind"].tolist() == new.obs["kind"].tolist()
     assert found.var_names.tolist() == panel.names
+
+
+def test_no_gene_is_explained_by_more_than_all(cells, asked):
+    train, new = cells
+    options = {"strategies": ["search"], "random_state": 0, "inplace": False}
+    select_genes(train, 2, **options).save("panel")
+    new.X *= 0.3  # less deep, so that the noise is more
+    new.X.data = np.ceil(new.X.data)
+    new.write_h5ad("cells.h5ad")
+    done = asked("score", "panel", "cells.h5ad")
+    assert done["explained_variance"] == fewer.Panel.load("panel").score("cells.h5ad")
+    assert all(row["r2"] is None or row["r2"] <= 1 for row in done["by_feature"])
 
 
 def test_values_can_be_taken_as_they_are(cells, asked):

@@ -10,7 +10,9 @@ with dispersion 0 for Poisson. Since log(1 + rate) is the softplus of the log ra
 linear map with that link, in the same units as a linear panel.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,24 +24,37 @@ from fewer._checks import check_choice
 from fewer.data import RowView, Source, read_blocks
 from fewer.data.counts import NormalizedCounts
 from fewer.errors import InputError
+from fewer.estimate import Score, sums_over_rows
+from fewer.evidence import Evidence
 from fewer.nn import MeasuredDecoder
 from fewer.nn.decoder import linear_layer
 from fewer.panel import Panel
+from fewer.selection.record import GIVEN_ROWS
+from fewer.validation import split_rows
 
 __all__ = ["with_count_decoder"]
 
 LIKELIHOODS = ("poisson", "nb")
 MOST_NUMBERS = 10**8  # counts that are held in memory: of more, some cells are fitted
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # on squared weights of whitened inputs
+HELD_OUT = 0.2  # of the cells, where the genes are the same for every fold
 STEPS = 60  # of L-BFGS
 MOST_DISPERSION = 100.0
 
 
-def with_count_decoder(panel: Panel, source: Source, likelihood: str, seed: int) -> Panel:
+def with_count_decoder(
+    panel: Panel,
+    source: Source,
+    likelihood: str,
+    seed: int,
+    *,
+    validation: Any = "auto",
+    batches: NDArray | None = None,
+) -> Panel:
     """The panel with a decoder of expected counts, and its scores of held-out cells.
 
-    A fifth of the cells is held out; a quarter of the others chooses the penalty; the final decoder
-    is fitted on all of them.
+    They are those of the first fold, with the genes that were chosen without it; a quarter of its
+    training cells chooses the penalty; the final decoder is fitted on all cells.
     """
     check_choice("likelihood", likelihood, LIKELIHOODS)
     if not isinstance(source, NormalizedCounts):
@@ -47,10 +62,13 @@ def with_count_decoder(panel: Panel, source: Source, likelihood: str, seed: int)
     n, d = source.shape
     draw = np.random.default_rng([seed, 3])
     some = np.sort(draw.permutation(n)[: max(100, MOST_NUMBERS // d)])
-    x, y, totals = _read(source, some, panel.indices)
+    out, columns, which = _first_fold(panel, n, seed, validation, batches)
+    some = np.union1d(some, np.flatnonzero(out)[:1])
+    y, totals = _counts(source, some)
     rates = totals / source.target_sum
-    part = draw.permutation(len(some))
-    held, tuning, rest = np.split(part, [len(part) // 5, 2 * len(part) // 5])
+    x = _measured(source, some, columns)
+    held, part = np.flatnonzero(out[some]), draw.permutation(np.flatnonzero(~out[some]))
+    tuning, rest = np.split(part, [len(part) // 4])
     scores = {}
     for penalty in PENALTIES:
         model = _Model.fit(x[rest], y[rest], rates[rest], likelihood, penalty)
@@ -59,7 +77,7 @@ def with_count_decoder(panel: Panel, source: Source, likelihood: str, seed: int)
     known = np.r_[tuning, rest]
     model = _Model.fit(x[known], y[known], rates[known], likelihood, penalty)
     explained, mean = model.deviance(x[held], y[held], rates[held])
-    others = np.setdiff1d(np.arange(d), panel.indices)
+    others = np.setdiff1d(np.arange(d), columns)
     per_total = mean[:, others] / rates[held, None], y[held][:, others] / rates[held, None]
     found = {
         "likelihood": likelihood,
@@ -67,40 +85,100 @@ def with_count_decoder(panel: Panel, source: Source, likelihood: str, seed: int)
         "deviance_explained": explained,
         "correlation": _correlation(*per_total),  # of genes that are not on the panel
         "cells": len(some),
+        "linear_held_out": float(panel.held_out),  # of least squares on logarithms
     }
+    score, variance = _held_out(model.decoder(x[known].mean(0), columns), source, some, held)
+    x = _measured(source, some, panel.indices)
     model = _Model.fit(x, y, rates, likelihood, penalty)
     old = panel.reconstructor
-    net = linear_layer(model.weight, model.bias)
-    decoder = MeasuredDecoder(net, fill=old.decoder.fill.double(), link="softplus")
+    decoder = model.decoder(old.decoder.fill.double(), panel.indices)
+    protocol = f"{panel.settings['protocol']}; scored is the decoder of counts{which}"
     made = Panel(
         replace(old, decoder=decoder, quantiles=None, difficulty=None),
-        held_out=panel.held_out,
+        held_out=score,
         leaderboard=panel.leaderboard,
-        settings=panel.settings | {"counts": found},
+        settings=panel.settings | {"counts": found, "protocol": protocol},
         target=panel.target,
-        evidence=panel.evidence,
-        estimates=panel.estimates,
+        evidence=partial(_evidence, partial(getattr, panel, "evidence"), score, variance),
         fold_panels=panel.fold_panels,
     )
+    made.settings.pop("tails", None)  # of the errors of the linear decoder
     if likelihood == "nb":
         made.settings["counts"]["dispersion"] = model.dispersion.tolist()
     return made
 
 
-def _read(
+def _first_fold(
+    panel: Panel, n: int, seed: int, validation: Any, batches: NDArray | None
+) -> tuple[NDArray[np.bool_], NDArray[np.int64], str]:
+    """Which cells are held out, the genes chosen without them, and which fold that is, in words."""
+    if panel.fold_panels is None or "stages" in panel.settings:  # all folds have the same genes
+        splits = split_rows(n, HELD_OUT, seed)
+        columns, which = panel.indices, ", on a fifth of all cells"
+    else:
+        asked = panel.settings["validation"]
+        asked = np.asarray(validation) if asked == GIVEN_ROWS else asked
+        splits = split_rows(n, asked, seed, batches)
+        columns = np.sort(panel.fold_panels[0])
+        which = " on the first fold" if len(splits) > 1 else ""
+    out = np.ones(n, dtype=bool)
+    out[splits.train_rows(0)] = False
+    return out, columns, which
+
+
+def _held_out(
+    decoder: MeasuredDecoder,
+    source: NormalizedCounts,
+    some: NDArray[np.int64],
+    held: NDArray[np.int64],
+) -> tuple[Score, NDArray[np.float64]]:
+    """Explained variance of the logarithms of held-out cells, and the variance of each gene."""
+    assert decoder.known is not None
+    sums = sums_over_rows(decoder, RowView(source, some[held]), decoder.known.numpy())
+    score = sums.score()
+    error, ratio = score.standard_error, len(held) / (len(some) - len(held))
+    error = None if error is None else error * (1 + ratio) ** 0.5  # see `shared_rows`
+    found = Score(
+        float(score), score.errors, error, score.degrees, score.sampling_error, score.units
+    )
+    return found, sums.squares / sums.count
+
+
+def _evidence(
+    make: Callable[[], Evidence], score: Score, variance: NDArray[np.float64]
+) -> Evidence:
+    """Evidence for the genes, without what is that of a linear decoder of them alone."""
+    return replace(
+        make().without_rows(),
+        errors=score.errors,
+        variance=variance,
+        explained={},
+        standard_errors=None,
+        size=None,
+        significance=None,
+        coverage=None,
+    )
+
+
+def _measured(
     source: NormalizedCounts, some: NDArray[np.int64], columns: NDArray[np.int64]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Measured values, all counts, and totals of some cells."""
-    counts = torch.empty(len(some), source.shape[1], dtype=torch.float32)
-    for rows, block in read_blocks(RowView(source.source, some)):
-        counts[rows] = block.float()
+) -> Tensor:
+    """Measured values of some cells."""
     x = torch.empty(len(some), len(columns), dtype=torch.float64)
     for rows, block in read_blocks(RowView(source, some)):
         x[rows] = block[:, torch.from_numpy(columns)]
+    return x.nan_to_num_()
+
+
+def _counts(source: NormalizedCounts, some: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """All counts, and totals, of some cells."""
+    counts = torch.empty(len(some), source.shape[1], dtype=torch.float32)
+    for rows, block in read_blocks(RowView(source.source, some)):
+        counts[rows] = block.float()
     totals = counts.double().nansum(1)
     if source.totals is not None:
         totals = torch.from_numpy(source.totals[some])
-    return x.nan_to_num_(), counts.nan_to_num_(), totals.clamp_min(1e-6)
+    return counts.nan_to_num_(), totals.clamp_min(1e-6)
 
 
 class _Model:
@@ -128,6 +206,12 @@ class _Model:
             W, b = _minimised(z, y, rates, dispersion, penalty, W, b)
         weight = torch.linalg.solve_triangular(root.T, W, upper=True).T
         return cls(weight, b - weight @ center, dispersion)
+
+    def decoder(self, fill: Tensor, columns: NDArray[np.int64]) -> MeasuredDecoder:
+        """Of logarithms, those of the genes on the panel as measured; ``fill`` where missing."""
+        net = linear_layer(self.weight, self.bias)
+        known = torch.from_numpy(columns)
+        return MeasuredDecoder(net, fill=fill, link="softplus", known=known).double().eval()
 
     def deviance(self, x: Tensor, y: Tensor, rates: Tensor) -> tuple[float, Tensor]:
         """Explained fraction of the deviance from each gene's mean rate, and expected counts."""

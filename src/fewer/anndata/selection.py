@@ -19,12 +19,14 @@ from fewer.anndata.likelihood import with_count_decoder
 from fewer.anndata.platform import Platform, select_for_platform
 from fewer.anndata.studies import Studies
 from fewer.cells import (
+    COUNTING,
     SETTINGS,
     as_annotated,
     describe_units,
     gene_names,
     obs_column,
     open_cells,
+    record_units,
 )
 from fewer.data import ColumnView, Source, read_blocks
 from fewer.data.arrays import hdf5_to_write, open_hdf5_file
@@ -115,6 +117,9 @@ def select_genes(
         decoder chooses, instead of least squares on logarithms. Reconstructions keep their units:
         ``np.expm1`` of them are expected counts per ``target_sum``. ``panel.settings["counts"]``
         has the explained deviance and the median correlation of genes in held-out cells.
+        ``panel.held_out`` is the explained variance of logarithms by this decoder; that by least
+        squares, ``panel.settings["counts"]["linear_held_out"]``, is usually higher, since a
+        logarithm of expected counts is more than an expected logarithm.
     platform : Platform, default=None
         The instrument that the panel is for, ``Platform(efficiency=0.2, lost=5)``: genes are
         chosen, and the decoder is fitted, for what it would measure of these cells. `impute` and
@@ -205,6 +210,7 @@ def select_genes(
         options = {"reconstruct": RECONSTRUCT, "strategies": ["search"]} | options
     options |= {"decoder": "linear"} if options.get("decoder", "auto") == "auto" else {}
     choose = select_in_stages if platform is None else partial(_for_platform, platform)
+    own_noise = _noise(source, noise, k, options | {"other": likelihood or platform})
     panel = choose(
         rows,
         k,
@@ -214,12 +220,19 @@ def select_genes(
         exclude=exclude.to_list() if hasattr(exclude, "to_list") else exclude,
         weights=_gene_weights(parts, weights, source, gene_symbols),
         scale=scale,
-        noise=_noise(source, noise, k, options | {"other": likelihood or platform}),
+        noise=own_noise,
         random_state=random_state,
         **options,
     )
     if likelihood is not None:
-        panel = with_count_decoder(panel, source, likelihood, int(panel.settings["seed"]))
+        panel = with_count_decoder(
+            panel,
+            source,
+            likelihood,
+            int(panel.settings["seed"]),
+            validation=options.get("validation"),
+            batches=batches,
+        )
     asked: dict[str, Any] = {
         "layer": layer,
         "groupby": groupby,
@@ -227,12 +240,11 @@ def select_genes(
         "cell_type_key": cell_type_key,
         "gene_symbols": gene_symbols,
         "studies": cells.described if isinstance(cells, Studies) else None,
+        "noise": COUNTING if isinstance(noise, str) and own_noise is not None else None,
     }
     whole = [one for one in sources if {*panel.features} <= {*(one.names or ())}]
-    units = describe_units(whole[0], panel) if whole else describe_units(sources[0])
-    panel.settings[SETTINGS] = units | {
-        name: value for name, value in asked.items() if value is not None
-    }
+    known = {name: value for name, value in asked.items() if value is not None}
+    record_units(panel, (whole or sources)[0], **known)
     for part in parts.values() if inplace else ():
         if is_annotated(part) and {*panel.features} <= {*gene_names(part, gene_symbols)}:
             annotate(part, panel, key_added=key_added)
@@ -487,7 +499,8 @@ def impute(
     if panel.names is None:
         raise InputError("this panel knows no names of genes; make one with select_genes")
     whole = source.shape[1] == panel.d
-    measured = ColumnView(source, panel.indices) if whole else source
+    on_panel = find_names(panel.features, source.names or (), "the data lack {} genes on the panel")
+    measured = ColumnView(source, panel.indices if whole else np.array(on_panel))
     measured.row_width = max(measured.row_width, panel.d)  # of what comes out of each block
     if not whole:
         if path is None:

@@ -262,10 +262,10 @@ class Reading:
         if self.missing:
             panel.settings["missing"] = self._words()
         if holds_cells(data):
-            from fewer.cells import SETTINGS, describe_units
+            from fewer.cells import record_units
 
             layer = {} if self.layer is None else {"layer": self.layer}
-            panel.settings[SETTINGS] = describe_units(source, panel) | layer
+            record_units(panel, source, **layer)
 
     def _in_units(self, data: Any, source: "Source", panel: "Panel | None" = None) -> "Source":
         if not holds_cells(data):

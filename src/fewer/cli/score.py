@@ -105,15 +105,18 @@ def score(
 def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     import numpy as np
 
+    from fewer.cells import noise_of
     from fewer.data.columns import match_columns
 
     loaded = opt.load_panel(path)
     source, with_target = open_with_target(loaded, data, reading)
     part = match_columns(source, loaded.names, loaded.d, "the panel")
-    result = loaded.score(part)
-    measured, signal = loaded.reconstructor.variances(part)
+    noise = noise_of(loaded, part)
+    result = loaded.reconstructor.score(part, noise=noise)
+    measured, signal = loaded.reconstructor.variances(part, noise)
     # standardised as measured, like the held-out score, also where the noise is known
-    equal = loaded.reconstructor.score(part, 1 / np.where(measured > 0, measured, np.inf))
+    weights = 1 / np.where(measured > 0, measured, np.inf)
+    equal = loaded.reconstructor.score(part, weights, noise)
     found: dict[str, Any] = {
         "panel": path,
         "rows": part.shape[0],
