@@ -694,6 +694,11 @@ def test_expression_limits_are_of_the_file_too(cells, tmp_path):
     [
         ({"at_least": {"T": 1}}, "needs markers="),
         ({"markers": {"B": ["gene1"]}, "at_least": {"T": 1}}, "at_least has 'T', but markers are"),
+        ({"markers": {"B": ["gene1"]}}, "markers need at_least="),
+        ({"markers": {"B": "gene1"}, "at_least": 1}, "markers of 'B' are text, 'gene1'"),
+        ({"similar": ["gene1", "gene2"]}, "similar has 'gene1', which is no list; give a list of"),
+        ({"exclude": "gene1"}, "exclude='gene1' is text; give a list of genes"),
+        ({"exclude": ["gene1", "nonsense"]}, "exclude has genes that the data lack: 'nonsense'"),
         ({"similar": "kinship"}, "similar='kinship' is neither a file nor in var"),
         ({"detection": 1.1}, "leave no gene"),
         ({"costs": {"gene1": 2.0}}, "costs need budget="),
@@ -716,9 +721,12 @@ def test_what_genes_cost_is_a_budget_of_its_own(cells):
 
 
 def test_expression_limits_need_counts(cells):
-    cells.X = cells.X.toarray() - 1
-    with pytest.raises(InputError, match="need raw counts"):
-        probe_limits(cells, detection=0.1)
+    cells.layers["counts"] = cells.X.copy()
+    for values in (cells.X.toarray() - 1, logged(cells.X)):
+        cells.X = values
+        with pytest.raises(InputError, match="need raw counts; name their layer with layer="):
+            probe_limits(cells, detection=0.1)
+    assert probe_limits(cells, detection=0.1, layer="counts")
 
 
 # -- several studies -------------------------------------------------------------------------------
