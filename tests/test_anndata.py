@@ -1091,6 +1091,18 @@ def test_a_prepared_panel_loses_less_than_half(prepared, lost):
         assert 1 - errors[1] == pytest.approx(float(ready.held_out), abs=0.06)
 
 
+def test_intervals_of_a_prepared_panel_are_of_its_own_genes_too(prepared, tmp_path):
+    _, ready = prepared
+    part, truth = spots(ready)
+    ready.save(tmp_path / "panel")
+    _, low, high = (np.asarray(one) for one in ready.reconstruct(part, interval=0.9))
+    for genes in (ready.indices, np.setdiff1d(np.arange(D), ready.indices)):
+        inside = (truth >= low)[:, genes] & (truth <= high)[:, genes]
+        assert 0.85 < inside.mean() < 0.95
+    again = fewer.Panel.load(tmp_path / "panel").reconstruct(part, interval=0.9)[1]
+    np.testing.assert_allclose(again, low, atol=1e-4)
+
+
 def test_a_prepared_panel_takes_any_depth_and_is_saved(prepared, tmp_path):
     _, ready = prepared
     ready.save(tmp_path / "panel")

@@ -81,6 +81,8 @@ class Reconstructor:
     noise : array (n_features) or None
         Variance of the measurement error of each feature, in the units of the data. The decoder
         then reconstructs what is behind it, of the chosen features too.
+    estimated : bool
+        Whether values of the chosen features are themselves estimates, which have intervals.
     """
 
     columns: NDArray[np.int64]
@@ -92,6 +94,7 @@ class Reconstructor:
     statistics: TrainingStatistics | None = None
     difficulty: Values | None = None
     noise: Values | None = None
+    estimated: bool = False
 
     @property
     def features(self) -> list[Any]:
@@ -202,7 +205,7 @@ class Reconstructor:
         if self.quantiles is None:
             raise InputError("there are no held-out residuals to compute an interval from")
         bounds = between(self.quantiles, interval)
-        for bound in bounds if self.noise is None else ():
+        for bound in bounds if self.noise is None and not self.estimated else ():
             bound[self.columns] = 0.0  # measured values are known
         return bounds
 
