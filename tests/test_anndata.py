@@ -572,6 +572,8 @@ def test_counts_are_refused_by_a_panel_of_logarithms(cells):
         ({"counts": "raw"}, "counts='raw' is not valid; use 'auto' or 'log1p' or 'none'"),
         ({"target_sum": 0}, "target_sum=0 must be a number above 0"),
         ({"target": "kind"}, "target= is called groupby= here"),
+        ({"group_by": "kind"}, "select_genes has no option group_by=; did you mean groupby="),
+        ({"qwerty": 1}, "select_genes has no option qwerty=$"),
         ({"row_groups": "lane"}, "row_groups= is called batch_key= here"),
         ({"layer": "spliced"}, "no layer 'spliced'"),
         ({"include": ["gene99"]}, "gene99"),
@@ -961,10 +963,23 @@ def test_containers_of_several_tables(cells):
         open_cells(SpatialData(a=cells, b=cells))
 
 
+def test_gains_of_types_and_genes_are_called_that(cells, tmp_path):
+    panel = select_genes(cells, 4, groupby="kind", **QUICK)
+    what = "explained variance of kind and of all features, by their weights"
+    assert cells.uns["fewer"]["gain"] == what
+    assert what in panel.report(tmp_path / "typed.html").read_text(encoding="utf-8")
+    axes = fewer.pl.curve(cells)
+    assert axes.get_ylabel() == what.replace("features", "genes")
+    assert axes.get_legend().get_texts()[0].get_text().startswith("explained variance of all genes")
+    select_genes(cells, 4, groupby="kind", reconstruct=0, **QUICK)
+    assert cells.uns["fewer"]["gain"] == "explained variance of kind"
+
+
 def test_plots_show_the_panel_in_its_order(cells):
     panel = select_genes(cells, 5, **QUICK)
     ranked = [str(panel.names[j]) for j in panel.evidence.order]
     axes = fewer.pl.curve(cells)
+    assert axes.get_ylabel() == "explained variance"
     line = axes.get_lines()[0].get_ydata()
     np.testing.assert_allclose(line, np.cumsum(panel.evidence.gains))
     axes = fewer.pl.dotplot(cells, "kind", n_genes=3)
@@ -1204,6 +1219,13 @@ def test_noisy_genes_are_not_chosen_for_a_platform():
 def test_platforms_that_cannot_be_modelled(cells, options, words):
     with pytest.raises(InputError, match=words):
         select_genes(cells, 3, **{"platform": Platform(0.5), **QUICK, **options})
+
+
+def test_a_panel_for_a_platform_records_its_costs(cells):
+    prices = {"costs": dict.fromkeys(cells.var_names, 2.0), "budget": 7.0}
+    panel = select_genes(cells, 3, platform=Platform(0.5), **prices, **QUICK)
+    assert (panel.settings["cost"], panel.settings["budget"]) == (6.0, 7.0)
+    assert panel.settings["costs"] == [2.0] * 3
 
 
 def test_platforms_are_for_some_thousand_genes(cells, monkeypatch):

@@ -37,7 +37,7 @@ from fewer.search import search
 from fewer.selection import select
 from fewer.selection.calibrate import conformal_quantiles
 from fewer.selection.prepare import CONSTRAINTS
-from fewer.selection.record import describe_options
+from fewer.selection.record import describe_options, describe_spending
 
 __all__ = ["Platform", "select_for_platform"]
 
@@ -150,6 +150,8 @@ def select_for_platform(source: Source, k: int | None, platform: Platform, **opt
     panel.reconstructor = _with_intervals(panel.reconstructor, gaps, values)
     panel.estimates = {"units": Estimate(float(panel.held_out))}
     panel.settings["platform"] = vars(platform) | calibration.describe()
+    rules = resolve(source.names, source.shape[1], len(chosen), **asked)
+    panel.settings |= describe_spending(rules, panel.indices)
     given = {name: value for name, value in asked.items() if _is_given(value)}
     made = panel._evidence if callable(panel._evidence) else None
     if made is not None:
