@@ -681,6 +681,8 @@ def test_counts_are_refused_by_a_panel_of_logarithms(cells):
         ({"counts": "raw"}, "counts='raw' is not valid; use 'auto' or 'log1p' or 'none'"),
         ({"target_sum": 0}, "target_sum=0 must be a number above 0"),
         ({"target": "kind"}, "target= is called groupby= here"),
+        ({"group_by": "kind"}, "select_genes has no option group_by=; did you mean groupby="),
+        ({"qwerty": 1}, "select_genes has no option qwerty=$"),
         ({"row_groups": "lane"}, "row_groups= is called batch_key= here"),
         ({"layer": "spliced"}, "no layer 'spliced'"),
         ({"include": ["gene99"]}, "gene99"),
@@ -803,6 +805,11 @@ def test_expression_limits_are_of_the_file_too(cells, tmp_path):
     [
         ({"at_least": {"T": 1}}, "needs markers="),
         ({"markers": {"B": ["gene1"]}, "at_least": {"T": 1}}, "at_least has 'T', but markers are"),
+        ({"markers": {"B": ["gene1"]}}, "markers need at_least="),
+        ({"markers": {"B": "gene1"}, "at_least": 1}, "markers of 'B' are text, 'gene1'"),
+        ({"similar": ["gene1", "gene2"]}, "similar has 'gene1', which is no list; give a list of"),
+        ({"exclude": "gene1"}, "exclude='gene1' is text; give a list of genes"),
+        ({"exclude": ["gene1", "nonsense"]}, "exclude has genes that the data lack: 'nonsense'"),
         ({"similar": "kinship"}, "similar='kinship' is neither a file nor in var"),
         ({"detection": 1.1}, "leave no gene"),
         ({"costs": {"gene1": 2.0}}, "costs need budget="),
@@ -825,9 +832,12 @@ def test_what_genes_cost_is_a_budget_of_its_own(cells):
 
 
 def test_expression_limits_need_counts(cells):
-    cells.X = cells.X.toarray() - 1
-    with pytest.raises(InputError, match="need raw counts"):
-        probe_limits(cells, detection=0.1)
+    cells.layers["counts"] = cells.X.copy()
+    for values in (cells.X.toarray() - 1, logged(cells.X)):
+        cells.X = values
+        with pytest.raises(InputError, match="need raw counts; name their layer with layer="):
+            probe_limits(cells, detection=0.1)
+    assert probe_limits(cells, detection=0.1, layer="counts")
 
 
 # -- several studies -------------------------------------------------------------------------------
@@ -1076,10 +1086,23 @@ def test_containers_of_several_tables(cells):
         open_cells(SpatialData(a=cells, b=cells))
 
 
+def test_gains_of_types_and_genes_are_called_that(cells, tmp_path):
+    panel = select_genes(cells, 4, groupby="kind", **QUICK)
+    what = "explained variance of kind and of all features, by their weights"
+    assert cells.uns["fewer"]["gain"] == what
+    assert what in panel.report(tmp_path / "typed.html").read_text(encoding="utf-8")
+    axes = fewer.pl.curve(cells)
+    assert axes.get_ylabel() == what.replace("features", "genes")
+    assert axes.get_legend().get_texts()[0].get_text().startswith("explained variance of all genes")
+    select_genes(cells, 4, groupby="kind", reconstruct=0, **QUICK)
+    assert cells.uns["fewer"]["gain"] == "explained variance of kind"
+
+
 def test_plots_show_the_panel_in_its_order(cells):
     panel = select_genes(cells, 5, **QUICK)
     ranked = [str(panel.names[j]) for j in panel.evidence.order]
     axes = fewer.pl.curve(cells)
+    assert axes.get_ylabel() == "explained variance"
     line = axes.get_lines()[0].get_ydata()
     np.testing.assert_allclose(line, np.cumsum(panel.evidence.gains))
     axes = fewer.pl.dotplot(cells, "kind", n_genes=3)
@@ -1229,6 +1252,18 @@ def test_a_prepared_panel_loses_less_than_half(prepared, lost):
         assert 1 - errors[1] == pytest.approx(float(ready.held_out), abs=0.06)
 
 
+def test_intervals_of_a_prepared_panel_are_of_its_own_genes_too(prepared, tmp_path):
+    _, ready = prepared
+    part, truth = spots(ready)
+    ready.save(tmp_path / "panel")
+    _, low, high = (np.asarray(one) for one in ready.reconstruct(part, interval=0.9))
+    for genes in (ready.indices, np.setdiff1d(np.arange(D), ready.indices)):
+        inside = (truth >= low)[:, genes] & (truth <= high)[:, genes]
+        assert 0.85 < inside.mean() < 0.95
+    again = fewer.Panel.load(tmp_path / "panel").reconstruct(part, interval=0.9)[1]
+    np.testing.assert_allclose(again, low, atol=1e-4)
+
+
 def test_a_prepared_panel_takes_any_depth_and_is_saved(prepared, tmp_path):
     _, ready = prepared
     ready.save(tmp_path / "panel")
@@ -1330,6 +1365,13 @@ def test_noisy_genes_are_not_chosen_for_a_platform():
 def test_platforms_that_cannot_be_modelled(cells, options, words):
     with pytest.raises(InputError, match=words):
         select_genes(cells, 3, **{"platform": Platform(0.5), **QUICK, **options})
+
+
+def test_a_panel_for_a_platform_records_its_costs(cells):
+    prices = {"costs": dict.fromkeys(cells.var_names, 2.0), "budget": 7.0}
+    panel = select_genes(cells, 3, platform=Platform(0.5), **prices, **QUICK)
+    assert (panel.settings["cost"], panel.settings["budget"]) == (6.0, 7.0)
+    assert panel.settings["costs"] == [2.0] * 3
 
 
 def test_platforms_are_for_some_thousand_genes(cells, monkeypatch):

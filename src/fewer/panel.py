@@ -831,7 +831,7 @@ class Panel:
             estimates = _restore_estimates(meta, evidence)
             score = estimates["units"]
             return cls(
-                Reconstructor(indices, decoder, d, names, **kept),
+                Reconstructor(indices, decoder, d, names, **kept, estimated="platform" in settings),
                 held_out=Score(meta["held_out"], errors, *score[1:]),
                 leaderboard=Leaderboard(meta["leaderboard"]),
                 settings=settings,

@@ -15,6 +15,8 @@ from fewer.errors import InputError
 
 __all__ = ["curve", "dotplot", "panel_umap"]
 
+EXPLAINED = "explained variance"
+
 
 def _ranked(adata: Any, key: str) -> Any:
     """The genes of the panel, most useful first, as rows of var."""
@@ -29,6 +31,8 @@ def _ranked(adata: Any, key: str) -> Any:
 
 def curve(adata: Any, *, key: str = "fewer", ax: Any = None) -> Any:
     """Explained variance against the number of genes, in the order of their rank.
+
+    The axis says what it is the variance of; the dashed line is of all genes.
 
     Parameters
     ----------
@@ -60,11 +64,15 @@ def curve(adata: Any, *, key: str = "fewer", ax: Any = None) -> Any:
     ax = new_axes(ax)
     total = np.cumsum(gains)
     ax.plot(np.arange(1, len(total) + 1), total, marker="o", markersize=3)
-    held = adata.uns.get(key, {}).get("held_out")
+    about = adata.uns.get(key, {})
+    held, what = about.get("held_out"), str(about.get("gain", EXPLAINED))
     if held is not None:
-        ax.axhline(float(held), linestyle="--", color="0.5", label="held-out cells")
+        label = (
+            "held-out cells" if what == EXPLAINED else f"{EXPLAINED} of all genes, held-out cells"
+        )
+        ax.axhline(float(held), linestyle="--", color="0.5", label=label)
         ax.legend(frameon=False)
-    ax.set(xlabel="genes", ylabel="explained variance", ylim=(0, None))
+    ax.set(xlabel="genes", ylabel=what.replace("all features", "all genes"), ylim=(0, None))
     return ax
 
 

@@ -83,6 +83,8 @@ class Reconstructor:
         then reconstructs what is behind it, of the chosen features too.
     shares : array (n_features) or None
         Of all counts of a training row, where they were counts; NaN where unknown.
+    estimated : bool
+        Whether values of the chosen features are themselves estimates, which have intervals.
     """
 
     columns: NDArray[np.int64]
@@ -95,6 +97,7 @@ class Reconstructor:
     difficulty: Values | None = None
     noise: Values | None = None
     shares: Values | None = None
+    estimated: bool = False
 
     @property
     def features(self) -> list[Any]:
@@ -205,7 +208,7 @@ class Reconstructor:
         if self.quantiles is None:
             raise InputError("there are no held-out residuals to compute an interval from")
         bounds = between(self.quantiles, interval)
-        for bound in bounds if self.noise is None else ():
+        for bound in bounds if self.noise is None and not self.estimated else ():
             bound[self.columns] = 0.0  # measured values are known
         return bounds
 

@@ -32,10 +32,12 @@ from fewer.errors import InputError
 from fewer.estimate import Estimate, Score
 from fewer.evidence import Evidence
 from fewer.panel import Panel
+from fewer.reconstructor import Reconstructor
 from fewer.search import search
 from fewer.selection import select
+from fewer.selection.calibrate import conformal_quantiles
 from fewer.selection.prepare import CONSTRAINTS
-from fewer.selection.record import describe_options
+from fewer.selection.record import describe_options, describe_spending
 
 __all__ = ["Platform", "select_for_platform"]
 
@@ -144,9 +146,12 @@ def select_for_platform(source: Source, k: int | None, platform: Platform, **opt
     ridge = float(panel.settings["ridge"] or 0.0)
     if options.get("scale") == "standard":  # its penalty is one on standardised values
         ridge *= float(full.var(axis=0).mean())
-    panel.held_out = _held_out(source, chosen, counts, full, ridge, seed)
+    panel.held_out, gaps, values = _held_out(source, chosen, counts, full, ridge, seed)
+    panel.reconstructor = _with_intervals(panel.reconstructor, gaps, values)
     panel.estimates = {"units": Estimate(float(panel.held_out))}
     panel.settings["platform"] = vars(platform) | calibration.describe()
+    rules = resolve(source.names, source.shape[1], len(chosen), **asked)
+    panel.settings |= describe_spending(rules, panel.indices)
     given = {name: value for name, value in asked.items() if _is_given(value)}
     made = panel._evidence if callable(panel._evidence) else None
     if made is not None:
@@ -252,10 +257,11 @@ def _held_out(
     full: Vector,
     ridge: float,
     seed: int,
-) -> Score:
+) -> tuple[Score, Vector, Vector]:
     """Explained variance of all genes of a fifth of the cells, calibrated and fitted on the rest.
 
-    Genes on the panel are compared with what they read in full, not with their own estimates.
+    Genes on the panel are compared with what they read in full, not with their own estimates: also
+    by how much these miss, and the estimates.
     """
     n = len(counts)
     held = np.zeros(n, dtype=bool)
@@ -277,4 +283,15 @@ def _held_out(
         left = x.numpy()[held[rows]] - mean
         total += np.square(left).sum(axis=0)
         wrong += np.square(left - inputs[rows][held[rows]] @ weights).sum(axis=0)
-    return Score(float(1 - wrong.sum() / total.sum()), wrong / held.sum())
+    score = Score(float(1 - wrong.sum() / total.sum()), wrong / held.sum())
+    return score, full[held] - z[held], z[held]
+
+
+def _with_intervals(made: Reconstructor, gaps: Vector, values: Vector) -> Reconstructor:
+    """The same, with intervals of genes on the panel, whose estimates miss by ``gaps``."""
+    if made.quantiles is None:
+        return made
+    quantiles = made.quantiles.copy()
+    own = conformal_quantiles([gaps], factor=made.difficulty_of(values))
+    quantiles[:, made.columns] = own
+    return replace(made, quantiles=quantiles, estimated=True)

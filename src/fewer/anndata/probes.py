@@ -14,6 +14,7 @@ from fewer._files import write_whole
 from fewer._optional import import_optional
 from fewer.cells import as_annotated, gene_names, obs_column, open_cells
 from fewer.data import read_blocks
+from fewer.data.counts import FEW_FRACTIONS
 from fewer.errors import InputError, warn
 from fewer.panel import Panel
 
@@ -106,7 +107,13 @@ def probe_limits(
     """
     cells = as_annotated(data)
     names = gene_names(cells, gene_symbols)
-    fits = ~np.isin(names, [str(name) for name in exclude])
+    if isinstance(exclude, str):
+        raise InputError(f"exclude={exclude!r} is text; give a list of genes, [{exclude!r}]")
+    excluded = [str(name) for name in exclude]
+    strangers = [name for name in excluded if name not in names]
+    if strangers:
+        raise InputError(f"exclude has genes that the data lack: {join_names(strangers)}")
+    fits = ~np.isin(names, excluded)
     options: dict[str, Any] = {}
     if probes is not None:
         check_number("least_probes", least_probes)
@@ -147,6 +154,10 @@ def _sets(
     """Markers of which at least so many, and families of which at most one gene is chosen."""
     have, sets, most = set(names), {}, {}
     least: dict[str, int] = {}
+    if markers is not None and at_least is None:
+        raise InputError(
+            "markers need at_least=, how many of each cell type must be on the panel, such as 1"
+        )
     if at_least is not None:
         if markers is None:
             raise InputError(f"at_least={at_least!r} needs markers=, the genes of each cell type")
@@ -155,6 +166,10 @@ def _sets(
             if kind not in markers:
                 raise InputError(
                     f"at_least has {kind!r}, but markers are of {join_names(list(markers), 12)}"
+                )
+            if isinstance(markers[kind], str):
+                raise InputError(
+                    f"markers of {kind!r} are text, {markers[kind]!r}; give a list of genes"
                 )
             genes = [str(gene) for gene in markers[kind]]
             lacking = [gene for gene in genes if gene not in have]
@@ -175,7 +190,14 @@ def _families(cells: Any, names: list[str], similar: Any) -> list[list[str]]:
     if similar is None:
         return []
     if not isinstance(similar, (str, os.PathLike)):
-        return [[str(gene) for gene in family] for family in similar]
+        families = list(similar)
+        for family in families:
+            if isinstance(family, str):
+                raise InputError(
+                    f"similar has {family!r}, which is no list; give a list of lists of genes, "
+                    "one for each family"
+                )
+        return [[str(gene) for gene in family] for family in families]
     table: dict[str, list[str]] = {}
     for gene, family in _column(cells, names, similar, "similar").items():
         if family is not None and family == family:  # noqa: PLR0124 (NaN)
@@ -226,9 +248,12 @@ def _expression(cells: Any, layer: str | None, groupby: str | None) -> _Expressi
         labels = np.array([f"{CROWDING}: {kind}" for kind in obs_column(cells, groupby, "groupby")])
     kinds, code = np.unique(labels, return_inverse=True)
     sums, most, detected = np.zeros((len(kinds), d)), np.zeros(d), np.zeros(d)
+    fractions = seen = 0
     for rows, block in read_blocks(source):
         x = block.numpy()
-        if not np.isfinite(x).all() or x.min() < 0:
+        fractions += int((x != np.rint(x)).sum())
+        seen += int((x != 0).sum())
+        if not np.isfinite(x).all() or x.min() < 0 or fractions > FEW_FRACTIONS * seen:
             raise InputError("limits of expression need raw counts; name their layer with layer=")
         np.maximum(most, x.max(axis=0), out=most)
         detected += (x > 0).sum(axis=0)

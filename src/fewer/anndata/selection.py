@@ -3,7 +3,9 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,10 @@ from fewer.data import ColumnView, Source, read_blocks
 from fewer.data.arrays import hdf5_to_write, open_hdf5_file
 from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise
 from fewer.data.h5ad import create_matrix, is_annotated
-from fewer.errors import InputError, warn
+from fewer.errors import InputError, TypeInputError, warn
 from fewer.panel import Panel
+from fewer.report.summarise import gains_of
+from fewer.selection import select
 from fewer.train.training_data import check_weights
 
 RECONSTRUCT = 0.8  # a few genes tell a type; its expression takes many
@@ -176,6 +180,7 @@ def select_genes(
     for name, instead in renamed.items():
         if name in options:
             raise InputError(f"{name}= is called {instead}= here, and names a column of obs")
+    _check_names(options)
     reading: dict[str, Any] = {
         "layer": layer,
         "counts": counts,
@@ -251,6 +256,17 @@ def select_genes(
     return panel
 
 
+def _check_names(options: dict[str, Any]) -> None:
+    """Refuse options that neither `select_genes` nor `fewer.select` has."""
+    own = [name for name in signature(select_genes).parameters if name != "options"]
+    known = [*own, *signature(select).parameters]
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f"; did you mean {close[0]}=?" if close else ""
+            raise TypeInputError(f"select_genes has no option {name}={hint}")
+
+
 def _noise(source: Source, noise: Any, k: Any, options: dict[str, Any]) -> Any:
     """What select is told of the noise: of counts, that of counting, where it can be used."""
     if not isinstance(noise, str):
@@ -275,7 +291,8 @@ def annotate(data: Any, panel: Panel, *, key_added: str = "fewer") -> None:
     data : AnnData
         Gets ``var["fewer_selected"]``; ``var["fewer_rank"]``, 1 for the most useful gene, and
         ``var["fewer_gain"]``, the fraction of the variance that each adds to those before it,
-        NaN for other genes; and ``uns["fewer"]``.
+        NaN for other genes; and ``uns["fewer"]``, whose "gain" says of what the variance is: of a
+        panel with ``groupby``, of the groups and of all genes, by their weights.
     panel : Panel
         The panel.
     key_added : str, default="fewer"
@@ -312,6 +329,7 @@ def description(panel: Panel) -> dict[str, Any]:
         "features": np.array([str(name) for name in panel.features], dtype=object),
         "k": panel.k,
         "held_out": float(panel.held_out),
+        "gain": gains_of(panel),
         "winner": str(panel.settings.get("winner", "")),
         "seed": int(panel.settings.get("seed", 0)),
         "version": __version__,

@@ -485,13 +485,11 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
     print_table(screen, header, rows[:MAX_SHOWN], (0, 2, 3, *((4,) if "cost" in spent else ())))
     if panel.k > MAX_SHOWN:
         screen.print(f"... and {panel.k - MAX_SHOWN} more: `fewer export {about['out']} --to list`")
-    what = "explained variance"
-    if panel.evidence is not None and panel.evidence.target:
-        what += f" of {panel.target.name}" if panel.target is not None else ""
     from fewer.cli._output import visible
     from fewer.report.summarise import (
         error_note,
         gains_by,
+        gains_of,
         missing_sentence,
         robust_sentence,
         size_sentence,
@@ -499,7 +497,9 @@ def _show(panel: "Panel", about: dict[str, Any], screen: "Console") -> None:
         tails_sentence,
     )
 
-    screen.print(f"[dim]gain: {what} added by each feature, {gains_by(panel)}[/]\n")
+    screen.print(
+        f"[dim]gain: {visible(gains_of(panel))} added by each feature, {gains_by(panel)}[/]\n"
+    )
     size = None if panel.evidence is None else panel.evidence.size
     if size is not None and panel.settings.get("k_rule"):
         name = None if panel.target is None else panel.target.name

@@ -128,6 +128,7 @@ def summarise(
         "held_rows": None if known is None else known.source.get("held"),
         "bars": [] if known is None else _bars(known, panel),
         "chosen": _chosen(known, panel, names),
+        "gains_of": gains_of(panel),
         "gains_by": gains_by(panel),
         "surrogate": _by_surrogate(panel),
         "features": _features(
@@ -617,7 +618,17 @@ def _explained(panel: Reported) -> str:
 
 
 def _name(panel: Reported) -> str:
-    return str(panel.target.name or "the target")
+    cells = panel.settings.get("cells") or {}
+    return str(panel.target.name or cells.get("groupby") or "the target")
+
+
+def gains_of(panel: Reported) -> str:
+    """What gains are, in words: where two things count, of both."""
+    if panel.target is None:
+        return "explained variance"
+    both = panel.settings.get("reconstruct") and not _by_surrogate(panel)
+    more = " and of all features, by their weights" if both else ""
+    return f"explained variance of {_name(panel)}{more}"
 
 
 def gains_by(panel: Reported) -> str:

@@ -75,7 +75,7 @@ def describe_settings(
         "rows": context.source.shape[0],
         "seed": context.seed,
         "protocol": context.protocol,
-        **_spending(context.constraints, columns),
+        **describe_spending(context.constraints, columns),
         **({"robust_to": context.robust_to} if context.robust_to else {}),
         **({"networks": ensemble.members} if ensemble is not None else {}),
         **({"loss": context.loss} if context.loss != "mse" else {}),
@@ -85,7 +85,7 @@ def describe_settings(
     }
 
 
-def _spending(constraints: Constraints, columns: NDArray[np.int64]) -> dict[str, Any]:
+def describe_spending(constraints: Constraints, columns: NDArray[np.int64]) -> dict[str, Any]:
     """What the panel costs and which groups it is of, in the order of its columns."""
     found: dict[str, Any] = {}
     if constraints.costs is not None:
