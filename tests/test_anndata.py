@@ -288,6 +288,18 @@ def test_counts_are_judged_by_the_expression_behind_them(cells):
         select_genes(cells, 4, noise="much", **QUICK)
 
 
+def test_where_counts_are_judged_as_measured(cells):
+    plain, same = select_genes(cells, 4, **QUICK), select_genes(cells, np.int64(4), **QUICK)
+    assert same.held_out == plain.held_out
+    assert same.settings["protocol"] == plain.settings["protocol"]
+    cells.X = cells.X.toarray()
+    cells.X[7, 3] = np.nan
+    with pytest.warns(FewerWarning, match="some counts are missing"):
+        measured = select_genes(cells, 4, **QUICK)
+    assert "against the signal" not in measured.settings["protocol"]
+    assert "noise" not in measured.settings["cells"]
+
+
 @pytest.mark.parametrize("depth", [0.5, 8])
 def test_new_cells_are_scored_by_their_own_counting_noise(depth, tmp_path):
     def draw(seed, depth):

@@ -28,7 +28,7 @@ from fewer.cells import (
     open_cells,
     record_units,
 )
-from fewer.data import ColumnView, Source, read_blocks
+from fewer.data import ColumnView, Source, moments, read_blocks
 from fewer.data.arrays import hdf5_to_write
 from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise
 from fewer.data.h5ad import create_matrix, is_annotated
@@ -137,7 +137,9 @@ def select_genes(
         gene is counting noise follows from random halves of the counts; genes are not chosen for
         reproducing their own noise, `impute` denoises them, too, and scores are of the expression
         (``panel.settings["protocol"]`` says so: "against the signal"). Of more than 5,000 genes,
-        and with ``likelihood`` or ``platform``, all is of what is measured. None: as measured.
+        of several studies, where counts are missing (with a warning), with a ``k`` that is not a
+        number (such as "auto"), and with ``likelihood``, ``platform``, ``robust_to``, another
+        ``loss`` or a network, all is of what is measured. None: as measured.
     inplace : bool, default=True
         Whether to `annotate` the AnnData.
     key_added : str, default="fewer"
@@ -258,9 +260,18 @@ def _noise(source: Source, noise: Any, k: Any, options: dict[str, Any]) -> Any:
         return noise
     check_choice("noise", noise, ("auto",))
     linear = options.get("decoder", "linear") == "linear"
-    usable = linear and not options.get("robust_to") and (k is None or isinstance(k, int))
+    usable = (
+        linear and not options.get("robust_to") and (k is None or isinstance(k, (int, np.integer)))
+    )
     usable = usable and options["other"] is None and options.get("loss", "mse") == "mse"
     if not usable or not isinstance(source, NormalizedCounts):
+        return None
+    if moments(source.source).has_missing:
+        warn(
+            "some counts are missing (NaN), so all is as measured: counting noise is taken into "
+            "account only where cells are complete. Fill missing counts in, leave out cells or "
+            "genes that have any, or say noise=None"
+        )
         return None
     return counting_noise(source)
 
