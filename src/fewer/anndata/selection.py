@@ -213,7 +213,6 @@ def select_genes(
         options = {"reconstruct": RECONSTRUCT, "strategies": ["search"]} | options
     options |= {"decoder": "linear"} if options.get("decoder", "auto") == "auto" else {}
     choose = select_in_stages if platform is None else partial(_for_platform, platform)
-    own_noise = _noise(source, noise, k, options | {"other": likelihood or platform})
     panel = choose(
         rows,
         k,
@@ -223,7 +222,7 @@ def select_genes(
         exclude=exclude.to_list() if hasattr(exclude, "to_list") else exclude,
         weights=_gene_weights(parts, weights, source, gene_symbols),
         scale=scale,
-        noise=own_noise,
+        noise=_noise(source, noise, k, options | {"other": likelihood or platform}),
         random_state=random_state,
         **options,
     )
@@ -236,6 +235,7 @@ def select_genes(
             validation=options.get("validation"),
             batches=batches,
         )
+    counted = isinstance(noise, str) and panel.reconstructor.noise is not None
     asked: dict[str, Any] = {
         "layer": layer,
         "groupby": groupby,
@@ -243,7 +243,7 @@ def select_genes(
         "cell_type_key": cell_type_key,
         "gene_symbols": gene_symbols,
         "studies": cells.described if isinstance(cells, Studies) else None,
-        "noise": COUNTING if isinstance(noise, str) and own_noise is not None else None,
+        "noise": COUNTING if counted else None,
     }
     whole = [one for one in sources if {*panel.features} <= {*(one.names or ())}]
     known = {name: value for name, value in asked.items() if value is not None}
