@@ -490,6 +490,8 @@ def test_cells_of_which_only_the_panel_was_measured(cells, tmp_path):
     fresh = make_cells(seed=1)
     fresh.obs["total"] = np.asarray(fresh.X.sum(1)).ravel()
     measured = fresh[:, panel.features[::-1]].copy()
+    measured.obsm["spatial"] = np.random.default_rng(0).normal(size=(N, 2))
+    measured.uns["tissue"] = "brain"
     found = impute(measured, panel, totals="total")
     assert found.var_names.tolist() == panel.names
     assert found.obs["kind"].tolist() == fresh.obs["kind"].tolist()
@@ -500,6 +502,11 @@ def test_cells_of_which_only_the_panel_was_measured(cells, tmp_path):
     np.testing.assert_allclose(stored.X, found.X, rtol=1e-5, atol=1e-5)
     assert stored.obs_names.tolist() == fresh.obs_names.tolist()
     assert stored.obs["kind"].tolist() == fresh.obs["kind"].tolist()
+    for one in (found, stored):
+        np.testing.assert_array_equal(one.obsm["spatial"], measured.obsm["spatial"])
+        assert one.uns["tissue"] == "brain"
+        assert one.uns["fewer"]["k"] == 4
+        assert one.var_names[one.var["fewer_selected"]].tolist() == panel.features
     share = panel.settings["cells"]["panel_share"]
     with pytest.warns(FewerWarning, match=f"they had {share:.1%} of all counts"):
         guessed = impute(measured, panel, denoise=False)
@@ -581,6 +588,10 @@ def test_the_layer_that_a_panel_was_made_from_is_read_again(cells):
     np.testing.assert_allclose(fresh.layers["fewer"][:, panel.indices], wanted, rtol=1e-5)
     with pytest.raises(InputError, match="layer='counts' holds the measured values"):
         impute(fresh, panel, layer="counts")
+    fresh.layers["raw"] = fresh.layers["counts"].copy()
+    with pytest.raises(InputError, match="there is a layer='raw'; give the result another name"):
+        impute(fresh, panel, layer="raw")
+    impute(fresh, panel)  # may be repeated
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ LAYERS = [
     "estimate",
     "train",
     "kinds",
+    "labels",
     "storage",
     "joint",
     "reconstructor",

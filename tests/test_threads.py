@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 import threading
+from importlib import import_module
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_iris
@@ -24,7 +26,11 @@ from fewer._threads import (
     memory_quota,
     owned,
 )
-from fewer.data import on_disk
+from fewer.data import moments, on_disk
+from fewer.data.source import array_source
+from fewer.nn import make_loss
+from fewer.train import TrainingConfig, train_decoders
+from fewer.train.training_data import prepare
 
 LARGE = 2**20
 
@@ -316,3 +322,23 @@ def test_the_command_line_lets_threads_sleep():  # test_package.py: the library 
 
     assert run(command) == "['PASSIVE', '0']"
     assert run(command, OMP_WAIT_POLICY="ACTIVE") == "['ACTIVE', '0']"
+
+
+def test_a_predictor_of_few_outputs_is_trained_by_one_thread(monkeypatch):
+    """Whatever the number of features is that it does not read."""
+    network, seen = import_module("fewer.train.network"), []
+    plain = network._fit_networks
+
+    def fit(*args, **options):
+        seen.append(torch.get_num_threads())
+        return plain(*args, **options)
+
+    monkeypatch.setattr(network, "_fit_networks", fit)
+    random = np.random.default_rng(0)
+    source, labels = array_source(random.normal(size=(60, 9000))), torch.arange(60) % 3
+    config = TrainingConfig(k=2, decoder=(67,), refit_epochs=1)
+    assert config.values_per_operation(9000) > LARGE
+    data = prepare(source, moments(source), config, make_loss("cross_entropy"), 0, labels, 3)
+    with owned():
+        train_decoders(data, [np.array([3, 5]), np.array([1, 7])], seed=0)
+    assert seen == [1]

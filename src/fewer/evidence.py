@@ -265,6 +265,10 @@ class Examined(NamedTuple):
         Per feature.
     rows, reconstructed : arrays (m, d)
         Some of the rows, and their reconstructions from the chosen features.
+    standardised : Score or None
+        As ``score``, with features standardised.
+    target : float, dict or None
+        Score of the target, as from `Panel.score_target`, if its true values are known.
 
     Examples
     --------
@@ -281,6 +285,8 @@ class Examined(NamedTuple):
     variance: NDArray[np.float64]
     rows: NDArray[np.float32]
     reconstructed: NDArray[np.float32]
+    standardised: Any = None
+    target: Any = None
 
 
 def _check_size(size: dict[str, Any]) -> None:

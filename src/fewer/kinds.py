@@ -109,9 +109,10 @@ class Kind:
 
     def bounds(self, output: NDArray, margin: NDArray) -> tuple[NDArray, NDArray]:
         """Lower and upper bounds of numbers, from what `misses` allows."""
+        remedy = "leave it out" if self.classes is None else "predict_set gives sets of classes"
         raise InputError(
             f"interval is for numbers and counts, and this target is of kind {self.name!r}; "
-            "predict_set gives sets of classes"
+            + remedy
         )
 
     def numbers(self, values: Tensor) -> Tensor | None:

@@ -19,13 +19,15 @@ from fewer._tables import Table
 from fewer.cells import SETTINGS as CELLS
 from fewer.cells import cells_like, noise_of
 from fewer.checks import Check, check_rows
-from fewer.data import Source
+from fewer.data import Source, read_all
 from fewer.data.source import array_source
 from fewer.errors import InputError, warn
 from fewer.estimate import Estimate, Score
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
 from fewer.joint import JointCovariance, TrainingStatistics, check_joint, check_statistics
+from fewer.kinds import Survival
+from fewer.labels import check_aligned, is_missing, named_columns
 from fewer.nn import build_decoder
 from fewer.nn.decoder import LINKS
 from fewer.reconstructor import (
@@ -62,6 +64,7 @@ STORED: dict[Any, Any] = {
             "seconds": float,
             "price?": (float, None),
             "worst?": (float, None),
+            "estimated?": bool,
         }
     ],
     "link": _LINK,
@@ -76,8 +79,9 @@ READING = (CELLS, "missing")  # of the settings: what new rows must be read like
 class Leaderboard(list[dict[str, Any]], Tabular):
     """All candidates, the winner first; a list of dicts that prints as a table.
 
-    The error of a network that was pruned after the first fold is estimated from that fold. With
-    ``robust_to``, "worst missing" is the error with the worst features of the panel missing.
+    An error marked ~ is estimated from the first fold, after which the candidate was dropped; its
+    "estimated" is True. With ``robust_to``, "worst missing" is the error with the worst features of
+    the panel missing.
 
     Examples
     --------
@@ -91,7 +95,7 @@ class Leaderboard(list[dict[str, Any]], Tabular):
         ranked = rank_candidates(self)
         columns = {
             "strategy": [row["strategy"] for row in ranked],
-            "held-out error": [f"{row['error']:.6g}" for row in ranked],
+            "held-out error": [f"{row['mark']}{row['error']:.6g}" for row in ranked],
             "ratio": [row["ratio_text"] for row in ranked],
         }
         if any(row["worst"] is not None for row in ranked):
@@ -471,12 +475,15 @@ class Panel:
         measured : array or sparse matrix of shape (n, k), table, path or source
             As for `reconstruct`.
         truth : array, or anything that `select` accepts as ``target=``
-            True values, or the name of a column of a table that holds them. Rows without one (None,
-            NaN) do not count; classes that the panel has never seen count as wrong, with a warning.
+            True values, or the name of a column that holds them (a list of names for several
+            targets, or for time and event). Rows without one (None, NaN) do not count; classes that
+            the panel has never seen count as wrong, ordered ones with the largest possible error,
+            with a warning.
 
         Returns
         -------
         float; for several targets, a dictionary of them
+            NaN for R² and D², which compare with a constant, if all true values are the same.
 
         Examples
         --------
@@ -488,8 +495,16 @@ class Panel:
         True
         """
         predictor = self._predictor()
-        if isinstance(truth, str):
-            truth = _column(measured, truth)
+        names = [truth] if isinstance(truth, str) else []
+        if isinstance(truth, (list, tuple)) and predictor.kind.width > 1:
+            names = list(truth) if all(isinstance(name, str) for name in truth) else []
+        if names:
+            parts = {part.name: part.kind for part in predictor.parts}
+            numbers = [one for one in names if parts.get(one, predictor.kind).classes is None]
+            found, _ = named_columns(names, measured, "truth", numbers)
+            truth = found if len(names) > 1 else found[names[0]]
+        else:
+            check_aligned(truth, measured, "the truth")
         return predictor.score(self.reconstructor.read(cells_like(self, measured)), truth)
 
     def _read(self, measured: Any) -> Rows:
@@ -643,20 +658,33 @@ class Panel:
         source = array_source(self._match(X))
         return self.reconstructor.score(source, noise=noise_of(self, source))
 
-    def examine(self, X: Any) -> Examined:
-        """Score complete rows, and reconstruct some of them as examples; see `Examined`."""
+    def examine(self, X: Any, truth: Any = None) -> Examined:
+        """Score complete rows, and reconstruct some of them as examples; see `Examined`.
+
+        ``truth`` is as for `score_target`; by default, the columns of a table that the target was
+        read from.
+        """
+        if truth is None and self.target is not None:
+            truth = _truth_in(X, self.target)
         source = array_source(self._match(X))
         n = source.shape[0]
         some = np.unique(np.linspace(0, n - 1, min(n, sample_size(self.d))).astype(int))
         rows = source.rows(some, torch.float64).numpy()
         noise = noise_of(self, source)
-        _, signal = self.reconstructor.variances(source, noise)
+        measured, signal = self.reconstructor.variances(source, noise)
+        varies = measured > 0
+        equal = np.divide(1.0, measured, out=np.zeros(self.d), where=varies)
+        scored = None
+        if truth is not None:
+            scored = self._predictor().score(read_all(source, self.indices), truth)
         return Examined(
             self.reconstructor.score(source, noise=noise),
             n,
             signal,
             rows.astype(np.float32),
             self.reconstructor.decode(rows[:, self.indices]).astype(np.float32),
+            self.reconstructor.score(source, equal, noise) if varies.any() else None,
+            scored,
         )
 
     def check(self, rows: Any, *, batches: Any = 10) -> Check:
@@ -859,6 +887,7 @@ class Panel:
         title: str | None = None,
         image_shape: tuple[int, int] | str | None = "auto",
         rows: bool = True,
+        truth: Any = None,
     ) -> Path:
         """Write a report on the panel as one HTML page that works offline.
 
@@ -874,13 +903,16 @@ class Panel:
             Height and width if rows are images; "auto" infers it from names such as pixel_3_14.
         rows : bool, default=True
             Whether the page may contain rows of the data or only statistics.
+        truth : array, or anything that `select` accepts as ``target=``, default=None
+            True values of the target in the additional rows; by default, the columns of a table
+            that it was read from.
 
         Returns
         -------
         Path
             The file.
         """
-        return write(self, path, data, title=title, image_shape=image_shape, rows=rows)
+        return write(self, path, data, title=title, image_shape=image_shape, rows=rows, truth=truth)
 
     def _repr_html_(self) -> str:
         return brief(self)
@@ -899,17 +931,18 @@ class Panel:
         )
 
 
-def _column(table: Any, name: str) -> Any:
-    """A column of a table."""
+def _truth_in(table: Any, target: Target) -> Any:
+    """True values in the columns of a table that a target was read from; None without any."""
     have = list(getattr(table, "columns", ()))
-    if not have:
-        raise InputError(
-            f"truth={name!r} names a column, but the rows are not a table; give the true values"
-        )
-    if have.count(name) != 1:
-        times = "not" if name not in have else f"{have.count(name)} times"
-        raise InputError(f"truth={name!r} is {times} among the {len(have)} columns")
-    return table[name]
+    if not target.columns or any(have.count(name) != 1 for name in target.columns):
+        return None
+    own = {name: table[name] for name in target.columns}
+    for column in own.values():
+        if all(is_missing(value) for value in np.asarray(column, dtype=object).tolist()):
+            return None
+    if target.parts:
+        return own
+    return tuple(own.values()) if target.kind.name == Survival.name else own[target.columns[0]]
 
 
 def _restore_estimates(meta: dict[str, Any], evidence: Evidence | None) -> dict[str, Estimate]:

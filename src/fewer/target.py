@@ -1,6 +1,7 @@
 """The predictor of a panel's target."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,26 @@ from numpy.typing import NDArray
 from fewer import storage
 from fewer._checks import check_number, join_names
 from fewer._stored import require_array
+from fewer.data.tables import column_names_of
 from fewer.errors import InputError, warn
-from fewer.kinds import KINDS, Classes, Kind, Numbers, Part, Several, Survival, make_kind
+from fewer.kinds import (
+    KINDS,
+    Classes,
+    Counts,
+    Kind,
+    Numbers,
+    Ordinal,
+    Part,
+    Several,
+    Survival,
+    make_kind,
+)
+from fewer.labels import (
+    check_counts,
+    objects_with_gaps,
+    read_survival,
+    with_gaps,
+)
 from fewer.nn import MeasuredDecoder, build_decoder
 from fewer.nn.decoder import LINKS, links_of
 from fewer.reconstructor import run_decoder
@@ -162,12 +181,20 @@ class Target:
         """Score of predictions; of several targets, a dictionary."""
         output = torch.from_numpy(run_decoder(self.decoder, measured))
         if not isinstance(self.kind, Several):
-            return _score(self.kind, output, truth)
+            return _score(self.kind, output, truth, "the truth")
+        columns = column_names_of(truth)
+        if columns:
+            truth = {str(column): truth[column] for column in columns}
+        if not isinstance(truth, Mapping):
+            raise InputError("the panel predicts several targets; give the truth of all by name")
         pairs = self.kind.outputs_of_parts(output)
         lacking = [part.name for part, _ in pairs if part.name not in truth]
         if lacking:
             raise InputError(f"the truth of {lacking[0]!r} is missing; give all targets by name")
-        return {part.name: _score(part.kind, own, truth[part.name]) for part, own in pairs}
+        return {
+            part.name: _score(part.kind, own, truth[part.name], f"the truth of {part.name!r}")
+            for part, own in pairs
+        }
 
     def margin(self, coverage: float, option: str = "interval") -> NDArray[np.float64]:
         """What held-out predictions missed by at most, in this share of new rows, per output."""
@@ -289,51 +316,81 @@ def _likely(chances: NDArray, margin: NDArray) -> NDArray[np.bool_]:
     return found
 
 
-def _score(kind: Kind, output: torch.Tensor, truth: Any) -> float:
-    """The score of outputs, given the truth as labels, numbers, or times and events."""
-    if isinstance(kind, Survival) and isinstance(truth, tuple):
-        truth = np.stack([np.asarray(part, dtype=np.float64) for part in truth], axis=1)
-    if isinstance(kind, Survival) and getattr(getattr(truth, "dtype", None), "names", None):
-        parts = sorted(
-            (truth[name] for name in truth.dtype.names), key=lambda x: x.dtype.kind == "b"
-        )
-        truth = np.stack([part.astype(np.float64) for part in parts], axis=1)
-    listed = isinstance(truth, (list, tuple))  # NumPy would make text of mixed values
-    values = np.array(truth, dtype=object) if listed else np.asarray(truth)
-    if len(values) != len(output):
-        raise InputError(f"the truth has {len(values)} values for {len(output)} rows")
-    given = np.flatnonzero(_given(truth, values))
-    if not len(given):
-        raise InputError("the truth is missing in every row; score rows that have it")
-    values, output = values[given], output[torch.from_numpy(given)]
-    if kind.classes is None:
-        numbers = torch.from_numpy(values.astype(np.float64).reshape(len(values), -1))
-        return kind.score(output, numbers, None)
-    number = {label: at for at, label in enumerate(kind.classes.tolist())}
-    labels = values.ravel().tolist()
-    codes = np.array([number.get(label, -1) for label in labels])
-    known = codes >= 0
-    if not known.all():
-        new = {str(label) for label, code in zip(labels, codes, strict=True) if code < 0}
-        warn(
-            f"{(~known).sum()} of {len(codes)} rows have classes that the panel has never seen "
-            f"({join_names(sorted(new))}; it knows {join_names(list(number))}); they count as wrong"
-        )
-    if not known.any():
-        return 0.0
-    own = kind.score(output[torch.from_numpy(known)], torch.from_numpy(codes[known]), None)
-    return own * float(known.mean()) if not known.all() else own
-
-
-def _given(truth: Any, values: NDArray) -> NDArray[np.bool_]:
-    """Which rows have a truth: no part of it is None, NaN or masked."""
-    if hasattr(truth, "isna"):
-        gaps = np.asarray(truth.isna(), dtype=bool)
-    elif isinstance(truth, np.ma.MaskedArray):
-        gaps = np.ma.getmaskarray(truth)
-    elif values.dtype.kind == "O":
-        flat = [value is None or bool(value != value) for value in values.flat]  # noqa: PLR0124 (NaN)
-        gaps = np.array(flat).reshape(values.shape)
+def _score(kind: Kind, output: torch.Tensor, truth: Any, name: str) -> float:
+    """The score of outputs, given the truth as a selection takes its target."""
+    if isinstance(kind, Survival):
+        values, given = read_survival(truth, name)
+    elif kind.classes is not None:
+        values, given = _codes(kind, truth, name)
     else:
-        gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
-    return ~np.any(gaps.reshape(len(values), -1), axis=1)
+        values, given = _numbers(kind, truth, name)
+    if len(values) != len(output):
+        raise InputError(f"{name} has {len(values)} values for {len(output)} rows")
+    if given is not None:
+        values, output = values[given], output[torch.from_numpy(given)]
+    return _score_values(kind, output, torch.from_numpy(values), name)
+
+
+def _codes(kind: Kind, truth: Any, name: str) -> tuple[NDArray, NDArray[np.bool_] | None]:
+    """Numbers of classes, -1 for those that the panel has never seen."""
+    assert kind.classes is not None
+    labels, given = objects_with_gaps(truth, name)
+    if labels.size != len(labels):
+        raise InputError(f"{name} has {labels.shape[1]} columns; give one class per row")
+    number = {label: at for at, label in enumerate(kind.classes.tolist())}
+    codes = np.full(len(labels), -1)
+    rows = np.arange(len(labels)) if given is None else np.flatnonzero(given)
+    new: dict[str, int] = {}
+    for row, label in zip(rows, labels.ravel()[rows].tolist(), strict=True):
+        try:
+            codes[row] = number.get(label, -1)
+        except TypeError as error:  # a list, say
+            raise InputError(f"{name} of row {row} is {label!r}; give one class per row") from error
+        if codes[row] < 0:
+            new[str(label)] = new.get(str(label), 0) + 1
+    if new:
+        wrong = "they count as wrong"
+        if isinstance(kind, Ordinal):
+            wrong = "they count with the largest possible error"
+        warn(
+            f"{sum(new.values())} of {len(rows)} rows have classes that the panel has never seen "
+            f"({join_names(sorted(new))}; it knows {join_names(list(number))}); {wrong}"
+        )
+    return codes, given
+
+
+def _numbers(kind: Kind, truth: Any, name: str) -> tuple[NDArray, NDArray[np.bool_] | None]:
+    """Numbers (n x outputs)."""
+    values, given = with_gaps(truth, name)
+    if values.dtype.kind not in "fiub":
+        raise InputError(f"{name} is of text, but the panel predicts a {kind.name}; give numbers")
+    truth_shape = values.shape
+    values = values.reshape(len(values), -1).astype(np.float64)
+    if values.shape[1] != kind.outputs:
+        raise InputError(
+            f"{name} is of shape {truth_shape}, but the panel predicts {kind.outputs} per row; "
+            "give as many"
+        )
+    if isinstance(kind, Counts):
+        check_counts(values, given, name)
+    return values, given
+
+
+def _score_values(kind: Kind, output: torch.Tensor, values: torch.Tensor, name: str) -> float:
+    """The score of outputs; NaN if it compares with a constant, and the truth is one."""
+    if kind.classes is None or not (values < 0).any():
+        known, seen = values, output
+    else:
+        known, seen = values[values >= 0], output[values >= 0]
+    if kind.metric in (Numbers.metric, Ordinal.metric):
+        rows = known.reshape(len(known), -1)
+        if not len(rows) or not (rows.amax(0) > rows.amin(0)).all():
+            warn(f"{kind.metric} needs at least two different values in {name}; it is NaN here")
+            return math.nan
+    own = kind.score(seen, known, None) if len(known) else 0.0
+    share = len(known) / len(values)
+    if share == 1 or not isinstance(kind, Ordinal):
+        return own * share
+    levels = torch.arange(kind.outputs)
+    constant = (levels[:, None] - known).abs().double().mean(1).min().item()
+    return own - (1 - share) * ((kind.outputs - 1) / constant - (1 - own))

@@ -362,7 +362,7 @@ class FoldCovariances:
     def _fold(self, number: int) -> "Fold":
         """One fold, scaled by its training rows.
 
-        The held-out rows count too where a feature hardly varies in the training rows: otherwise a
+        The other rows count too where a feature hardly varies in the training rows: otherwise a
         few values about which nothing can be learned would dominate the error.
         """
         train, held = self._train[number], self._held[number]
@@ -370,6 +370,8 @@ class FoldCovariances:
         variance, out = self.diagonal(train, mean), self.diagonal(held, mean)
         n_train, n_held = self._count(train), self._count(held)
         total = (n_train * variance + n_held * out) / (n_train + n_held)
+        if len(train) + len(held) < len(self.parts):  # halves of the rows hold out only a part
+            total = np.maximum(total, self.diagonal(self._all, self.mean(self._all)))
         spread = np.maximum(variance, HARDLY_VARIES * total)
         spread += 0.0 if self.noise is None else self.noise  # as measured
         return Fold(self, number, mean, *self.scaling.fit(mean.numpy(), spread))

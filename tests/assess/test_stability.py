@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import fewer
 from fewer.assess.stability import nogueira, stability
 from fewer.data.open import as_source
 from fewer.errors import InputError
@@ -107,3 +108,20 @@ def test_features_for_a_target_are_those_that_come_back(numbers):
 def test_bad_requests_are_named(options, message):
     with pytest.raises(InputError, match=message):
         stability(planted(), 2, **options)
+
+
+def test_classes_that_half_of_the_rows_lack_are_no_obstacle():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 6))
+    rare = random.permutation(np.repeat(np.arange(40), 3))  # every half lacks some
+    found = stability(X, 2, subsamples=8, target=rare.astype(str), random_state=0)
+    assert len(found.frequency) <= 6
+    panel = fewer.select(X, 2, target=rare.astype(str), validation=0.2, random_state=0)
+    assert panel.evidence.stability is not None
+
+
+def test_features_that_vary_in_few_rows_are_no_obstacle():
+    X = planted()
+    X[:, -3:] = 0.3
+    X[[0, 7, 9], -3:] = np.eye(3)
+    assert stability(X, 2, subsamples=8, random_state=0).frequency[0] > 0.5

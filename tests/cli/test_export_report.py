@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_iris
 
 import fewer
 from fewer.cli import panels
@@ -65,6 +66,27 @@ def test_a_report_with_additional_rows(folder, made_panel, asked, refused):
     )
     assert "there is no panel gone" in refused("report", "gone")
     assert panels._parse_shape("2 × 14") == (2, 14)
+
+
+def test_a_report_scores_the_target_of_additional_rows(folder, asked):
+    flowers = load_iris(as_frame=True)
+    table = flowers.data.assign(species=np.array(["a", "b", "c"])[flowers.target])
+    table[::2].to_csv("old.csv", index=False)
+    table[1::2].to_csv("new.csv", index=False)
+    asked("select", "old.csv", "-k", "2", "--target", "species", "--out", "p")
+    accuracy = asked("score", "p", "new.csv")["target"]["accuracy"]
+    asked("report", "p", "--data", "new.csv", "--out", "new.html")
+    text = (folder / "new.html").read_text()
+    assert f"<dt>accuracy of species, additional rows</dt><dd>{accuracy:.3f}</dd>" in text
+    assert "explained variance, additional rows, features standardised" in text
+    panel = fewer.Panel.load("p")
+    panel.report("table.html", table[1::2])
+    assert (folder / "table.html").read_text() == text
+    truth = table.species[1::2].to_list()
+    panel.report("given.html", flowers.data[1::2], truth=truth)
+    assert (folder / "given.html").read_text() == text
+    panel.report("without.html", table[1::2].assign(species=None))
+    assert "accuracy of species, additional rows" not in (folder / "without.html").read_text()
 
 
 def test_substitutes_of_each_feature(folder, made_panel, typed, asked):

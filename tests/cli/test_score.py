@@ -133,3 +133,21 @@ def test_errors_are_compared_with_the_signal_where_the_noise_is_known(tmp_path, 
     variance = panel.examine(X[4000:]).variance
     np.testing.assert_allclose(variance, [row["variance"] for row in found])
     np.testing.assert_allclose(variance, truth[4000:].var(0), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mean_area,mean_radius", "--target", "mean_area"], "the target mean_area is one of"),
+        (["mean_area", "--against", "mean_radius,height"], "--against has 'height', which is not"),
+        (["mean_area,height"], "the list has 'height', which is not a feature"),
+    ],
+)
+def test_features_that_cannot_be_scored_are_named(folder, refused, words, message):
+    assert message in refused("score", words[0], "train.csv", *words[1:])
+
+
+def test_the_target_of_a_score_is_no_feature_of_the_panel(folder, made_panel, refused):
+    feature = fewer.Panel.load(made_panel).features[0]
+    message = f"the target {feature} is one of the features of the panel"
+    assert message in refused("score", made_panel, "train.csv", "--target", feature)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import fewer
 from tests.cli.conftest import QUICK
 
 
@@ -100,3 +101,65 @@ def test_the_remedies_of_warnings_can_be_typed(trial, typed):
     assert warned.count("warning: ") == 1
     warned = typed(*words, "--target", "died", "--target-kind", "class").stderr
     assert "Leave it out with --exclude copy" in warned
+
+
+def test_words_for_missing_values_are_no_labels(trial, asked):
+    for name in ("train.csv", "test.csv"):
+        table = pd.read_csv(name)
+        table.loc[::5, ["arm", "months", "died"]] = np.nan
+        table.to_csv(name, index=False, na_rep="NA")
+        table.fillna({"arm": "off"}).to_csv(f"off-{name}", index=False)
+    words = ["--target", "arm", "--ignore", "months,died,visits", *QUICK, "--validation", "0.2"]
+    asked("select", "train.csv", "-k", "2", *words)
+    asked("select", "off-train.csv", "-k", "2", *words, "--missing", "off", "--out", "off")
+    for name in ("panel", "off"):
+        assert fewer.Panel.load(name).target.classes.tolist() == ["a", "b"]
+    score = asked("score", "panel", "test.csv")["target"]
+    assert score == asked("score", "off", "off-test.csv")["target"]
+    assert (score["rows"], score["accuracy"] > 0.7) == (80, True)
+    words = ["--target", "months", "--event", "died", "--ignore", "visits,arm", *QUICK]
+    asked("select", "train.csv", "-k", "2", *words, "--validation", "0.2", "--out", "times")
+    assert asked("score", "times", "test.csv")["target"]["concordance"] > 0.7
+
+
+def test_a_target_with_a_decimal_comma_is_a_number(trial, asked):
+    for name in ("train.csv", "test.csv"):
+        pd.read_csv(name).to_csv(name, index=False, sep=";", decimal=",")
+    words = ["--target", "months", "--ignore", "died,visits,arm", *QUICK, "--validation", "0.2"]
+    assert asked("select", "train.csv", "-k", "2", *words)["target"]["kind"] == "number"
+    assert asked("score", "panel", "test.csv")["target"]["r2"] < 1
+
+
+def test_a_single_row_has_no_r2(trial, asked, typed):
+    words = ["--target", "months", "--ignore", "died,visits,arm", *QUICK, "--validation", "0.2"]
+    asked("select", "train.csv", "-k", "2", *words)
+    pd.read_csv("test.csv")[:1].to_csv("one.csv", index=False)
+    shown = typed("score", "panel", "one.csv").stdout
+    assert "no R² of months: it needs at least two different values" in shown
+    assert asked("score", "panel", "one.csv")["target"]["r2"] is None
+
+
+def test_the_kind_of_a_target_for_curves_stability_and_scores(trial, typed, asked, refused):
+    for words in (
+        ("curve", "train.csv", "--k", "1,2"),
+        ("stability", "train.csv", "-k", "2", "--subsamples", "4"),
+        ("score", "x0", "train.csv"),
+    ):
+        given = (*words, "--target", "visits", "--ignore", "arm,months,died")
+        as_number = typed(*given, "--target-kind", "number")
+        assert "taken as a class" not in as_number.stderr
+        assert typed(*given, "--target-kind", "class").stdout != as_number.stdout
+        assert "--target-kind requires --target" in refused(*words, "--target-kind", "number")
+        assert "--target-kind survival: use auto, class" in refused(
+            *given, "--target-kind", "survival"
+        )
+
+
+def test_predictions_that_a_target_has_none_of(trial, asked, refused):
+    words = ["--target", "months", "--event", "died", "--ignore", "visits,arm", *QUICK]
+    asked("select", "train.csv", "-k", "2", *words)
+    said = refused("predict", "panel", "test.csv", "--interval", "0.9")
+    assert "of kind 'survival'; leave it out" in said
+    said = refused("predict", "panel", "test.csv", "--probabilities")
+    assert "--probabilities is for classes" in said
+    assert said.endswith("leave it out")

@@ -542,3 +542,17 @@ def test_items_of_datasets_that_are_no_rows():
         source.rows(slice(2))
     with pytest.raises(InputError, match="row 2"):
         source.rows(np.array([2]))
+
+
+def test_columns_of_an_arrow_table_can_be_named():
+    pa = pytest.importorskip("pyarrow")
+    random = np.random.default_rng(0)
+    X = random.normal(size=(90, 4))
+    columns = {f"x{j}": X[:, j] for j in range(4)}
+    table = pa.table(columns | {"y": np.where(X[:, 2] > 0, "up", "down"), "w": np.ones(90)})
+    options = {"random_state": 0, "validation": 0.2, "strategies": ["search"], "device": "cpu"}
+    panel = fewer.select(table, 1, target="y", sample_weight="w", **options)
+    assert panel.features == ["x2"]
+    assert panel.score_target(table, "y") > 0.9
+    with pytest.raises(InputError, match="there is no column 'z'; there are 'x0', 'x1'"):
+        fewer.select(table, 1, target="z")

@@ -266,3 +266,16 @@ def test_a_time_among_several_targets(data, tmp_path):
     assert scores["months"] > 0.5
     with pytest.raises(InputError, match="the truth of 'size' is missing; give all targets by"):
         again.score_target(measured, {"months": (time, event)})
+
+
+@pytest.mark.parametrize(
+    ("unit", "message"),
+    [
+        (1e160, r"values up to 1.1e\+162, too large to be squared; divide it by .* 1e\+162"),
+        (1e-160, "differ by less than 1e-75"),
+    ],
+)
+def test_numbers_whose_squares_cannot_be_computed_are_refused(unit, message):
+    X = np.random.default_rng(0).normal(size=(110, 6))
+    with pytest.raises(InputError, match=message):
+        fewer.select(X, 2, target=np.arange(110) * unit, **CPU)

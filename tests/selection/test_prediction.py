@@ -539,5 +539,30 @@ def test_the_truth_may_be_a_column_of_the_rows(tumours):
         )
     with pytest.raises(InputError, match="truth='diag' is not among the 5 columns"):
         panel.score_target(table, "diag")
-    with pytest.raises(InputError, match="names a column, but the rows are not a table"):
+    with pytest.raises(InputError, match="names a column, but the data are not a table"):
         panel.score_target(table[panel.features].to_numpy(), "diagnosis")
+
+
+def test_the_leaderboard_of_linear_predictors_has_measured_errors():
+    X, y = load_iris(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(X))[:110]
+    seeded = {"random_state": 0, "device": "cpu", "decoder": "linear", "target": y[rows]}
+    board = fewer.select(X[rows], 2, **seeded).leaderboard
+    assert not any(row["estimated"] for row in board)
+    assert "~" not in str(board)
+    assert [row["error"] for row in board] == sorted(row["error"] for row in board)
+    listed = next(row["error"] for row in board if row["strategy"] == "ANOVA")
+    alone = fewer.select(X[rows], 2, strategies=["filters"], **seeded).leaderboard
+    assert listed == next(row["error"] for row in alone if row["strategy"] == "ANOVA")
+
+
+def test_errors_that_are_estimated_from_one_fold_are_marked(monkeypatch):
+    monkeypatch.setattr("fewer.selection.compare_predictors.SOON_TRAINED", 0)
+    X, y = load_iris(return_X_y=True)
+    board = fewer.select(X, 1, target=y, decoder="linear", random_state=0).leaderboard
+    lines = {
+        row["strategy"]: line for row, line in zip(board, str(board).split("\n")[1:], strict=False)
+    }
+    assert {row["estimated"] for row in board} == {True, False}
+    assert all(("~" in lines[row["strategy"]]) == row["estimated"] for row in board)
+    assert "~: estimated from the first fold" in board.note

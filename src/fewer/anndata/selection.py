@@ -29,16 +29,15 @@ from fewer.cells import (
     record_units,
 )
 from fewer.data import ColumnView, Source, moments, read_blocks
-from fewer.data.arrays import hdf5_to_write
+from fewer.data.arrays import hdf5_to_write, open_hdf5_file
 from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise
 from fewer.data.h5ad import create_matrix, is_annotated
 from fewer.errors import InputError, warn
 from fewer.panel import Panel
-from fewer.reconstructor import Filling
-from fewer.reconstructor import impute as write_imputed
 from fewer.train.training_data import check_weights
 
 RECONSTRUCT = 0.8  # a few genes tell a type; its expression takes many
+RESULT = "fewer"  # the layer that `impute` writes unless told otherwise
 MOST_HELD_OUT = 10  # studies or batches that are held out one at a time
 
 
@@ -432,7 +431,7 @@ def impute(
     data: Any,
     panel: Panel,
     *,
-    layer: str = "fewer",
+    layer: str = RESULT,
     measured_layer: str | None = None,
     counts: str = "auto",
     totals: Any = None,
@@ -451,11 +450,11 @@ def impute(
     data : AnnData or path of an .h5ad file
         Cells. Where they have all genes that the panel was made from, the result is a new layer
         of them. Where they have only some, the genes on the panel among them, it is a new
-        AnnData with all genes, and the same obs.
+        AnnData with all genes, and the same obs, obsm, obsp and uns.
     panel : Panel
         From `select_genes`, or `Panel.load`.
     layer : str, default="fewer"
-        Name of the layer with the result.
+        Name of the layer with the result; there must be none of this name but the default.
     measured_layer : str, default=None
         Layer with the measured values; None is that which the panel was made from, where
         ``data`` have it, and X elsewhere.
@@ -516,10 +515,10 @@ def impute(
     measured.row_width = max(measured.row_width, panel.d)  # of what comes out of each block
     if not whole:
         if path is None:
-            return _new_object(cells, panel, measured, denoise)
-        filling = Filling(replace_measured=denoise)
-        write_imputed(panel.reconstructor, measured, path, filling)
-        return path
+            found = _new_object(cells, panel)
+            found.X = _dense(panel, measured, denoise)
+            return found
+        return _file_of_all_genes(cells, path, panel, measured, denoise)
     columns = find_names(
         gene_names(cells, like=panel),
         panel.names,
@@ -528,6 +527,8 @@ def impute(
     )
     if layer == measured_layer or layer == panel.settings.get(SETTINGS, {}).get("layer"):
         raise InputError(f"layer={layer!r} holds the measured values; give the result another name")
+    if layer != RESULT and layer in cells.layers:
+        raise InputError(f"there is a layer={layer!r}; give the result another name, or delete it")
     if path is None:
         cells.layers[layer] = _dense(panel, measured, denoise)[:, columns]
         return cells
@@ -547,19 +548,49 @@ def _dense(panel: Panel, measured: Source, denoise: bool) -> NDArray[np.float32]
     return found
 
 
-def _new_object(cells: Any, panel: Panel, measured: Source, denoise: bool) -> Any:
+def _new_object(cells: Any, panel: Panel) -> Any:
+    """All genes of a panel, and what is known of the cells; the values are still to come."""
     anndata, pandas = import_optional("anndata"), import_optional("pandas")
     # text as Python's own objects, which every version of anndata can write
     names = pandas.Index(np.array(panel.names, dtype=object), dtype=object)
     selected = np.isin(np.arange(panel.d), panel.indices)
-    found = anndata.AnnData(
-        X=_dense(panel, measured, denoise),
+    return anndata.AnnData(
         obs=cells.obs.copy(),
         var=pandas.DataFrame({"fewer_selected": selected}, index=names),
-        obsm={name: cells.obsm[name] for name in cells.obsm},
+        obsm=_of_cells(cells, "obsm"),
+        obsp=_of_cells(cells, "obsp"),
+        uns=_of_cells(cells, "uns") | {"fewer": description(panel)},
     )
-    found.uns["fewer"] = description(panel)
-    return found
+
+
+def _of_cells(cells: Any, part: str) -> dict[str, Any]:
+    """What obsm, obsp or uns hold."""
+    if is_annotated(cells):
+        found = getattr(cells, part)
+        return {name: found[name] for name in found}
+    with open_hdf5_file(cells.filename) as file:
+        read = import_optional("anndata").io.read_elem
+        return dict(read(file[part])) if part in file else {}
+
+
+def _file_of_all_genes(
+    cells: Any, path: Path, panel: Panel, measured: Source, denoise: bool
+) -> Path:
+    """The new object, with its values written block by block."""
+
+    def write(draft: Path) -> None:
+        found = _new_object(cells, panel)
+        with hdf5_to_write(draft) as (file, _):
+            import_optional("anndata.io").write_elem(file, "/", found)
+        with hdf5_to_write(draft, "r+") as (file, check):
+            if "X" in file:
+                del file["X"]
+            matrix = create_matrix(file, "X", found.shape, np.float32)
+            for rows, values in _blocks(panel, measured, denoise):
+                matrix[rows] = values
+                check()
+
+    return write_whole(path, write)
 
 
 def _file_with_layer(

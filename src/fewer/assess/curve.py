@@ -184,6 +184,7 @@ def curve(
     k: Iterable[int],
     *,
     target: Any = None,
+    target_kind: Any = "auto",
     scale: str = "standard",
     folds: int = FOLDS,
     validation: Any = "auto",
@@ -207,6 +208,8 @@ def curve(
     target : array of length n or (n, m), or name of a column, default=None
         Choose features for a linear map to this, as in `fewer.select`, and score how much of its
         variance that explains. Paths are nested then, also for few k.
+    target_kind : "auto" or the name of a kind, default="auto"
+        How the target is read, as in `fewer.select`.
     folds : int, default=5
         Number of folds of the cross-validation, at least 2.
     validation : float, int, "time", "blocks", "auto" or array of n bool, default="auto"
@@ -240,7 +243,9 @@ def curve(
         raise InputError("exact=True cannot be combined with a target; leave one of them out")
     plan = WorkPlan(progress)
     plan.begin("reading", "reading")
-    rows = Rows(data, scale, row_groups, random_state, device, folds, target, validation)
+    rows = Rows(
+        data, scale, row_groups, random_state, device, folds, target, validation, target_kind
+    )
     if exact is None:
         exact = (len(sizes) <= FEW_SIZES or rows.one_part) and target is None
     check_whole("k", sizes[-1], 1, rows.d, ", the number of features")

@@ -171,6 +171,7 @@ def score(
     *,
     against: Sequence[Any] | Panel | None = None,
     target: Any = None,
+    target_kind: Any = "auto",
     include: Any = (),
     exclude: Any = (),
     costs: Any = None,
@@ -203,6 +204,8 @@ def score(
         are compared as they are, with their own decoders; otherwise decoders are fitted again.
     target : array of length n or (n, m), or name of a column, default=None
         Judge how well a linear map from the features explains this instead.
+    target_kind : "auto" or the name of a kind, default="auto"
+        How the target is read, as in `fewer.select`.
     include, exclude, costs, budget, groups, sets, at_least, at_most
         Constraints that random panels, the best panel and exchanges obey, as in `fewer.select`.
     draws : int, default=199
@@ -236,7 +239,9 @@ panel found reaches 94.0% ± 0.9%. Against the other panel -5.8% (-9.0% to -2.6%
     """
     check_whole("draws", draws)
     check_whole("permutations", permutations, 0)
-    rows = Rows(data, scale, row_groups, random_state, device, folds, target)
+    rows = Rows(
+        data, scale, row_groups, random_state, device, folds, target, target_kind=target_kind
+    )
     (columns, value), covariances = rows.judged(features), rows.covariances
     made = features if isinstance(features, Panel) and rows.made(features) else None
     asked = {"include": include, "exclude": exclude, "costs": costs, "groups": groups}
@@ -368,7 +373,8 @@ def _difference(
     what = "explained variance"
     if len(panels) < 2:
         named = [one.features if isinstance(one, Panel) else one for one in pair]
-        parts, how = _refitted(rows, [rows.columns(one) for one in named]), "refitted"
+        columns = [rows.columns(named[0]), rows.columns(named[1], "against")]
+        parts, how = _refitted(rows, columns), "refitted"
     elif rows.wanted is None:
         parts, how = _reconstructed(rows, panels), "as they are"
     else:

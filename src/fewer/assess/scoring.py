@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fewer._checks import check_observed, check_random_state, check_whole
 from fewer._threads import entry_point
-from fewer.constraints import resolve
+from fewer.constraints import find_column, resolve
 from fewer.data import RowView, Source, moments
 from fewer.data.columns import without_empty
 from fewer.data.factored import Matrix
@@ -66,9 +66,10 @@ class Rows:
         folds: int = FOLDS,
         target: Any = None,
         validation: Any = "auto",
+        target_kind: Any = "auto",
     ) -> None:
         check_whole("folds", folds, 2)
-        wanted, data = (None, data) if target is None else read_target(target, data)
+        wanted, data = (None, data) if target is None else read_target(target, data, target_kind)
         source = as_source(data, least_rows=4)
         row_groups = check_row_groups(row_groups, source.shape[0])
         self.target, self.numbers, self.wanted = None, None, wanted
@@ -184,7 +185,7 @@ class Rows:
         if isinstance(features, Panel) and self.made(features) and not self.more:
             return features.indices, features.estimates[self.metric]
         named = features.features if isinstance(features, Panel) else features
-        columns = self.columns(named)
+        columns = self.columns(named, "the panel" if isinstance(features, Panel) else "the list")
         return columns, self.estimate([columns] * len(self.covariances.folds))
 
     def made(self, panel: Panel) -> bool:
@@ -202,11 +203,14 @@ class Rows:
         """The training rows of a fold, in the units of the data."""
         return RowView(self.source, fold.train_rows)
 
-    def columns(self, features: Any) -> Columns:
-        """Column numbers of features, which may be names or numbers."""
+    def columns(self, features: Any, role: str = "the list") -> Columns:
+        """Column numbers of features, which may be names or numbers; ``role`` is for errors."""
         features = list(features)
         if not features:
             raise InputError("the list of features is empty; give at least one")
+        check_without_target(features, () if self.wanted is None else self.wanted.columns, role)
+        for one in features:
+            find_column(self.source.names, self.d, one, role)
         found = resolve(self.source.names, self.d, self.d, include=features)
         return found.include.copy()  # writable, as torch expects
 
@@ -214,6 +218,16 @@ class Rows:
         """Names of columns, or their numbers."""
         names = self.source.names
         return [int(j) if names is None else names[j] for j in columns]
+
+
+def check_without_target(features: Sequence[Any], target: Sequence[str], role: str) -> None:
+    """Refuse features among which is what they are to explain."""
+    for one in features:
+        if isinstance(one, str) and one in target:
+            raise InputError(
+                f"the target {one} is one of the features of {role}; score features without it, or "
+                "another target"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,6 +114,7 @@ def stability(
     subsamples: int = 100,
     threshold: float = 0.75,
     target: Any = None,
+    target_kind: Any = "auto",
     include: Any = (),
     exclude: Any = (),
     costs: Any = None,
@@ -144,6 +145,8 @@ def stability(
         Fraction of subsamples from which a feature counts as stable, above 0.5.
     target : array of length n or (n, m), or name of a column, default=None
         Choose features for a linear map to this instead, as in `fewer.select`.
+    target_kind : "auto" or the name of a kind, default="auto"
+        How the target is read, as in `fewer.select`.
     include, exclude, costs, budget, groups, sets, at_least, at_most
         Constraints that every choice obeys, as in `fewer.select`.
     progress : callable, default=None
@@ -172,7 +175,9 @@ def stability(
     check_number("threshold", threshold, above=0.5, below=1)
     plan = WorkPlan(progress)
     plan.begin("reading", "reading")
-    rows = Rows(data, scale, row_groups, random_state, device, target=target)
+    rows = Rows(
+        data, scale, row_groups, random_state, device, target=target, target_kind=target_kind
+    )
     check_whole("k", k, 1, rows.d, ", the number of features")
     plan.expect("subsample", subsamples)
     chosen, everything = choices_of_halves(

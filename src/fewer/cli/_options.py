@@ -43,7 +43,7 @@ class CommandLine(str):
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow", ".ipc", ".xlsx", ".xlsm")
 SHARED = (  # options that `fewer select` has too, and that decide which panel it makes
     *("ignore", "dataset", "query", "layer", "delimiter", "header", "missing", "counts"),
-    *("memory_limit", "scale", "row_groups", "seed", "target"),
+    *("memory_limit", "scale", "row_groups", "seed", "target", "target_kind"),
     *("validation", "holdout", "holdout_column"),
 )
 PACKED = (".gz", ".bz2", ".zst", ".zip")
@@ -52,6 +52,28 @@ TABLE_OUTPUT = (".csv", ".json")
 DATA_FILES = (*TABLES, *PACKED, *DATABASES, ".npy", ".npz", ".h5", ".hdf5", ".h5ad", ".zarr")
 reading_option = partial(typer.Option, rich_help_panel="Reading data")
 holding_option = partial(typer.Option, rich_help_panel="Search and validation")
+
+
+KINDS_OF_ONE = ("auto", "class", "number", "count", "ordinal")
+TargetKind = Annotated[
+    str,
+    typer.Option(
+        help="Kind of --target: class, number, count or ordinal. By default, text and whole "
+        "numbers are classes, and other numbers are numbers.",
+        show_default=False,
+    ),
+]
+
+
+def check_kind(target: str | None, kind: str) -> str:
+    """The kind of a single target of these commands, which needs one."""
+    from fewer.errors import InputError
+
+    if kind not in KINDS_OF_ONE:
+        raise InputError(f"--target-kind {kind}: use {', '.join(KINDS_OF_ONE)}")
+    if target is None and kind != "auto":
+        raise InputError("--target-kind requires --target")
+    return kind
 
 
 # -- completion of paths in the shell ----------------------------------------------------------

@@ -173,6 +173,7 @@ def curve(
         str | None,
         typer.Option(help="Choose features that predict this column, by a linear map, instead."),
     ] = None,
+    target_kind: opt.TargetKind = "auto",
     force: opt.ForceOption = False,
     *,
     scoring: Scoring,
@@ -216,6 +217,7 @@ def curve(
             source,
             [size for size in sizes if size <= d] or _default_sizes(d),
             target=target,
+            target_kind=opt.check_kind(target, target_kind),
             exact=exact or None,
             validation=held,
             progress=update,
@@ -345,6 +347,7 @@ def stability(
         str | None,
         typer.Option(help="Choose features that predict this column, by a linear map, instead."),
     ] = None,
+    target_kind: opt.TargetKind = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Also write the frequencies to a .csv or .json file.")
     ] = None,
@@ -371,6 +374,7 @@ def stability(
             subsamples=subsamples,
             threshold=threshold,
             target=target,
+            target_kind=opt.check_kind(target, target_kind),
             progress=update,
             **constraints.arguments(source.names),
             **scoring.arguments(source),

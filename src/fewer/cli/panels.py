@@ -310,6 +310,8 @@ def _predictions(
     loaded: Any, source: Any, *, probabilities: bool = False, interval: float | None = None
 ) -> dict[str, list[Any]]:
     """Columns of predictions."""
+    from fewer.errors import InputError
+
     target: Any = loaded.target
     bounded = interval is not None and target is not None
     several = target is not None and bool(target.parts)
@@ -334,6 +336,11 @@ def _predictions(
         for title, part in by_name(bound).items():
             add(title, part, what)
     classes = any(kind.classes is not None for kind in kinds.values())
+    if probabilities and not classes:
+        raise InputError(
+            f"--probabilities is for classes, and {name} is of kind {target.kind.name!r}; leave "
+            "it out"
+        )
     if interval is not None and classes:
         for title, sets in by_name(loaded.predict_set(source, interval)).items():
             labels = [str(label) for label in kinds[title].classes]
@@ -448,6 +455,7 @@ def report(
 
     Example: [bold]fewer report panel/ --data test.csv[/]
     """
+    from fewer.cli.score import open_with_target, truth_of
     from fewer.report import write
 
     loaded = opt.load_panel(panel)
@@ -455,7 +463,12 @@ def report(
     opt.check_unused(path, force)
     options: dict[str, Any] = {"image_shape": _parse_shape(image_shape)} if image_shape else {}
     with output.progress("reading") as update:
-        more = None if data is None else reading.open_for(loaded, data)
+        more = None
+        if data is not None:
+            more, with_target = open_with_target(loaded, data, reading)
+            if with_target:
+                truth, known = truth_of(loaded.target, more)
+                options |= {"truth": truth} if known else {}
         update("writing", None)
         write(loaded, path, data=more, title=title, rows=rows, **options)
     written = {"out": path, "bytes": path.stat().st_size}

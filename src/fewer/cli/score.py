@@ -58,6 +58,7 @@ def score(
             "panel that predicts, its own target is scored without this."
         ),
     ] = None,
+    target_kind: opt.TargetKind = "auto",
     seed: Annotated[int, typer.Option(help=f"For a list: {opt.SEED}")] = 0,
     force: opt.ForceOption = False,
     *,
@@ -75,6 +76,7 @@ def score(
     [bold]fewer score mine.txt data.csv --target outcome[/]
     """
     opt.check_unused(features_out, force, opt.TABLE_OUTPUT)
+    kind = opt.check_kind(target, target_kind)
     with output.progress("scoring"):
         if opt.is_panel(panel):
             found = _score_panel(Path(panel), data, reading)
@@ -82,7 +84,7 @@ def score(
             found = _score_list(panel, data, reading, row_groups, target, seed)
         if against is not None or target is not None or not opt.is_panel(panel):
             found["scorecard"] = _scorecard(
-                panel, against, data, reading, row_groups, target, constraints, seed
+                panel, against, data, reading, row_groups, target, kind, constraints, seed
             )
     rows = found.pop("by_feature")
     others = [row["r2"] for row in rows if row["r2"] is not None and not row["measured"]]
@@ -104,15 +106,10 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     import numpy as np
 
     from fewer.cells import noise_of
-    from fewer.data import open as open_any
     from fewer.data.columns import match_columns
 
     loaded = opt.load_panel(path)
-    names = () if loaded.target is None else loaded.target.columns
-    cells = opt.holds_cells(data)
-    columns = open_any(data).metadata_columns if cells else reading.columns(data) or ()
-    with_target = bool(names) and set(names) <= set(columns)
-    source = reading.open_for(loaded, data, metadata=names if with_target else ())
+    source, with_target = open_with_target(loaded, data, reading)
     part = match_columns(source, loaded.names, loaded.d, "the panel")
     noise = noise_of(loaded, part)
     result = loaded.reconstructor.score(part, noise=noise)
@@ -142,6 +139,18 @@ def _score_panel(path: Path, data: str, reading: opt.Reading) -> dict[str, Any]:
     return found
 
 
+def open_with_target(loaded: Any, data: str, reading: opt.Reading) -> tuple[Any, bool]:
+    """Rows for a panel, with the columns of its target as metadata if they have them."""
+    from fewer.data import open as open_any
+
+    names = () if loaded.target is None else loaded.target.columns
+    cells = opt.holds_cells(data)
+    columns = open_any(data).metadata_columns if cells else reading.columns(data) or ()
+    with_target = bool(names) and set(names) <= set(columns)
+    source = reading.open_for(loaded, data, metadata=names if with_target else ())
+    return source, with_target
+
+
 def _own_rows(loaded: Any, part: Any) -> bool:
     """Whether a panel was fitted on these rows."""
     from fewer.assess.scoring import Rows
@@ -150,58 +159,86 @@ def _own_rows(loaded: Any, part: Any) -> bool:
 
 
 def _score_target(loaded: Any, source: Any, part: Any) -> dict[str, Any]:
-    import numpy as np
-
-    from fewer._checks import truth_of_words
     from fewer.data import read_all
     from fewer.errors import InputError
 
-    target, texts = loaded.target, opt.text_columns(source)
+    target = loaded.target
+    truth, rows = truth_of(target, source)
+    if not rows:
+        raise InputError(f"{target.name} is missing in every row; score rows that have it")
+    found: dict[str, Any] = {"name": target.name, "rows": rows}
+    scores = loaded.score_target(read_all(part, loaded.indices), truth)
+    if target.parts:
+        return found | {
+            f"{KEYS[one.kind.name]} of {one.name}": scores[one.name] for one in target.parts
+        }
+    return found | {KEYS[target.kind.name]: scores}
+
+
+def truth_of(target: Any, source: Any) -> tuple[Any, int]:
+    """The target in the metadata of rows, None where any of it is missing; in how many it is."""
+    import numpy as np
+
+    from fewer._checks import truth_of_words
+    from fewer.labels import are_codes
+
+    texts = opt.text_columns(source)
+    decimal = "." if source.dialect is None else source.dialect.decimal
     columns = {
         name: np.array([str(value) for value in texts[name]], dtype=object)
         for name in target.columns
     }
-    missing = np.any([np.isin(one, ("", "None", "nan", "NaN")) for one in columns.values()], axis=0)
-    if missing.all():
-        raise InputError(f"{target.name} is missing in every row; score rows that have it")
+    codes = (*source.missing, "", "None", "nan", "NaN")
+    missing = np.any([are_codes(one, codes) for one in columns.values()], axis=0)
+
+    def whole(known: Any) -> Any:
+        found = np.full(len(missing), None, dtype=object)
+        found[~missing] = known
+        return found
+
     columns = {name: one[~missing] for name, one in columns.items()}
-    measured = read_all(part, loaded.indices)[~missing]
-    found: dict[str, Any] = {"name": target.name, "rows": int((~missing).sum())}
+    truth: Any
     if target.kind.name == "survival":
         time, event = target.columns
         events = truth_of_words(columns[event])
-        truth: Any = (
-            _numbers(columns[time], time),
-            _numbers(columns[event], event) if events is None else events,
+        truth = (
+            whole(_numbers(columns[time], time, decimal)),
+            whole(_numbers(columns[event], event, decimal) if events is None else events),
         )
     elif target.parts:
-        truth = {one.name: _truth(one.kind, columns[one.name], one.name) for one in target.parts}
-        scores = loaded.score_target(measured, truth)
-        return found | {
-            f"{KEYS[one.kind.name]} of {one.name}": scores[one.name] for one in target.parts
+        truth = {
+            one.name: whole(_truth(one.kind, columns[one.name], one.name, decimal))
+            for one in target.parts
         }
     else:
-        truth = _truth(target.kind, columns[target.columns[0]], target.columns[0])
-    return found | {KEYS[target.kind.name]: loaded.score_target(measured, truth)}
+        name = target.columns[0]
+        truth = whole(_truth(target.kind, columns[name], name, decimal))
+    return truth, int((~missing).sum())
 
 
-def _truth(kind: Any, texts: Any, name: str) -> Any:
+def _truth(kind: Any, texts: Any, name: str, decimal: str) -> Any:
     """The text of a column as labels of classes, or as numbers."""
     import numpy as np
 
     if kind.classes is None:
-        return _numbers(texts, name)
+        return _numbers(texts, name, decimal)
     known = {str(label): label for label in kind.classes.tolist()}
     return np.array([known.get(text, text) for text in texts], dtype=object)
 
 
-def _numbers(texts: Any, name: str) -> Any:
+def _numbers(texts: Any, name: str, decimal: str) -> Any:
+    import numpy as np
+
+    from fewer.data.csv import is_number
     from fewer.errors import InputError
 
-    try:
-        return texts.astype(float)
-    except ValueError as error:
-        raise InputError(f"{name} has values that are not numbers ({error})") from error
+    wrong = [text for text in texts if not is_number(text, decimal)]
+    if wrong:
+        raise InputError(
+            f"{name} has values that are not numbers, such as {wrong[0]!r}; correct them, or give "
+            "--missing if they stand for missing values"
+        )
+    return np.array([float(text.replace(decimal, ".")) for text in texts])
 
 
 def _score_list(
@@ -213,15 +250,18 @@ def _score_list(
     seed: int,
 ) -> dict[str, Any]:
     from fewer.assess import score_features
+    from fewer.assess.scoring import check_without_target
     from fewer.cli import _parsing as parse
     from fewer.errors import InputError
 
     if Path(text).is_dir():
         raise InputError(f"{text} is not a panel folder; use one written by fewer select")
     source = reading.open_features(data, metadata=(row_groups, target))
+    features = parse.features([text], source.names, "the list")
+    check_without_target(features, () if target is None else (target,), "the list")
     found = score_features(
         source,
-        parse.features([text], source.names, "the list"),
+        features,
         row_groups=opt.read_column(source, row_groups),
         random_state=seed,
     )
@@ -246,6 +286,7 @@ def _scorecard(
     reading: opt.Reading,
     row_groups: str | None,
     target: str | None,
+    target_kind: str,
     constraints: opt.Constraints,
     seed: int,
 ) -> "Scorecard":
@@ -256,24 +297,30 @@ def _scorecard(
         named = () if known is None else known.columns
         if len(named) == 1 and named[0] in (reading.columns(data) or ()):
             target = named[0]
+            target_kind = known.kind.name if known is not None else target_kind
     source = reading.open_features(data, metadata=(row_groups, target))
     return judge(
-        _judged(panel, source.names, "the list"),
+        _judged(panel, source, "the list"),
         source,
-        against=None if against is None else _judged(against, source.names, "--against"),
+        against=None if against is None else _judged(against, source, "--against"),
         target=target,
+        target_kind=target_kind,
         **constraints.arguments(source.names),
         row_groups=opt.read_column(source, row_groups),
         random_state=seed,
     )
 
 
-def _judged(text: str, names: list[str] | None, option: str) -> Any:
+def _judged(text: str, source: Any, option: str) -> Any:
     from fewer.cli import _parsing as parse
+    from fewer.constraints import find_column
 
     if opt.is_panel(text):
         return opt.load_panel(Path(text))
-    return parse.features([text], names, option)
+    features = parse.features([text], source.names, option)
+    for one in features:
+        find_column(source.names, source.shape[1], one, option)
+    return features
 
 
 def _by_feature(names: Any, chosen: list[Any], errors: Any, variances: Any) -> list[dict[str, Any]]:
@@ -332,6 +379,10 @@ def _show(
         if metric not in ("name", "rows"):
             label = metric.replace("r2", "R²").replace("d2", "D²")
             of = "" if " of " in label else f" of {found['target']['name']}"
+            if math.isnan(value):
+                why = "different values" if "²" in label else "rows, one of them with an event"
+                screen.print(f"[bold]no[/] {visible(label + of)}: it needs at least two {why}")
+                continue
             screen.print(f"[bold]{value:.3f}[/] {visible(label + of)}")
     if found["median_r2"] is not None:
         screen.print(f"median R² of unmeasured features: {found['median_r2']:.3f}")

@@ -100,6 +100,7 @@ def open_csv(
     )
     if _may_lack_values(source):
         _tell_of_dashes([layouts[path] for path in paths], features, missing)
+    source.missing = first.missing
     if file_form(paths[0]) != ".tsv":  # whose name says it all
         source.dialect = Dialect(first.delimiter, first.decimal)
     if not first.header:

@@ -397,7 +397,7 @@ def _open_cells(
             ]
             yield pa.record_batch(values, names=list(metadata))
 
-    return source_of_tables(
+    source = source_of_tables(
         [cells.path],
         features,
         metadata,
@@ -408,6 +408,8 @@ def _open_cells(
         memory_limit,
         str(cells.path),
     )
+    source.missing = tuple(cells.missing)
+    return source
 
 
 def _counted(cells: _Cells) -> Rows:

@@ -34,6 +34,7 @@ from fewer.data.tables import (
     FEATHER,
     PARQUET,
     as_array,
+    column_names_of,
     is_table,
     open_parquet,
     open_table,
@@ -233,7 +234,9 @@ def open_with_metadata(data: Any, names: Sequence[str], **options: Any) -> Sourc
 def _check_columns(data: Any, names: Sequence[str], options: dict[str, Any]) -> None:
     """Refuse names that are not columns of a table or of a file of one."""
     which = {name: options.get(name) for name in FINDS_COLUMNS}
-    have = [str(name) for name in data.columns] if is_table(data) else column_names(data, **which)
+    have: list[str] | None = [str(name) for name in column_names_of(data)]
+    if not is_table(data):
+        have = column_names(data, **which)
     if have is None:
         return
     lacking = [name for name in names if name not in have]

@@ -1,7 +1,7 @@
 """The protocol through which all rows are read."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -46,6 +46,7 @@ class Source(Protocol):
     names: list[str] | None = None  # of the features
     metadata_columns: tuple[str, ...] = ()  # columns that are not features: text, dates, labels
     metadata: Callable[[], Iterator[Any]] | None = None  # their values, as Arrow tables in order
+    missing: tuple[str, ...] = ()  # words and numbers that mean no value in metadata columns, too
     description: str | None = None  # of where the rows are from, for reports
     dialect: Any = None  # of the text file that rows are from, for files that are written
     dtype: np.dtype = np.dtype(np.float64)  # of the values as they are stored
@@ -320,8 +321,9 @@ class MissingNumbers(View):
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, source: Source, numbers: Iterable[float]) -> None:
+    def __init__(self, source: Source, numbers: Sequence[float]) -> None:
         super().__init__(source)
+        self.missing = (*source.missing, *map(str, numbers))
         kind = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
         # as they are stored: -99.9 in a file of float32 is another number in float64
         self.numbers = torch.tensor(

@@ -30,6 +30,14 @@ def is_table(data: Any) -> bool:
     return bool(nw.dependencies.is_into_dataframe(data))
 
 
+def column_names_of(table: Any) -> list[Any]:
+    """Names of the columns of a table in memory; none of anything else."""
+    if not is_table(table):
+        return []
+    # the columns of an Arrow table are their values
+    return list(table.column_names if hasattr(type(table), "column_names") else table.columns)
+
+
 def open_table(table: Any, ignore: Sequence[str], memory_limit: int) -> Source:
     """A source of the numeric columns of a table."""
     what = _what(table)
@@ -104,8 +112,9 @@ def _tensor_as_array(X: torch.Tensor) -> Any:
 
 def _frame(table: Any) -> Any:
     """The table for narwhals; one with repeated names is refused."""
-    names = getattr(table, "column_names", None) or table.columns
-    check_unique(_what(table), names, "rename them, or give an array without names")
+    check_unique(
+        _what(table), column_names_of(table), "rename them, or give an array without names"
+    )
     return nw.from_native(table, eager_only=True)
 
 

@@ -43,6 +43,7 @@ def write(
     *,
     image_shape: tuple[int, int] | str | None = "auto",
     rows: bool = True,
+    truth: Any = None,
 ) -> Path:
     """Write the report on a panel as one HTML page that works offline.
 
@@ -61,6 +62,9 @@ def write(
     rows : bool, default=True
         Whether the page may contain rows of the data, which plots of single features and images
         are drawn from. Without them it has statistics only.
+    truth : array or table, default=None
+        True values of the target in the additional rows, as for `Panel.score_target`; by default,
+        the columns of a table that it was read from.
 
     Examples
     --------
@@ -74,7 +78,7 @@ def write(
     '<!doctype html>'
     """
     check_path(path)
-    about = summarise(panel, data, title=title, image_shape=image_shape, rows=rows)
+    about = summarise(panel, data, title=title, image_shape=image_shape, rows=rows, truth=truth)
     return write_text(path, page(about))
 
 

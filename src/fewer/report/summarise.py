@@ -45,6 +45,7 @@ MISTAKES = 5
 HEAVY = 0.3  # of the squared error in one percent of the rows
 RECONSTRUCTED = 0.5  # R² from which a feature counts as reconstructed
 MOST_RATIO = 1000  # of errors that is shown
+ESTIMATED = "~"  # marks errors of candidates that were not measured on all folds
 SHOWN_ELSEWHERE = ("network_gain", "costs", "groups", "tails")  # of the settings
 WEAK = 0.05  # p-value from which a contribution may be chance
 PIXEL = re.compile(r".*?(\d+)\D+(\d+)\Z")
@@ -71,7 +72,7 @@ class Reported(Protocol):
     def indices(self) -> NDArray[np.int64]: ...
     @property
     def features(self) -> list[Any]: ...
-    def examine(self, X: Any) -> Examined: ...
+    def examine(self, X: Any, truth: Any = None) -> Examined: ...
     def check(self, rows: Any) -> Any: ...
 
 
@@ -82,6 +83,7 @@ def summarise(
     title: str | None = None,
     image_shape: tuple[int, int] | str | None = "auto",
     rows: bool = True,
+    truth: Any = None,
 ) -> dict[str, Any]:
     """Summarise a panel for its report; the parameters are those of `fewer.report.write`."""
     known = panel.evidence
@@ -92,7 +94,7 @@ def summarise(
         name if name.strip() else f"(column {j})"
         for j, name in enumerate(panel.names or map(str, range(panel.d)))
     ]
-    given = None if data is None else panel.examine(data)
+    given = None if data is None else panel.examine(data, truth)
     seen: Any = known if given is None else given  # an `Evidence`, an `Examined` or None
     errors = panel.held_out.errors if known is None else known.errors
     nothing = np.zeros((0, panel.d), dtype=np.float32)
@@ -120,13 +122,7 @@ def summarise(
         "expected": _expected(panel),
         "protocol": panel.settings.get("protocol"),
         "where": "the additional rows" if given is not None else "held-out rows",
-        "given": None
-        if given is None
-        else {
-            "explained": float(given.score),
-            "error": given.score.standard_error,
-            "rows": given.n,
-        },
+        "given": None if given is None else _given(panel, given, standardised is not None),
         "target": _target(panel.target, known),
         "check": None if data is None else _check(panel, data),
         "held_rows": None if known is None else known.source.get("held"),
@@ -164,6 +160,25 @@ def summarise(
         },
         "call": None if known is None else python_of(known),
         "command": None if known is None else known.command,
+    }
+
+
+def _given(panel: Reported, found: Examined, standardised: bool) -> dict[str, Any]:
+    """Scores of the additional rows, in the units of those of the held-out rows."""
+    score = found.standardised if standardised else found.score
+    target, scores = panel.target, []
+    if found.target is not None:
+        parts = [(one.name, one.kind) for one in target.parts]
+        own = found.target if parts else {target.name: found.target}
+        scores = [
+            {"name": name or "the target", "kind": kind.metric, "score": own[name]}
+            for name, kind in parts or [(target.name, target.kind)]
+        ]
+    return {
+        "explained": math.nan if score is None else float(score),
+        "error": None if score is None else score.standard_error,
+        "rows": found.n,
+        "target": scores,
     }
 
 
@@ -688,6 +703,11 @@ def error_note(board: Sequence[dict[str, Any]], settings: Mapping[str, Any], tar
                 f"Error: weighted mean of the {loss} of {name} and the {features}, both in "
                 "held-out rows and relative to the lowest."
             )
+    if any(row.get("estimated") for row in board):
+        text += (
+            f" {ESTIMATED}: estimated from the first fold, after which candidates that were far "
+            "behind were dropped."
+        )
     errors = [row["error"] for row in board]
     if errors and min(errors) < errors[0]:
         text += " The winner has not the lowest, since ties are broken by further comparisons."
@@ -705,6 +725,7 @@ def rank_candidates(board: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             "strategy": row["strategy"],
             "error": row["error"],
+            "mark": ESTIMATED if row.get("estimated") else "",
             "ratio": ratio,
             # nothing to compare with where the winner is right but for rounding
             "ratio_text": f"{ratio:.3f}" if ratio <= MOST_RATIO else f">{MOST_RATIO}",

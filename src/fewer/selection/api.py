@@ -534,6 +534,7 @@ def _wrap(
                 "price": c.price,
                 "worst": c.worst,
                 "ridge": c.ridge,
+                "estimated": c.pruned_by is not None,
                 "features": [int(j) if names is None else names[j] for j in c.panels[0]],
             }
             for c in candidates

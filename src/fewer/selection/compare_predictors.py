@@ -43,9 +43,9 @@ JACKKNIFE_PARTS = 20  # of the held-out rows, for the standard error of a predic
 FEWEST_TO_DISTIL = 1000  # rows
 NARROW = 32  # hidden units: wider networks learn from the labels about as well
 DISTILLED = -2  # as FULL: taught by a wide network if held-out rows prefer that
-PREDICTS_WORSE = (
-    1.25  # predictors with this ratio to the leader's loss on the first fold are pruned
-)
+# predictors with this ratio to the leader's loss on the first fold are pruned, unless they are
+# linear and soon trained: with at most so many values (rows x features chosen x outputs)
+PREDICTS_WORSE, SOON_TRAINED = 1.25, 1_000_000
 # hidden units of ensembles, which predict the target where that is left open, for each chosen
 # feature, also of those for many rows; their members with one and with two layers; and the ratio to
 # the lowest loss on the first fold beyond which an ensemble is not tried on the others
@@ -72,9 +72,20 @@ class TargetComparison(TrainedComparison):
     )
 
     def measure(self, candidates: Sequence[Candidate], folds: Sequence[Fold]) -> None:
-        """Errors on these folds; candidates that are far behind on the first are pruned."""
+        """Errors on these folds.
+
+        Candidates that are far behind on the first are pruned, where training takes long.
+        """
         super().measure(candidates, folds)
-        self.prune(complete(candidates, folds), folds, PREDICTS_WORSE)
+        if not self._is_soon_trained:
+            self.prune(complete(candidates, folds), folds, PREDICTS_WORSE)
+
+    @property
+    def _is_soon_trained(self) -> bool:
+        """Whether all folds take so little time that none has to be left out."""
+        config, target = self.context.config, self.target
+        values = len(target.known) * config.k * target.outputs
+        return config.linear and values <= SOON_TRAINED
 
     def train(
         self,

@@ -1,6 +1,5 @@
 """The target of a selection, given as an array or by name, prepared for training."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fewer._checks import check_number, join_and, join_names, truth_of_words
+from fewer._checks import check_number, join_names
 from fewer.data import Source
+from fewer.data.columns import LARGEST, SMALLEST
 from fewer.data.open import is_source_like, open_with_metadata
-from fewer.data.source import read_metadata
-from fewer.data.tables import as_array
+from fewer.data.tables import column_names_of
 from fewer.errors import InputError, warn
 from fewer.kinds import (
     KINDS,
@@ -28,6 +27,15 @@ from fewer.kinds import (
     Several,
     Survival,
     make_kind,
+)
+from fewer.labels import (
+    check_aligned,
+    check_counts,
+    holds_whole_numbers,
+    is_structured,
+    named_columns,
+    read_survival,
+    with_gaps,
 )
 from fewer.nn import Loss, MeasuredDecoder
 from fewer.train.training_data import check_weights, class_weights
@@ -184,42 +192,21 @@ def read_target(
     name, kind = None, _known_kind(kind)
     names = _column_names(target, data)
     if not names:
-        _check_rows(target, data)
+        check_aligned(target, data)
     if names:
-        found, data = _columns(names, data, "target")
+        kinds = kind if isinstance(kind, Mapping) else dict.fromkeys(names, kind)
+        numbers = [name for name in names if kinds.get(name, "auto") not in ("auto", Classes.name)]
+        found, data = named_columns(names, data, "target", numbers)
         target = found if len(found) > 1 else found[names[0]]
         name = names[0] if len(found) == 1 or kind == Survival.name else None
     columns = tuple(names)
-    if kind == Survival.name or _is_structured(target):
+    if kind == Survival.name or is_structured(target):
         return replace(_survival(target), name=name, columns=columns), data
     if (parts := _as_parts(target, kind, weight)) is not None:
         return replace(_several(parts, kind, weight), columns=columns), data
     if weight is not None:
         raise InputError("target_weight is for several targets; give them as a mapping or a table")
     return replace(_single(target, kind), name=name, columns=columns), data
-
-
-def _check_rows(target: Any, data: Any) -> None:
-    """Refuse a target of another number of rows than a table or an array, or in another order."""
-    listed = isinstance(target, (list, tuple)) and len(target) == 2  # perhaps (time, event)
-    parts = target.values() if isinstance(target, Mapping) else target if listed else [target]
-    n, own = (one[0] if len(one) in (1, 2) else None for one in map(_shape, (data, target)))
-    if isinstance(n, int) and isinstance(own, int) and own != n:
-        raise InputError(f"target has {own} values for {n} rows")
-    wanted: Any = getattr(data, "index", None)
-    for part in parts if hasattr(wanted, "equals") else ():
-        labels: Any = getattr(part, "index", None)
-        if not hasattr(labels, "equals") or labels.equals(wanted):
-            continue
-        if labels.is_unique and wanted.is_unique and wanted.isin(labels).all():
-            raise InputError(
-                "the rows of target have the labels of the rows of the data in another order; use "
-                "target.loc[data.index], or target.to_numpy() if the order is right"
-            )
-
-
-def _shape(rows: Any) -> tuple[Any, ...]:
-    return getattr(rows, "shape", None) or ()
 
 
 def _known_kind(kind: Any) -> Any:
@@ -251,15 +238,19 @@ def _as_parts(target: Any, kind: Any, weight: Any) -> dict[str, Any] | None:
     """Several targets by name; None if there is one, or several numbers of the same kind."""
     if isinstance(target, Mapping):
         return {str(name): part for name, part in target.items()}
-    columns = [str(column) for column in getattr(target, "columns", ())]
+    labels = column_names_of(target)
+    columns = [str(label) for label in labels]
     if len(columns) < 2:
         return None
     if len(set(columns)) < len(columns):
         raise InputError(f"target has columns of the same name: {join_names(columns)}")
-    parts = dict(zip(columns, (target[column] for column in target.columns), strict=True))
+    parts = dict(zip(columns, (target[label] for label in labels), strict=True))
     same = isinstance(kind, str) and weight is None
     plain = same and kind in (Numbers.name, Counts.name)
-    floats = (np.asarray(part).dtype.kind == "f" for part in parts.values())
+    floats = (
+        np.asarray(part).dtype.kind == "f" and not holds_whole_numbers(part)
+        for part in parts.values()
+    )
     return None if plain or (same and kind == "auto" and all(floats)) else parts
 
 
@@ -315,7 +306,7 @@ def _by_name(given: Any, parts: Mapping[str, Any], what: str, default: Any) -> d
 def _single(target: Any, kind: str = "auto") -> TargetData:
     """One target: classes, ordered or not, or numbers or counts."""
     order = _categories(target)
-    y, labelled = _with_gaps(target)
+    y, labelled = with_gaps(target)
     if kind == "auto" and order is not None:
         kind = Ordinal.name
     several = y.dtype.kind in "fiub" and y.ndim == 2 and y.shape[1] > 1
@@ -338,17 +329,21 @@ def _numbers(y: NDArray, labelled: NDArray[np.bool_] | None, kind: str) -> Targe
     values.nan_to_num_(nan=0.0)
     seen = values if labelled is None else values[torch.from_numpy(labelled)]
     if kind == Counts.name:
-        rows = np.arange(len(y)) if labelled is None else np.flatnonzero(labelled)
-        bad = torch.nonzero((seen < 0) | (seen != seen.round()))
-        if len(bad):
-            row, column = bad[0].tolist()
-            raise InputError(
-                f"target of row {rows[row]} is {float(seen[row, column]):g}; counts are whole "
-                "numbers of at least 0: give raw counts, or use target_kind='number'"
-            )
+        check_counts(values.numpy(), labelled, "target")
+    largest = float(seen.abs().max())
+    if largest > LARGEST:
+        raise InputError(
+            f"target has values up to {largest:.1e}, too large to be squared; divide it by a "
+            f"constant such as {10.0 ** np.floor(np.log10(largest)):.0e}"
+        )
     if not (seen.amax(0) > seen.amin(0)).all():
         first = y.flat[0] if labelled is None else y[labelled].flat[0]
         raise InputError(f"target has one value only, {first.item()!r}; it needs at least 2")
+    if not (seen.amax(0) - seen.amin(0) > SMALLEST).all():
+        raise InputError(
+            f"the values of target differ by less than {SMALLEST:.0e}, whose squares are rounded "
+            f"to 0; multiply them by a constant such as {1 / SMALLEST:.0e}"
+        )
     return TargetData(values, make_kind(kind, values.shape[1]), None, y.ndim == 1, labelled)
 
 
@@ -408,85 +403,13 @@ def _categories(target: Any) -> NDArray | None:
     return np.asarray(holder.categories)
 
 
-def _is_structured(target: Any) -> bool:
-    """Whether the target is an array of (event, time) as scikit-survival has it."""
-    names = getattr(getattr(target, "dtype", None), "names", None)
-    return names is not None and len(names) == 2
-
-
 def _survival(target: Any) -> TargetData:
     """Times and events."""
-    if _is_structured(target):
-        fields = [target[name] for name in target.dtype.names]
-        time, event = sorted(fields, key=lambda part: part.dtype.kind == "b")
-    elif isinstance(target, Mapping) or len(getattr(target, "columns", ())) == 2:
-        columns = list(target) if isinstance(target, Mapping) else list(target.columns)
-        if len(columns) != 2:
-            raise InputError(f"a survival target has {len(columns)} parts; give (time, event)")
-        time, event = (target[column] for column in columns)
-    elif isinstance(target, (list, tuple)) and len(target) == 2:
-        time, event = target
-    else:
-        pairs = np.asarray(as_array(target) if isinstance(target, Tensor) else target)
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise InputError(
-                f"a survival target has shape {pairs.shape}; give the times and the events, as "
-                "(time, event) or as two columns; on the command line, --target TIME --event EVENT"
-            )
-        time, event = pairs.T
-    (time, has_time), (event, has_event) = (
-        _with_gaps(part, name) for part, name in ((time, "time"), (event, "event"))
-    )
-    if time.ndim != 1 or time.shape != event.shape:
-        raise InputError(
-            f"times have shape {time.shape} and events {event.shape}; give a pair each"
-        )
-    if event.dtype.kind == "U":
-        events = truth_of_words(event if has_event is None else event[has_event])
-        if events is None:
-            raise InputError(
-                f"the events of the target hold {join_names(np.unique(event).tolist())}; use 1, "
-                "true or yes for an event, and 0, false or no for none"
-            )
-        event = np.zeros(event.shape)
-        event[slice(None) if has_event is None else has_event] = events
-    if time.dtype.kind not in "fiub":
-        raise InputError("the times of the target are of text; give numbers")
-    return _times(time.astype(float), event.astype(float), has_time, has_event)
-
-
-def _times(
-    time: NDArray,
-    event: NDArray,
-    has_time: NDArray[np.bool_] | None,
-    has_event: NDArray[np.bool_] | None,
-) -> TargetData:
-    every = np.ones(len(time), dtype=bool)
-    has_time, has_event = (every if part is None else part for part in (has_time, has_event))
-    for row in np.flatnonzero(has_time != has_event)[:1]:
-        has, lacks = ("a time", "no event") if has_time[row] else ("an event", "no time")
-        raise InputError(
-            f"row {row} of the target has {has} but {lacks}; give both, or neither where the row "
-            "has no label"
-        )
-    known = has_time & has_event
-    for row in np.flatnonzero(known & (time < 0))[:1]:
-        raise InputError(f"the time of row {row} is {time[row]:g}; give times of at least 0")
-    for row in np.flatnonzero(known & ~np.isin(event, (0, 1)))[:1]:
-        raise InputError(
-            f"the event of row {row} is {event[row]:g}; give 1 where the event was observed, and 0 "
-            "where the row was censored at its time"
-        )
-    if not event[known].any():
+    values, labelled = read_survival(target)
+    if not values[slice(None) if labelled is None else labelled, 1].any():
         raise InputError("no event was observed (all rows are censored); nothing can be learned")
-    values = np.nan_to_num(np.stack([time, event], axis=1), nan=0.0)
-    return TargetData(
-        torch.from_numpy(values),
-        make_kind(Survival.name, 1),
-        None,
-        True,
-        None if known.all() else known,
-    )
+    kind = make_kind(Survival.name, 1)
+    return TargetData(torch.from_numpy(values), kind, None, True, labelled)
 
 
 def with_weights(target: TargetData, sample_weight: Any, class_weight: Any) -> TargetData:
@@ -532,139 +455,9 @@ def read_named_columns(options: dict[str, Any], data: Any) -> tuple[dict[str, An
         data = open_with_metadata(data, list(dict.fromkeys(columns)))
     values = {}
     for name, column in named.items():
-        found, data = _columns([column], data, name)
+        found, data = named_columns([column], data, name, named.values())
         values[name] = found[column]
         if isinstance(values[name], np.ma.MaskedArray):  # of empty cells, which are refused later
             gaps = np.ma.getmaskarray(values[name])
             values[name] = np.where(gaps, None, values[name].data.astype(object))
     return options | values, data
-
-
-def _columns(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Any]:
-    """Columns that an option names, and the data without them."""
-    return (_from_file if is_source_like(data) else _from_table)(names, data, option)
-
-
-def _from_table(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Any]:
-    """Columns of a table, and the table without them."""
-    columns = [str(column) for column in getattr(data, "columns", ())]
-    if not columns:
-        raise InputError(
-            f"{option}={names[0]!r} names a column, but the data are not a table; "
-            f"give the {option} as an array"
-        )
-    for name in names:
-        if columns.count(name) != 1:
-            times = "not" if name not in columns else f"{columns.count(name)} times"
-            raise InputError(f"{option}={name!r} is {times} among the {len(columns)} columns")
-    found = {name: next(c for c in data.columns if str(c) == name) for name in names}
-    polars = type(data).__module__.startswith("polars")
-    rest = data.drop(*found.values()) if polars else data.drop(columns=list(found.values()))
-    return {name: data[column] for name, column in found.items()}, rest
-
-
-def _from_file(names: Sequence[str], data: Any, option: str) -> tuple[dict[str, Any], Source]:
-    """Metadata columns of a file; text is converted to numbers where possible."""
-    try:
-        source = open_with_metadata(data, list(names))
-    except InputError as error:
-        where = data if isinstance(data, (str, os.PathLike)) else "the data"
-        hint = "open it with ignore=" if isinstance(data, Source) else "name another"
-        raise InputError(
-            f"{option}={names[0] if len(names) == 1 else list(names)!r} cannot be read as a column "
-            f"of {where} ({error}); {hint}, or give the {option} as an array"
-        ) from error
-    parts = [part for part in read_metadata(source) if part is not None]
-    return {
-        name: numbers_where_possible(
-            np.concatenate([part.column(name).to_numpy(zero_copy_only=False) for part in parts])
-        )
-        for name in names
-    }, source
-
-
-def numbers_where_possible(y: NDArray) -> NDArray:
-    """Text as whole numbers or numbers, if all of it is; empty cells are masked."""
-    if y.dtype.kind not in "OU":
-        return y
-    y = np.array([None if text in ("", None) else text for text in y], dtype=object)
-    known = np.array([value is not None for value in y])
-    for kind in (np.int64, np.float64):  # in a text file everything is text
-        try:
-            found = y[known].astype(kind)
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if known.all():
-            return found
-        whole = np.zeros(len(y), dtype=kind)
-        whole[known] = found
-        return np.ma.array(whole, mask=~known)
-    return y
-
-
-def _with_gaps(target: Any, what: str = "target") -> tuple[NDArray, NDArray[np.bool_] | None]:
-    """The target as an array, and which rows have a label (None is all).
-
-    A row lacks its label if any of its values is missing.
-    """
-    lacks = target.isna() if hasattr(target, "isna") else None
-    lacks = target.is_null() if hasattr(target, "is_null") else lacks
-    if isinstance(target, np.ma.MaskedArray):
-        lacks, target = np.ma.getmaskarray(target), target.data
-    given = target.to_numpy() if hasattr(target, "to_numpy") else target
-    if isinstance(given, (list, tuple)):
-        given = np.array(given, dtype=object)  # NumPy would make text of mixed values
-    y = np.asarray(as_array(given) if isinstance(given, Tensor) else given)
-    if y.ndim not in (1, 2) or len(y) == 0:
-        raise InputError(f"{what} has shape {y.shape}; give one value, or one row, for each row")
-    if y.dtype.kind in "cmMVS":
-        raise InputError(f"{what} is of type {y.dtype}; give numbers, text or booleans")
-    gaps = np.zeros(y.shape, dtype=bool)
-    if lacks is not None:
-        gaps |= np.asarray(lacks, dtype=bool).reshape(y.shape)
-    if y.dtype.kind == "f":
-        gaps |= np.isnan(y)
-    elif y.dtype.kind == "O":
-        gaps[~gaps] = [_is_missing(value) for value in y[~gaps].flat]
-    labelled: NDArray[np.bool_] | None = None
-    if gaps.any():
-        labelled = ~np.any(gaps.reshape(len(y), -1), axis=1)
-    if labelled is not None and not labelled.any():
-        raise InputError(f"{what} is missing in every row; give some rows a label")
-    if y.dtype.kind == "O":
-        y = _plain(y, labelled)
-    if y.dtype.kind == "f" and np.isinf(y).any():
-        row = int(np.argwhere(np.isinf(y))[0][0])
-        raise InputError(
-            f"{what} of row {row} is infinite ({y[row].tolist()!r}); give finite numbers, or NaN "
-            "where it is not known"
-        )
-    return y, labelled
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether an object stands for a label that is not known."""
-    try:
-        return value is None or bool(value != value)  # noqa: PLR0124 (NaN alone differs from itself)
-    except (TypeError, ValueError):  # pandas.NA is neither; of an array, no value is the whole
-        return type(value).__name__ == "NAType"
-
-
-def _plain(y: NDArray, labelled: NDArray[np.bool_] | None) -> NDArray:
-    """Objects as an array of numbers or text; 0 or empty where there is no label."""
-    known = y if labelled is None else y[labelled]
-    try:
-        plain = np.array(known.tolist())
-    except ValueError as error:
-        raise InputError(
-            f"target holds rows of different lengths ({error}); give one value, or as many values, "
-            "for each row"
-        ) from error
-    if plain.dtype.kind not in "fiub" and not all(isinstance(value, str) for value in known.flat):
-        kinds = sorted({type(value).__name__ for value in known.flat})
-        raise InputError(f"target mixes {join_and(kinds)}; give one kind of value")
-    if labelled is None:
-        return plain
-    whole = np.zeros((len(y), *plain.shape[1:]), dtype=plain.dtype)
-    whole[labelled] = plain
-    return whole

@@ -57,7 +57,7 @@ LIKELIHOODS = (
     "several",
 )  # what linear predictors maximise
 SHORT = ("mse", "poisson", "cox", "several")  # losses of short trainings, besides smoothed ones
-SHARED, CACHED = 2**17, 2**20  # outputs of a step for each core, and at most
+SHARED, CACHED = 2**17, 2**20  # values of the widest layer in a step of each core, and at most
 
 History = list[dict[str, Any]]
 Backward = Callable[[Batch], Tensor]
@@ -172,7 +172,7 @@ def train_decoders(
     2
     """
     config = data.config
-    values = config.values_per_operation(max(data.out, data.source.shape[1]))
+    values = config.values_per_operation(max(data.out, *map(len, panels)))
     alone = config.linear or callable(config.decoder)
     with (
         for_operations(values),
@@ -222,7 +222,7 @@ def held_out_losses(
 
     config = data.config
     with (
-        for_operations(config.values_per_operation(max(data.out, data.source.shape[1]))),
+        for_operations(config.values_per_operation(max(data.out, *map(len, panels)))),
         enough_memory(data.device, config.batch_size),
         products(data.precision),
     ):
@@ -265,7 +265,7 @@ def _together(
     All start from the same weights, or each from its own, whatever the shares are.
     """
     shares, starts = [], []
-    for members in _shares(panels, data, wide=distinct):
+    for members in _shares(panels, data):
         with seeded(seed, data.device) as generator:
             net = new_decoder(data, len(panels[members[0]]))
         nets = [net, *(copy.deepcopy(net) for _ in members[1:])]
@@ -288,16 +288,13 @@ def _together(
             run(at)
 
 
-def _shares(
-    panels: Sequence[NDArray[np.int64]], data: TrainingData, *, wide: bool
-) -> list[list[int]]:
+def _shares(panels: Sequence[NDArray[np.int64]], data: TrainingData) -> list[list[int]]:
     """Panels that are trained as one: of the same size, on a CPU some for each core.
 
-    Short steps are not shared between cores: Python would have to run both at once. Where networks
-    are wide, hidden layers make them long rather than outputs.
+    Short steps are not shared between cores: Python would have to run both at once.
     """
     width = data.out
-    if wide and not isinstance(data.config.decoder, str) and not callable(data.config.decoder):
+    if not isinstance(data.config.decoder, str) and not callable(data.config.decoder):
         width = max(width, *hidden_widths(data.config.decoder))
     sizes: dict[int, list[int]] = {}
     for at, panel in enumerate(panels):
