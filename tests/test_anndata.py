@@ -288,6 +288,18 @@ def test_counts_are_judged_by_the_expression_behind_them(cells):
         select_genes(cells, 4, noise="much", **QUICK)
 
 
+def test_where_counts_are_judged_as_measured(cells):
+    plain, same = select_genes(cells, 4, **QUICK), select_genes(cells, np.int64(4), **QUICK)
+    assert same.held_out == plain.held_out
+    assert same.settings["protocol"] == plain.settings["protocol"]
+    cells.X = cells.X.toarray()
+    cells.X[7, 3] = np.nan
+    with pytest.warns(FewerWarning, match="some counts are missing"):
+        measured = select_genes(cells, 4, **QUICK)
+    assert "against the signal" not in measured.settings["protocol"]
+    assert "noise" not in measured.settings["cells"]
+
+
 @pytest.mark.parametrize("depth", [0.5, 8])
 def test_new_cells_are_scored_by_their_own_counting_noise(depth, tmp_path):
     def draw(seed, depth):
@@ -318,6 +330,9 @@ def test_new_cells_are_scored_by_their_own_counting_noise(depth, tmp_path):
     new.X = sparse.csr_matrix(truth[0])
     with pytest.warns(FewerWarning, match="not counts, so how much of their variance"):
         assert panel.score(new) <= 1
+    new.X = sparse.csr_matrix(rng.poisson(0.02, size=new.shape).astype(np.float32))
+    with pytest.warns(FewerWarning, match="of the variance of these rows is noise"):
+        assert panel.score(new) > -1e5
 
 
 def test_a_column_of_numbers_is_no_group_without_a_word(cells):
@@ -1004,6 +1019,7 @@ def test_many_genes_are_chosen_in_stages(monkeypatch, tmp_path):
     staged = select_genes(cells, 4, include=[quiet], **QUICK)
     assert staged.settings["stages"]["genes"] == 20
     assert quiet in staged.features
+    assert "noise" not in staged.settings["cells"]  # the score is of what is measured
     options = {"costs": np.ones(D), "budget": 4.0, "exclude": [quiet]}
     free = select_genes(cells, 4, noise=None, **options, **QUICK)
     assert free.features == whole.features

@@ -23,11 +23,12 @@ from fewer.data.open import FINDS_COLUMNS, as_source, column_names, is_source_li
 from fewer.data.source import array_source, blocks, read_metadata
 from fewer.data.tables import as_array, is_table
 from fewer.data.write import check_out, whole_suffix, write_rows
-from fewer.errors import InputError
+from fewer.errors import InputError, warn
 from fewer.estimate import Score, sums_over_rows, without_noise
 from fewer.joint import JointCovariance, TrainingStatistics, distances_of
 from fewer.nn import MeasuredDecoder
 from fewer.nn.completion import gap_patterns
+from fewer.validation import LEAST_SIGNAL
 
 __all__ = [
     "QUANTILE_LEVELS",
@@ -42,6 +43,7 @@ __all__ = [
 
 Values = NDArray[np.float64]
 
+LITTLE_SIGNAL = 0.01  # of the variance: the score of less is chance
 BLOCK_WIDTH = 1024  # rows of fewer values are decoded in blocks as for so many
 CHECKED_ROWS = 20_000  # of a file: more say nothing new about its features
 # of held-out residuals, for prediction intervals
@@ -282,7 +284,13 @@ class Reconstructor:
             return sums.score()
         noise = self.noise if noise is None else noise
         noise = noise if feature_weights is None else noise * feature_weights
-        noise = np.minimum(noise, np.maximum(sums.squares, 0.0) / sums.count)
+        measured = np.maximum(sums.squares, 0.0) / sums.count
+        noise = np.minimum(noise, (1 - LEAST_SIGNAL) * measured)
+        if noise.sum() > (1 - LITTLE_SIGNAL) * measured.sum() > 0:
+            warn(
+                f"{noise.sum() / measured.sum():.1%} of the variance of these rows is noise, so a "
+                "score of what is behind it says nothing; score rows that were measured better"
+            )
         found = without_noise(sums, noise, self.decoder, self.columns).score()
         return found.at_most_all()
 

@@ -30,7 +30,7 @@ from fewer.cells import (
     open_cells,
     record_units,
 )
-from fewer.data import ColumnView, Source, read_blocks
+from fewer.data import ColumnView, Source, moments, read_blocks
 from fewer.data.arrays import hdf5_to_write, open_hdf5_file
 from fewer.data.counts import BatchCentered, NormalizedCounts, counting_noise
 from fewer.data.h5ad import create_matrix, is_annotated
@@ -140,7 +140,9 @@ def select_genes(
         gene is counting noise follows from random halves of the counts; genes are not chosen for
         reproducing their own noise, `impute` denoises them, too, and scores are of the expression
         (``panel.settings["protocol"]`` says so: "against the signal"). Of more than 5,000 genes,
-        and with ``likelihood`` or ``platform``, all is of what is measured. None: as measured.
+        of several studies, where counts are missing (with a warning), with a ``k`` that is not a
+        number (such as "auto"), and with ``likelihood``, ``platform``, ``robust_to``, another
+        ``loss`` or a network, all is of what is measured. None: as measured.
     inplace : bool, default=True
         Whether to `annotate` the AnnData.
     key_added : str, default="fewer"
@@ -215,7 +217,6 @@ def select_genes(
         options = {"reconstruct": RECONSTRUCT, "strategies": ["search"]} | options
     options |= {"decoder": "linear"} if options.get("decoder", "auto") == "auto" else {}
     choose = select_in_stages if platform is None else partial(_for_platform, platform)
-    own_noise = _noise(source, noise, k, options | {"other": likelihood or platform})
     panel = choose(
         rows,
         k,
@@ -225,7 +226,7 @@ def select_genes(
         exclude=exclude.to_list() if hasattr(exclude, "to_list") else exclude,
         weights=_gene_weights(parts, weights, source, gene_symbols),
         scale=scale,
-        noise=own_noise,
+        noise=_noise(source, noise, k, options | {"other": likelihood or platform}),
         random_state=random_state,
         **options,
     )
@@ -238,6 +239,7 @@ def select_genes(
             validation=options.get("validation"),
             batches=batches,
         )
+    counted = isinstance(noise, str) and panel.reconstructor.noise is not None
     asked: dict[str, Any] = {
         "layer": layer,
         "groupby": groupby,
@@ -245,7 +247,7 @@ def select_genes(
         "cell_type_key": cell_type_key,
         "gene_symbols": gene_symbols,
         "studies": cells.described if isinstance(cells, Studies) else None,
-        "noise": COUNTING if isinstance(noise, str) and own_noise is not None else None,
+        "noise": COUNTING if counted else None,
     }
     whole = [one for one in sources if {*panel.features} <= {*(one.names or ())}]
     known = {name: value for name, value in asked.items() if value is not None}
@@ -273,9 +275,18 @@ def _noise(source: Source, noise: Any, k: Any, options: dict[str, Any]) -> Any:
         return noise
     check_choice("noise", noise, ("auto",))
     linear = options.get("decoder", "linear") == "linear"
-    usable = linear and not options.get("robust_to") and (k is None or isinstance(k, int))
+    usable = (
+        linear and not options.get("robust_to") and (k is None or isinstance(k, (int, np.integer)))
+    )
     usable = usable and options["other"] is None and options.get("loss", "mse") == "mse"
     if not usable or not isinstance(source, NormalizedCounts):
+        return None
+    if moments(source.source).has_missing:
+        warn(
+            "some counts are missing (NaN), so all is as measured: counting noise is taken into "
+            "account only where cells are complete. Fill missing counts in, leave out cells or "
+            "genes that have any, or say noise=None"
+        )
         return None
     return counting_noise(source)
 
