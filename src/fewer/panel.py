@@ -26,7 +26,6 @@ from fewer.estimate import Estimate, Score
 from fewer.evidence import STORED as STORED_EVIDENCE
 from fewer.evidence import Evidence, Examined, check_evidence
 from fewer.joint import JointCovariance, TrainingStatistics, check_joint, check_statistics
-from fewer.kinds import Survival
 from fewer.labels import check_aligned, is_missing, named_columns
 from fewer.nn import build_decoder
 from fewer.nn.decoder import LINKS
@@ -676,7 +675,8 @@ class Panel:
         equal = np.divide(1.0, measured, out=np.zeros(self.d), where=varies)
         scored = None
         if truth is not None:
-            scored = self._predictor().score(read_all(source, self.indices), truth)
+            table = hasattr(X, "columns")
+            scored = self.score_target(X if table else read_all(source, self.indices), truth)
         return Examined(
             self.reconstructor.score(source, noise=noise),
             n,
@@ -932,17 +932,14 @@ class Panel:
 
 
 def _truth_in(table: Any, target: Target) -> Any:
-    """True values in the columns of a table that a target was read from; None without any."""
+    """Names of the columns of a table that a target was read from; None without any value."""
     have = list(getattr(table, "columns", ()))
     if not target.columns or any(have.count(name) != 1 for name in target.columns):
         return None
-    own = {name: table[name] for name in target.columns}
-    for column in own.values():
-        if all(is_missing(value) for value in np.asarray(column, dtype=object).tolist()):
+    for name in target.columns:
+        if all(is_missing(value) for value in np.asarray(table[name], dtype=object).tolist()):
             return None
-    if target.parts:
-        return own
-    return tuple(own.values()) if target.kind.name == Survival.name else own[target.columns[0]]
+    return target.columns[0] if len(target.columns) == 1 else list(target.columns)
 
 
 def _restore_estimates(meta: dict[str, Any], evidence: Evidence | None) -> dict[str, Estimate]:

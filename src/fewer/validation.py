@@ -875,6 +875,8 @@ def _known_mean(rows: Source, mean: Tensor, stats: Moments) -> Tensor:
 
     Nothing is then explained, and nothing is wrong, of a feature that no training row has.
     """
+    if (stats.observed > stats.n - rows.shape[0]).all():  # too many values to lie elsewhere
+        return mean
     absent = torch.from_numpy(moments(rows).observed == 0)
     return torch.where(absent, torch.from_numpy(stats.mean), mean)
 

@@ -4,8 +4,9 @@ import copy
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 
 import fewer
 from fewer.errors import InputError
@@ -185,3 +186,15 @@ def test_a_k_beyond_which_features_still_help(panel):
     changed.evidence = dataclasses.replace(known, size=size)
     sentence = summarise(changed)["size"]["sentence"]
     assert f"even after {size['k'][-1]}, additional features explain others beyond" in sentence
+
+
+def test_the_truth_of_additional_rows_is_checked_like_that_of_a_score():
+    table = load_iris(as_frame=True).data.iloc[::2]
+    kind = pd.Series(load_iris().target[::2], index=table.index, name="kind")
+    panel = fewer.select(table, 2, target=kind, strategies=["search"], random_state=0)
+    named = table.assign(target=kind)
+    assert panel.examine(table, truth=kind).target == panel.score_target(table, kind)
+    assert panel.examine(table.to_numpy(), truth=kind).target == panel.score_target(table, kind)
+    assert panel.examine(named, truth="target").target == panel.score_target(named, "target")
+    with pytest.raises(InputError, match="in another order"):
+        panel.examine(table, truth=kind.sample(frac=1, random_state=0))
